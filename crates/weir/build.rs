@@ -1,0 +1,3 @@
+//! Builds what `weir` carries inside it.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The program behind the `weir` command.
