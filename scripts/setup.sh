@@ -1,0 +1,210 @@
+# shellcheck shell=bash
+# Sourced by ./run: the toolchain, the packages and root, each asked for only where it is needed.
+
+say() { printf '== %s\n' "$*"; }
+
+die() {
+    printf 'error: %s\n' "$1" >&2
+    shift
+    (($# == 0)) || printf '       %s\n' "$@" >&2
+    exit 1
+}
+
+usage_error() {
+    printf 'error: %s; see ./run help\n' "$1" >&2
+    exit 2
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Debian keeps ip, ethtool and bpftool where an ordinary user's PATH does not look.
+PATH=$PATH:/usr/sbin:/sbin
+
+# What is needed, as "check:Debian package:what for". A check is a command's name, or a
+# pkg-config module written as lib=NAME; a package with a leading ? is one that weir works without.
+build_needs=(
+    "cc:gcc:the linker"
+    "make:make:libbpf's build"
+    "pkg-config:pkg-config:finding the libraries"
+    "clang:clang:the BPF programs"
+    "lib=libelf:libelf-dev:libbpf"
+    "lib=zlib:zlib1g-dev:libbpf"
+    "lib=libxdp:?libxdp-dev:the libxdp engine of weir bench"
+    "lib=libbpf:?libbpf-dev:the libxdp engine of weir bench"
+)
+run_needs=(
+    "ip:iproute2:looking at the lab"
+    "ethtool:ethtool:looking at the lab"
+)
+lint_needs=(
+    "clang-format:clang-format:the format of the C files"
+    "shellcheck:shellcheck:the shell scripts"
+)
+test_needs=(
+    "c++:?g++:the fuzz targets"
+    "bpftool:?bpftool:the check that nothing is left behind"
+)
+
+is_present() {
+    case $1 in
+    lib=*) have pkg-config && pkg-config --exists "${1#lib=}" ;;
+    # Ubuntu's bpftool is a script that fails when it has no build for the running kernel.
+    bpftool) have bpftool && bpftool version >/dev/null 2>&1 ;;
+    *) have "$1" ;;
+    esac
+}
+
+am_root() { ((EUID == 0)); }
+
+# sudo must not wait for a password that nobody is there to type.
+sudo_works() {
+    have sudo || return 1
+    [[ -t 0 ]] || sudo -n true 2>/dev/null
+}
+
+as_root() {
+    if am_root; then
+        "$@"
+    elif [[ -t 0 ]]; then
+        sudo -- "$@"
+    else
+        sudo -n -- "$@"
+    fi
+}
+
+need_root_later() {
+    am_root || sudo_works || die "this needs root: $1" \
+        "run it as root, or install sudo and allow it for $(id -un)" \
+        "(without a terminal sudo must work without a password)"
+}
+
+apt_has() { [[ -n $(apt-cache --quiet=0 madison "$1" 2>/dev/null) ]]; }
+
+apt_lists_empty() { ! compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
+
+apt_get() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null
+}
+
+# Installs those of the given needs that are missing; says nothing when none is.
+install_needs() {
+    local need check package purpose missing=() optional=() lines=()
+    for need in "$@"; do
+        IFS=: read -r check package purpose <<<"$need"
+        is_present "$check" && continue
+        case $package in
+        \?*) optional+=("${package#\?}") ;;
+        *) missing+=("$package") ;;
+        esac
+        lines+=("$check (Debian's package ${package#\?}; for $purpose)")
+    done
+    ((${#lines[@]} > 0)) || return 0
+    if ! have apt-get; then
+        report_missing "${#missing[@]}" "${lines[@]}"
+        return
+    fi
+    apt_install "${missing[*]}" "${optional[*]}"
+}
+
+# There is no apt-get: stop if weir cannot do without.
+report_missing() {
+    local required=$1
+    shift
+    if ((required > 0)); then
+        die "these are missing, and there is no apt-get to install them with:" "$@" \
+            "install them with the package manager of this system, then run this again"
+    fi
+    say "not found, weir does without:"
+    printf '   %s\n' "$@"
+}
+
+apt_install() {
+    local missing optional package
+    read -ra missing <<<"$1"
+    read -ra optional <<<"$2"
+    if ! am_root && ! sudo_works; then
+        ((${#missing[@]} == 0)) || die "packages are missing, and installing them needs root: ${missing[*]}" \
+            "as root: apt-get install ${missing[*]} ${optional[*]}"
+        say "not installed (that needs root), weir does without: ${optional[*]}"
+        return
+    fi
+    if ((${#missing[@]} > 0)) || apt_lists_empty; then
+        say "apt-get update"
+        apt_get update || say "apt-get update failed; trying with the package lists at hand"
+    fi
+    for package in "${optional[@]}"; do
+        # Ubuntu has bpftool in the tools of its kernels.
+        if [[ $package == bpftool ]] && ! apt_has bpftool; then package="linux-tools-common"; fi
+        if apt_has "$package"; then
+            missing+=("$package")
+        else
+            say "this distribution has no $package; weir does without"
+        fi
+    done
+    ((${#missing[@]} > 0)) || return 0
+    say "apt-get install ${missing[*]}"
+    apt_get install --no-install-recommends "${missing[@]}" ||
+        die "apt-get could not install: ${missing[*]}" \
+            "a first install needs the network; apt's reason is above"
+}
+
+# Under sudo the toolchain is the calling user's, but what root writes goes elsewhere: files of
+# root in ~/.cargo or target/ would stop that user's next build.
+adopt_sudo_user() {
+    local home
+    am_root && [[ -n ${SUDO_USER-} && $SUDO_USER != root ]] || return 0
+    home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
+    PATH=$PATH:$home/.cargo/bin
+    [[ ! -d $home/.rustup ]] || export RUSTUP_HOME=${RUSTUP_HOME:-$home/.rustup}
+    export CARGO_HOME=/root/.cargo
+    [[ -d target ]] || install -d -o "$SUDO_USER" target
+    export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target/root}
+}
+
+# rustup writes into the home of the user whose toolchain it is.
+rustup_as_owner() {
+    if am_root && [[ -n ${SUDO_USER-} && $SUDO_USER != root ]]; then
+        sudo -u "$SUDO_USER" -- env PATH="$PATH" rustup "$@" </dev/null
+    else
+        rustup "$@" </dev/null
+    fi
+}
+
+setup_rust() {
+    local wanted found
+    adopt_sudo_user
+    PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    target_dir=${CARGO_TARGET_DIR:-$PWD/target}
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    if ! have cargo || ! have rustc; then
+        die "no Rust toolchain: cargo or rustc is not in PATH" \
+            "install Rust $wanted or newer with rustup (https://rustup.rs)"
+    fi
+    found=$(rustc --version | cut -d' ' -f2) || die "rustc does not run; its reason is above"
+    [[ $(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1) == "$wanted" ]] ||
+        die "Rust $found is too old: weir needs $wanted or newer" "with rustup: rustup update stable"
+}
+
+# A component of the toolchain in use, named by rustup and by the cargo command that it brings.
+need_component() {
+    cargo "$2" --version >/dev/null 2>&1 && return
+    have rustup || die "cargo $2 is missing" "install the $1 of your Rust toolchain"
+    say "rustup component add $1"
+    rustup_as_owner component add "$1" || die "rustup could not add $1; its reason is above"
+}
+
+# A cargo subcommand from its crate; fails when it is not there and cannot be built.
+cargo_tool() {
+    have "$1" && return
+    say "cargo install $1 (some minutes, once)"
+    cargo install --locked --quiet "$1" </dev/null
+}
+
+# Separate from the build, so that a missing network is named as such.
+fetch_crates() {
+    local host
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    cargo fetch --locked --quiet --target "$host" ||
+        die "the crates could not be fetched; cargo's reason is above" \
+            "a first build needs the network (or a vendored registry)"
+}

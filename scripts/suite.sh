@@ -1,0 +1,222 @@
+# shellcheck shell=bash
+# Sourced by ./run: `./run test`. Each step runs whatever became of the ones before it; what it
+# ran is counted from the test programs' own summaries, and a skip always has a reason.
+
+passed=0
+failures=()
+skips=()
+skipped=0
+step_pid=
+
+# run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
+# `wait` on a background job, so that Ctrl-C ends the step and not only this script.
+run_step() {
+    local name=$1 limit=$(($2 * ${WEIR_TEST_SCALE:-1})) status=0 started=$SECONDS
+    shift 2
+    log=$log_dir/$name.log
+    say "test: $name"
+    timeout --kill-after=10 "$limit" "$@" </dev/null >"$log" 2>&1 &
+    step_pid=$!
+    wait "$step_pid" || status=$?
+    step_pid=
+    ((status != 124)) || echo "no end within $limit s; WEIR_TEST_SCALE=2 doubles the limits" >>"$log"
+    ((status == 0)) || show_log
+    took=$((SECONDS - started))
+    return "$status"
+}
+
+show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
+
+outcome() { printf '   %s (%s s)\n' "$1" "$took"; }
+
+skip() {
+    say "test: $1: skipped, $2"
+    skips+=("$1: $2")
+    skipped=$((skipped + 1))
+}
+
+# A step that either holds or does not.
+check_step() {
+    if run_step "$@"; then
+        passed=$((passed + 1))
+        outcome ok
+    else
+        failures+=("$1")
+        outcome FAILED
+    fi
+}
+
+# A step of test programs. It fails too when it does not build, dies half-way, or ran no test.
+tests_step() {
+    local status=0 ok bad ignored line
+    run_step "$@" || status=$?
+    read -r ok bad ignored < <(count_results <"$log")
+    passed=$((passed + ok))
+    skipped=$((skipped + ignored))
+    while IFS= read -r line; do failures+=("$1: $line"); done < <(failed_tests <"$log")
+    while IFS= read -r line; do skips+=("$1: $line"); done < <(ignored_tests <"$log")
+    if ((status != 0 && bad == 0)); then
+        failures+=("$1: did not build or did not end well")
+    elif ((status == 0 && ok + ignored == 0)); then
+        failures+=("$1: ran no test")
+    fi
+    outcome "$ok passed, $bad failed, $ignored skipped"
+}
+
+# The sums of "test result: ok. 3 passed; 0 failed; 1 ignored; …" (libtest and libtest-mimic).
+count_results() {
+    awk '/^test result: / {
+             for (i = 2; i <= NF; i++) {
+                 if ($i == "passed;") ok += $(i - 1)
+                 if ($i == "failed;") bad += $(i - 1)
+                 if ($i == "ignored;") ignored += $(i - 1)
+             }
+         }
+         END { print ok + 0, bad + 0, ignored + 0 }'
+}
+
+# "test NAME ... ignored, REASON" is libtest's, "test NAME ... ignored (REASON)" libtest-mimic's.
+ignored_tests() {
+    sed -nE -e 's/^test (.*[^ ]) +\.\.\. ignored, (.*)$/\1: \2/p' \
+        -e 's/^test (.*[^ ]) +\.\.\. ignored \((.*)\)$/\1: \2/p' \
+        -e 's/^test (.*[^ ]) +\.\.\. ignored$/\1: the test gives no reason/p'
+}
+
+failed_tests() { sed -nE 's/^test (.*[^ ]) +\.\.\. FAILED.*$/\1/p'; }
+
+has_tests() { compgen -G 'crates/*/tests/*.rs' >/dev/null || compgen -G 'crates/*/tests/*/main.rs' >/dev/null; }
+
+has_nightly() { have rustup && rustup toolchain list 2>/dev/null | grep -q '^nightly'; }
+
+test_loom() {
+    if ! grep -rqs 'loom' crates/xsk/src; then
+        skip loom "xsk has no loom model"
+        return
+    fi
+    tests_step loom 900 env RUSTFLAGS="--cfg loom" cargo test --locked --package xsk --lib --release \
+        --target-dir "$target_dir/loom" loom
+}
+
+test_miri() {
+    if ! has_nightly; then
+        skip miri "no nightly toolchain (rustup toolchain install nightly)"
+    elif ! rustup_as_owner component add --toolchain nightly miri rust-src >/dev/null 2>&1; then
+        skip miri "rustup could not add miri and rust-src to nightly"
+    else
+        tests_step miri 900 cargo +nightly miri test --locked --package xsk --lib
+    fi
+}
+
+test_fuzz() {
+    local target targets
+    if [[ ! -d fuzz ]]; then
+        skip fuzz "there is no fuzz target"
+    elif ! has_nightly; then
+        skip fuzz "no nightly toolchain (rustup toolchain install nightly)"
+    elif ! have c++; then
+        skip fuzz "no C++ compiler for libFuzzer"
+    elif ! cargo_tool cargo-fuzz; then
+        skip fuzz "cargo-fuzz could not be installed"
+    else
+        targets=$(cargo +nightly fuzz list)
+        for target in $targets; do
+            check_step "fuzz-$target" 400 cargo +nightly fuzz run "$target" -- -max_total_time=20
+        done
+    fi
+}
+
+test_musl() {
+    local triple
+    triple=$(uname -m)-unknown-linux-musl
+    if ! have rustup || ! rustup_as_owner target add "$triple" >/dev/null 2>&1; then
+        skip musl "rustup could not add the target $triple"
+        return
+    fi
+    check_step musl 300 cargo build --locked --package xsk --target "$triple"
+}
+
+# What a run could leave behind on this machine, one line each. Programs and links are those that
+# weir makes: XDP and tc ones, and any that carries its name.
+inventory() {
+    ip netns list | sed 's/^/namespace /'
+    ip -o link | sed -E 's/^[0-9]+: ([^:@]+).*/device \1/'
+    bpftool prog show | awk '/^[0-9]+: / && (/: (xdp|sched_cls) / || / name (weir|xsk)/) {print "program", $1, $2, $4}'
+    bpftool link show | awk '/^[0-9]+: (xdp|tcx|netkit) / {print "bpf_link", $1, $2, $3, $4}'
+    processes_and_memfds
+}
+
+# Programs of this tree that still run, and shared memory that somebody still holds.
+processes_and_memfds() {
+    local link to
+    for link in /proc/[0-9]*/exe /proc/[0-9]*/fd/*; do
+        to=$(readlink "$link" 2>/dev/null) || continue
+        case $link:$to in
+        */exe:"$target_dir"/*) echo "process ${link%/exe}: $to" ;;
+        */fd/*:/memfd:*xsk* | */fd/*:/memfd:*weir*) echo "memory $link: $to" ;;
+        esac
+    done
+}
+
+take_inventory() { inventory 2>/dev/null | sort >"$log_dir/$1"; }
+
+# The kernel takes an AF_XDP socket apart after its close, so what goes within seconds is no leak.
+test_leaks() {
+    local left try
+    for try in 1 2 3 4 5 6; do
+        take_inventory after
+        left=$(comm -13 "$log_dir/before" "$log_dir/after")
+        [[ -n $left ]] || break
+        ((try == 6)) || sleep 1
+    done
+    say "test: leaks"
+    if [[ -n $left ]]; then
+        failures+=("leaks: left behind: ${left//$'\n'/; }")
+        echo "   FAILED"
+    else
+        passed=$((passed + 1))
+        echo "   ok"
+    fi
+}
+
+run_test() {
+    local check_leaks="" hint=""
+    [[ ${WEIR_TEST_SCALE:-1} =~ ^[1-9][0-9]*$ ]] ||
+        usage_error "WEIR_TEST_SCALE must be a whole number from 1, not '$WEIR_TEST_SCALE'"
+    install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}"
+    fetch_crates
+    log_dir=$target_dir/test-logs
+    mkdir -p "$log_dir"
+    trap '[[ -z $step_pid ]] || kill "$step_pid"; exit 130' INT TERM
+
+    if ! am_root; then
+        check_leaks="looking at BPF programs needs root"
+        hint="as root more is tested: sudo ./run test"
+    elif ! is_present bpftool; then
+        check_leaks="bpftool is missing or has no build for this kernel"
+    else
+        take_inventory before
+    fi
+
+    tests_step unit 900 cargo test --locked --workspace --all-features --lib --bins --no-fail-fast
+    tests_step doc 600 cargo test --locked --workspace --all-features --doc --no-fail-fast
+    if has_tests; then
+        tests_step integration 900 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
+    fi
+    check_step examples 300 cargo build --locked --workspace --examples
+    test_loom
+    test_miri
+    test_fuzz
+    test_musl
+    if [[ -n $check_leaks ]]; then skip leaks "$check_leaks"; else test_leaks; fi
+
+    report "$hint"
+}
+
+report() {
+    echo
+    ((${#skips[@]} == 0)) || printf 'skipped: %s\n' "${skips[@]}"
+    ((${#failures[@]} == 0)) || printf 'FAILED: %s\n' "${failures[@]}"
+    [[ -z $1 ]] || printf '%s\n' "$1"
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "${#failures[@]}" "$skipped"
+    ((${#failures[@]} == 0))
+}
