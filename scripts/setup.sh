@@ -88,15 +88,15 @@ apt_get() {
 
 # Installs those of the given needs that are missing; says nothing when none is.
 install_needs() {
-    local need check package purpose missing=() optional=() lines=()
+    local need check package purpose without missing=() optional=() lines=()
     for need in "$@"; do
         IFS=: read -r check package purpose <<<"$need"
         is_present "$check" && continue
         case $package in
-        \?*) optional+=("${package#\?}") ;;
-        *) missing+=("$package") ;;
+        \?*) optional+=("${package#\?}") without=", optional" ;;
+        *) missing+=("$package") without="" ;;
         esac
-        lines+=("$check (Debian's package ${package#\?}; for $purpose)")
+        lines+=("${check#lib=} (Debian's package ${package#\?}; for $purpose$without)")
     done
     ((${#lines[@]} > 0)) || return 0
     if ! have apt-get; then

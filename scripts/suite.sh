@@ -2,10 +2,9 @@
 # Sourced by ./run: `./run test`. Each step runs whatever became of the ones before it; what it
 # ran is counted from the test programs' own summaries, and a skip always has a reason.
 
-passed=0
-failures=()
-skips=()
-skipped=0
+passed=0 failed=0 skipped=0
+failures=() # one line each, printed at the end
+skips=()    # the same, with the reason
 step_pid=
 
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
@@ -35,30 +34,38 @@ skip() {
     skipped=$((skipped + 1))
 }
 
+fail() {
+    failures+=("$1")
+    failed=$((failed + 1))
+}
+
 # A step that either holds or does not.
 check_step() {
     if run_step "$@"; then
         passed=$((passed + 1))
         outcome ok
     else
-        failures+=("$1")
+        fail "$1"
         outcome FAILED
     fi
 }
 
 # A step of test programs. It fails too when it does not build, dies half-way, or ran no test.
 tests_step() {
-    local status=0 ok bad ignored line
+    local status=0 ok bad ignored names
     run_step "$@" || status=$?
     read -r ok bad ignored < <(count_results <"$log")
-    passed=$((passed + ok))
-    skipped=$((skipped + ignored))
-    while IFS= read -r line; do failures+=("$1: $line"); done < <(failed_tests <"$log")
-    while IFS= read -r line; do skips+=("$1: $line"); done < <(ignored_tests <"$log")
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + ignored))
+    mapfile -t names < <(failed_tests <"$log" | sed "s/^/$1: /")
+    failures+=("${names[@]}")
+    ((${#names[@]} >= bad)) || failures+=("$1: $((bad - ${#names[@]})) more, named in $log")
+    mapfile -t names < <(ignored_tests <"$log" | sed "s/^/$1: /")
+    skips+=("${names[@]}")
+    ((${#names[@]} >= ignored)) || skips+=("$1: $((ignored - ${#names[@]})) more, named in $log")
     if ((status != 0 && bad == 0)); then
-        failures+=("$1: did not build or did not end well")
+        fail "$1: did not build or did not end well"
     elif ((status == 0 && ok + ignored == 0)); then
-        failures+=("$1: ran no test")
+        fail "$1: ran no test"
     fi
     outcome "$ok passed, $bad failed, $ignored skipped"
 }
@@ -120,7 +127,9 @@ test_fuzz() {
     else
         targets=$(cargo +nightly fuzz list)
         for target in $targets; do
-            check_step "fuzz-$target" 400 cargo +nightly fuzz run "$target" -- -max_total_time=20
+            mkdir -p "$target_dir/fuzz-corpus/$target"
+            check_step "fuzz-$target" 400 cargo +nightly fuzz run "$target" \
+                "$target_dir/fuzz-corpus/$target" -- -max_total_time=20
         done
     fi
 }
@@ -145,19 +154,16 @@ inventory() {
     processes_and_memfds
 }
 
-# Programs of this tree that still run, and shared memory that somebody still holds.
+# Programs of this tree that still run, and shared memory that somebody still holds. A program may
+# itself lie in a memfd: the libxdp engine does.
 processes_and_memfds() {
-    local link to
-    for link in /proc/[0-9]*/exe /proc/[0-9]*/fd/*; do
-        to=$(readlink "$link" 2>/dev/null) || continue
-        case $link:$to in
-        */exe:"$target_dir"/*) echo "process ${link%/exe}: $to" ;;
-        */fd/*:/memfd:*xsk* | */fd/*:/memfd:*weir*) echo "memory $link: $to" ;;
-        esac
-    done
+    local ours=(-lname '/memfd:*xsk*' -o -lname '/memfd:*weir*')
+    find /proc/[0-9]*/exe -maxdepth 0 \( -lname "$target_dir/*" -o "${ours[@]}" \) -printf 'process %p: %l\n'
+    find /proc/[0-9]*/fd -maxdepth 1 \( "${ours[@]}" \) -printf 'memory %p: %l\n'
 }
 
-take_inventory() { inventory 2>/dev/null | sort >"$log_dir/$1"; }
+# Processes end while they are looked at, and some may not be looked at: that is no failure.
+take_inventory() { { inventory || true; } 2>/dev/null | sort >"$log_dir/$1"; }
 
 # The kernel takes an AF_XDP socket apart after its close, so what goes within seconds is no leak.
 test_leaks() {
@@ -170,7 +176,7 @@ test_leaks() {
     done
     say "test: leaks"
     if [[ -n $left ]]; then
-        failures+=("leaks: left behind: ${left//$'\n'/; }")
+        fail "leaks: left behind: ${left//$'\n'/; }"
         echo "   FAILED"
     else
         passed=$((passed + 1))
@@ -191,8 +197,8 @@ run_test() {
     if ! am_root; then
         check_leaks="looking at BPF programs needs root"
         hint="as root more is tested: sudo ./run test"
-    elif ! is_present bpftool; then
-        check_leaks="bpftool is missing or has no build for this kernel"
+    elif ! bpftool prog show >/dev/null 2>&1 || ! bpftool link show >/dev/null 2>&1; then
+        check_leaks="bpftool is missing or does not work with this kernel"
     else
         take_inventory before
     fi
@@ -217,6 +223,6 @@ report() {
     ((${#skips[@]} == 0)) || printf 'skipped: %s\n' "${skips[@]}"
     ((${#failures[@]} == 0)) || printf 'FAILED: %s\n' "${failures[@]}"
     [[ -z $1 ]] || printf '%s\n' "$1"
-    printf '%d passed, %d failed, %d skipped\n' "$passed" "${#failures[@]}" "$skipped"
-    ((${#failures[@]} == 0))
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+    ((failed == 0))
 }
