@@ -83,7 +83,7 @@ apt_has() { [[ -n $(apt-cache --quiet=0 madison "$1" 2>/dev/null) ]]; }
 apt_lists_empty() { ! compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
 
 apt_get() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null
 }
 
 # Installs those of the given needs that are missing; says nothing when none is.
@@ -132,20 +132,25 @@ apt_install() {
         say "apt-get update"
         apt_get update || say "apt-get update failed; trying with the package lists at hand"
     fi
-    for package in "${optional[@]}"; do
-        # Ubuntu has bpftool in the tools of its kernels.
-        if [[ $package == bpftool ]] && ! apt_has bpftool; then package="linux-tools-common"; fi
-        if apt_has "$package"; then
-            missing+=("$package")
-        else
-            say "this distribution has no $package; weir does without"
-        fi
-    done
-    ((${#missing[@]} > 0)) || return 0
-    say "apt-get install ${missing[*]}"
-    apt_get install --no-install-recommends "${missing[@]}" ||
-        die "apt-get could not install: ${missing[*]}" \
-            "a first install needs the network; apt's reason is above"
+    if ((${#missing[@]} > 0)); then
+        say "apt-get install ${missing[*]}"
+        apt_get install --no-install-recommends "${missing[@]}" ||
+            die "apt-get could not install: ${missing[*]}" \
+                "a first install needs the network; apt's reason is above"
+    fi
+    for package in "${optional[@]}"; do apt_install_optional "$package"; done
+}
+
+apt_install_optional() {
+    local package=$1
+    # Ubuntu has bpftool in the tools of its kernels.
+    if [[ $package == bpftool ]] && ! apt_has bpftool; then package=linux-tools-common; fi
+    if ! apt_has "$package"; then
+        say "this distribution has no $package; weir does without"
+        return
+    fi
+    say "apt-get install $package"
+    apt_get install --no-install-recommends "$package" || say "$package was not installed; weir does without"
 }
 
 # Under sudo the toolchain is the calling user's, but what root writes goes elsewhere: files of
