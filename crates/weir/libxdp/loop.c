@@ -1,0 +1,1174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The baseline of `weir bench`: an AF_XDP worker on libxdp.
+ *
+ * It moves packets as xdpsock, the kernel developers' example, does: the same rings and
+ * sizes, the same order of peek, reserve, submit and release, the same system calls and
+ * no others. It speaks the protocol of the other workers (src/bench/protocol.rs) and does
+ * the same work on each payload (src/bench/frame.rs).
+ *
+ * What differs from xdpsock, and why:
+ *  - The XDP program is our own five instructions instead of libxdp's, and a bpf_link
+ *    holds it: it is gone when this process is, also after kill -9, and kernels that
+ *    refuse libxdp's dispatcher run it too.
+ *  - l2fwd with poll() waits for POLLIN only. With POLLOUT, which xdpsock adds, poll()
+ *    would never sleep, since the TX ring is hardly ever full. In copy mode poll() sends
+ *    what is in the TX ring whatever it waits for.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <xdp/xsk.h>
+
+#define FRAMES		4096
+#define WAIT_MS		100
+#define ROUNDS_PER_LOOK 64
+#define QUIET_NS	(50 * 1000000ull)
+#define DRAIN_NS	(1000 * 1000000ull)
+
+#define likely(x)     __builtin_expect(!!(x), 1)
+#define unlikely(x)   __builtin_expect(!!(x), 0)
+#define always_inline inline __attribute__((always_inline))
+
+enum bench {
+	RXDROP,
+	TXPUSH,
+	L2FWD
+};
+enum mode {
+	MODE_AUTO,
+	MODE_ZC,
+	MODE_DRV,
+	MODE_SKB
+};
+
+static const char *const mode_names[] = {
+	[MODE_AUTO] = "auto",
+	[MODE_ZC] = "zc",
+	[MODE_DRV] = "drv",
+	[MODE_SKB] = "skb",
+};
+
+static struct {
+	enum bench bench;
+	enum mode mode;
+	const char *dev;
+	unsigned int queue;
+	unsigned int size;
+	unsigned int batch;
+	unsigned int frame_size;
+	unsigned int cpu;
+	uint64_t warmup_ns;
+	uint64_t window_ns;
+	bool poll;
+	bool verify;
+} opt = {
+	.size = 64,
+	.batch = 64,
+	.frame_size = XSK_UMEM__DEFAULT_FRAME_SIZE,
+	.warmup_ns = 200 * 1000000ull,
+	.window_ns = 1000 * 1000000ull,
+};
+
+static volatile sig_atomic_t stop;
+
+/* --- Events ------------------------------------------------------------------------ */
+
+/* Why a step failed. Filled in by the step, printed by whoever gives up. */
+static struct {
+	const char *step;
+	int error;
+	char message[512];
+} failure;
+
+static void print_string(const char *text)
+{
+	putchar('"');
+	for (; *text; text++) {
+		unsigned char c = *text;
+
+		if (c == '"' || c == '\\')
+			printf("\\%c", c);
+		else if (c < 0x20)
+			printf("\\u%04x", c);
+		else
+			putchar(c);
+	}
+	putchar('"');
+}
+
+/* An event that nobody reads ends the worker: the bench is gone. */
+static void flush_event(void)
+{
+	putchar('\n');
+	if (fflush(stdout))
+		exit(EXIT_FAILURE);
+}
+
+static void __attribute__((noreturn)) give_up(void)
+{
+	printf("{\"event\":\"failed\",\"step\":");
+	print_string(failure.step);
+	printf(",\"errno\":%d,\"message\":", failure.error);
+	print_string(failure.message);
+	putchar('}');
+	flush_event();
+	exit(EXIT_FAILURE);
+}
+
+/* Notes cause and cure; returns -1 so that a step can end with it. */
+static int __attribute__((format(printf, 3, 4)))
+fail(const char *step, int error, const char *hint, ...)
+{
+	char *at = failure.message;
+	size_t room = sizeof(failure.message);
+	va_list args;
+
+	failure.step = step;
+	failure.error = error;
+	if (error) {
+		int len = snprintf(at, room, "%s (os error %d): ", strerror(error), error);
+
+		at += len;
+		room -= len;
+	}
+	va_start(args, hint);
+	vsnprintf(at, room, hint, args);
+	va_end(args);
+	return -1;
+}
+
+/* --- Frames: see src/bench/frame.rs ------------------------------------------------ */
+
+#define AT_IP	     14
+#define AT_ADDRESSES 26
+#define AT_UDP	     34
+#define AT_CHECKSUM  40
+#define AT_SEQUENCE  42
+#define AT_PATTERN   50
+#define MIN_SIZE     64
+#define MAX_SIZE     1500
+
+static uint8_t template[MAX_SIZE];
+static uint64_t template_sum;
+
+static always_inline uint64_t sum(const uint8_t *bytes, size_t len)
+{
+	uint64_t total = 0;
+	uint32_t word;
+
+	for (; len >= sizeof(word); bytes += sizeof(word), len -= sizeof(word)) {
+		memcpy(&word, bytes, sizeof(word));
+		total += word;
+	}
+	if (len) {
+		word = 0;
+		memcpy(&word, bytes, len);
+		total += word;
+	}
+	return total;
+}
+
+static always_inline uint16_t fold(uint64_t total)
+{
+	total = (total >> 32) + (total & 0xffffffff);
+	total = (total >> 16) + (total & 0xffff);
+	total = (total >> 16) + (total & 0xffff);
+	total = (total >> 16) + (total & 0xffff);
+	return total;
+}
+
+static always_inline uint64_t udp_sum(const uint8_t *frame, size_t len)
+{
+	return (uint64_t)htons(len - AT_UDP) + htons(IPPROTO_UDP) +
+	       sum(frame + AT_ADDRESSES, len - AT_ADDRESSES);
+}
+
+static void put16(uint8_t *at, uint16_t value)
+{
+	value = htons(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+static void make_template(void)
+{
+	static const uint8_t head[AT_PATTERN] = {
+		/* to the load's side, from the application's side, IPv4 */
+		0x02,
+		0,
+		0,
+		0,
+		0,
+		0x0b,
+		0x02,
+		0,
+		0,
+		0,
+		0,
+		0x0a,
+		0x08,
+		0x00,
+		/* no options, TTL 64, UDP, 198.18.0.1 to 198.18.0.2 */
+		0x45,
+		0,
+		0,
+		0,
+		0,
+		0,
+		0,
+		0,
+		64,
+		IPPROTO_UDP,
+		0,
+		0,
+		198,
+		18,
+		0,
+		1,
+		198,
+		18,
+		0,
+		2,
+		/* port 9 to port 9 */
+		0,
+		9,
+		0,
+		9,
+	};
+	uint16_t checksum;
+
+	for (unsigned int i = 0; i < opt.size; i++)
+		template[i] = i;
+	memcpy(template, head, sizeof(head));
+	put16(template + AT_IP + 2, opt.size - AT_IP);
+	put16(template + AT_UDP + 4, opt.size - AT_UDP);
+	checksum = ~fold(sum(template + AT_IP, AT_UDP - AT_IP));
+	memcpy(template + AT_IP + 10, &checksum, sizeof(checksum));
+	template_sum = udp_sum(template, opt.size);
+}
+
+static always_inline void stamp(uint8_t *frame, uint64_t number)
+{
+	uint64_t sequence = __builtin_bswap64(number);
+	uint16_t checksum;
+
+	if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+		sequence = number;
+	checksum = ~fold(template_sum + (sequence >> 32) + (uint32_t)sequence);
+	if (!checksum)
+		checksum = 0xffff;
+	memcpy(frame + AT_CHECKSUM, &checksum, sizeof(checksum));
+	memcpy(frame + AT_SEQUENCE, &sequence, sizeof(sequence));
+}
+
+static always_inline bool check(const uint8_t *frame, size_t len, uint64_t *number)
+{
+	static const uint8_t ipv4[] = { 0x08, 0x00, 0x45 };
+	uint64_t sequence = 0;
+
+	if (len != opt.size || memcmp(frame + 12, ipv4, sizeof(ipv4)) ||
+	    frame[AT_IP + 9] != IPPROTO_UDP ||
+	    (size_t)(frame[AT_UDP + 4] << 8 | frame[AT_UDP + 5]) != len - AT_UDP ||
+	    !(frame[AT_CHECKSUM] | frame[AT_CHECKSUM + 1]) || fold(udp_sum(frame, len)) != 0xffff)
+		return false;
+	memcpy(&sequence, frame + AT_SEQUENCE, sizeof(sequence));
+	if (__BYTE_ORDER__ != __ORDER_BIG_ENDIAN__)
+		sequence = __builtin_bswap64(sequence);
+	*number = sequence;
+	return true;
+}
+
+static always_inline void swap_macs(uint8_t *frame)
+{
+	uint8_t destination[6];
+
+	memcpy(destination, frame, 6);
+	memmove(frame, frame + 6, 6);
+	memcpy(frame + 6, destination, 6);
+}
+
+#define WINDOW_WORDS 16
+
+static struct {
+	uint64_t expected;
+	uint64_t seen[WINDOW_WORDS];
+	uint64_t newest_word;
+	uint64_t corrupted;
+	uint64_t duplicates;
+	uint64_t reordered;
+	uint64_t lost;
+} track;
+
+static __attribute__((noinline, cold)) void track_late(uint64_t number)
+{
+	uint64_t word = number / 64, bit = 1ull << number % 64;
+	uint64_t *seen = &track.seen[word % WINDOW_WORDS];
+
+	if (word + WINDOW_WORDS <= track.newest_word || *seen & bit) {
+		track.duplicates++;
+		return;
+	}
+	*seen |= bit;
+	track.reordered++;
+	if (track.lost)
+		track.lost--;
+}
+
+static void track_advance(uint64_t word)
+{
+	uint64_t skipped = word - track.newest_word;
+
+	if (skipped > WINDOW_WORDS)
+		skipped = WINDOW_WORDS;
+	for (uint64_t i = 0; i < skipped; i++)
+		track.seen[(word - i) % WINDOW_WORDS] = 0;
+	track.newest_word = word;
+}
+
+static always_inline void track_frame(const uint8_t *frame, size_t len)
+{
+	uint64_t number, word;
+
+	if (unlikely(!check(frame, len, &number))) {
+		track.corrupted++;
+		return;
+	}
+	if (unlikely(number < track.expected)) {
+		track_late(number);
+		return;
+	}
+	track.lost += number - track.expected;
+	track.expected = number + 1;
+	word = number / 64;
+	if (word != track.newest_word)
+		track_advance(word);
+	track.seen[word % WINDOW_WORDS] |= 1ull << number % 64;
+}
+
+/* --- The socket -------------------------------------------------------------------- */
+
+static struct xsk_socket *xsk;
+static struct xsk_umem *umem;
+static uint8_t *frames;
+static struct xsk_ring_prod fill, tx;
+static struct xsk_ring_cons comp, rx;
+static int xsk_fd;
+static bool copies;
+static enum mode obtained;
+static unsigned int outstanding;
+
+/* Refusals on the way to a mode, as the elements of a JSON array. */
+static char refusals[3][sizeof(failure.message) + 64];
+static unsigned int refusal_count;
+
+static int check_device(unsigned int *ifindex)
+{
+	struct ifreq request = {};
+	int fd, error = 0;
+
+	*ifindex = if_nametoindex(opt.dev);
+	if (!*ifindex)
+		return fail("device", ENODEV,
+			    "no device %s in this network namespace: see `ip link`", opt.dev);
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return fail("device", errno, "%s cannot be asked for its state", opt.dev);
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", opt.dev);
+	if (ioctl(fd, SIOCGIFFLAGS, &request))
+		error = errno;
+	close(fd);
+	if (error)
+		return fail("device", error, "%s cannot be asked for its state", opt.dev);
+	if (!(request.ifr_flags & IFF_UP))
+		return fail("device", ENETDOWN, "%s is down: `ip link set dev %s up`", opt.dev,
+			    opt.dev);
+	return 0;
+}
+
+static int create_umem(void)
+{
+	struct xsk_umem_config config = {
+		.fill_size = XSK_RING_PROD__DEFAULT_NUM_DESCS * 2,
+		.comp_size = XSK_RING_CONS__DEFAULT_NUM_DESCS,
+		.frame_size = opt.frame_size,
+		.frame_headroom = XSK_UMEM__DEFAULT_FRAME_HEADROOM,
+	};
+	size_t size = (size_t)FRAMES * opt.frame_size;
+	void *area;
+	int error;
+
+	area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (area == MAP_FAILED)
+		return fail("umem", errno, "no %zu MiB of memory for packets: free some",
+			    size >> 20);
+	frames = area;
+	error = -xsk_umem__create(&umem, area, size, &fill, &comp, &config);
+	switch (error) {
+	case 0:
+		return 0;
+	case EPERM:
+		return fail("umem", error,
+			    "an AF_XDP socket needs CAP_NET_RAW: run as root, or grant it");
+	case ENOBUFS:
+		return fail("umem", error,
+			    "the limit on locked memory is below %zu MiB: raise `ulimit -l`, or "
+			    "grant CAP_IPC_LOCK",
+			    size >> 20);
+	case EAFNOSUPPORT:
+		return fail("umem", error, "this kernel has no AF_XDP: enable CONFIG_XDP_SOCKETS");
+	default:
+		return fail("umem", error, "the kernel refuses %d frames of %u bytes", FRAMES,
+			    opt.frame_size);
+	}
+}
+
+static int fail_bind(int error)
+{
+	switch (error) {
+	case EOPNOTSUPP:
+	case 524: /* ENOTSUPP, which some drivers let out */
+		return fail("bind", error,
+			    "the driver of %s has no AF_XDP zero-copy: use --mode drv or skb",
+			    opt.dev);
+	case EBUSY:
+		return fail(
+			"bind", error,
+			"another AF_XDP socket has queue %u of %s: stop it, or use another queue",
+			opt.queue, opt.dev);
+	case EINVAL:
+		return fail("bind", error,
+			    "%s has no queue %u (`ethtool -l %s` shows them), or its MTU does not "
+			    "fit in %u bytes",
+			    opt.dev, opt.queue, opt.dev, opt.frame_size);
+	case ENETDOWN:
+		return fail("bind", error, "%s is down: `ip link set dev %s up`", opt.dev, opt.dev);
+	default:
+		return fail("bind", error, "queue %u of %s cannot be bound", opt.queue, opt.dev);
+	}
+}
+
+static int create_socket(enum mode mode)
+{
+	struct xsk_socket_config config = {
+		.rx_size = XSK_RING_CONS__DEFAULT_NUM_DESCS,
+		.tx_size = XSK_RING_PROD__DEFAULT_NUM_DESCS,
+		.libbpf_flags = XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD,
+		.bind_flags = XDP_USE_NEED_WAKEUP | (mode == MODE_ZC ? XDP_ZEROCOPY : XDP_COPY),
+	};
+	int error;
+
+	error = -xsk_socket__create(&xsk, opt.dev, opt.queue, umem,
+				    opt.bench == TXPUSH ? NULL : &rx,
+				    opt.bench == RXDROP ? NULL : &tx, &config);
+	if (error) {
+		xsk = NULL;
+		return fail_bind(error);
+	}
+	xsk_fd = xsk_socket__fd(xsk);
+	return 0;
+}
+
+/* Names the program that is in the way. */
+static int fail_occupied(int error, int ifindex)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, query);
+	struct bpf_prog_info info = {};
+	uint32_t len = sizeof(info), id = 0;
+	int fd;
+
+	if (!bpf_xdp_query(ifindex, 0, &query)) {
+		id = query.prog_id ? query.prog_id : query.drv_prog_id;
+		if (!id)
+			id = query.skb_prog_id;
+	}
+	fd = id ? bpf_prog_get_fd_by_id(id) : -1;
+	if (fd >= 0) {
+		bpf_obj_get_info_by_fd(fd, &info, &len);
+		close(fd);
+	}
+	return fail(
+		"attach", error,
+		"%s has another XDP program, id %u, name %s, tag %02x%02x%02x%02x%02x%02x%02x%02x: "
+		"stop its owner, or `ip link set dev %s xdp off`",
+		opt.dev, id, info.name[0] ? info.name : "unknown", info.tag[0], info.tag[1],
+		info.tag[2], info.tag[3], info.tag[4], info.tag[5], info.tag[6], info.tag[7],
+		opt.dev);
+}
+
+static int fail_attach(int error, int ifindex, enum mode mode)
+{
+	switch (error) {
+	case EBUSY:
+	case EEXIST:
+		return fail_occupied(error, ifindex);
+	case EOPNOTSUPP:
+		return fail("attach", error, "the driver of %s has no XDP: use --mode skb",
+			    opt.dev);
+	case ERANGE:
+	case EINVAL:
+		return fail("attach", error,
+			    "the MTU of %s or of its peer is too large for XDP in %s mode: lower "
+			    "it, or use --mode skb",
+			    opt.dev, mode_names[mode]);
+	default:
+		return fail("attach", error, "%s does not take an XDP program in %s mode", opt.dev,
+			    mode_names[mode]);
+	}
+}
+
+/* Loads `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. */
+static int load_program(int map_fd)
+{
+	struct bpf_insn program[] = {
+		{ .code = BPF_LDX | BPF_MEM | BPF_W,
+		  .dst_reg = BPF_REG_2,
+		  .src_reg = BPF_REG_1,
+		  .off = offsetof(struct xdp_md, rx_queue_index) },
+		{ .code = BPF_LD | BPF_DW | BPF_IMM,
+		  .dst_reg = BPF_REG_1,
+		  .src_reg = BPF_PSEUDO_MAP_FD,
+		  .imm = map_fd },
+		{},
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_3, .imm = XDP_PASS },
+		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect_map },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+
+	return bpf_prog_load(BPF_PROG_TYPE_XDP, "weir_libxdp", "Dual BSD/GPL", program,
+			     sizeof(program) / sizeof(program[0]), NULL);
+}
+
+/*
+ * The descriptors are left open: the link goes with the process, and the program and the
+ * map with the link.
+ */
+static int attach_program(unsigned int ifindex, enum mode mode)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, link,
+		    .flags = mode == MODE_SKB ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE);
+	int map_fd, prog_fd, error;
+
+	map_fd = bpf_map_create(BPF_MAP_TYPE_XSKMAP, "xsks_map", sizeof(int), sizeof(int),
+				opt.queue + 1, NULL);
+	if (map_fd < 0)
+		return fail("map", errno,
+			    "the socket map needs CAP_BPF and CAP_NET_ADMIN: run as root");
+	prog_fd = load_program(map_fd);
+	if (prog_fd < 0)
+		return fail("program", errno,
+			    "loading an XDP program needs CAP_BPF and CAP_NET_ADMIN: run as root");
+	if (opt.bench != TXPUSH) {
+		error = -xsk_socket__update_xskmap(xsk, map_fd);
+		if (error)
+			return fail("map", error, "the socket cannot be entered into the map");
+	}
+	if (bpf_link_create(prog_fd, ifindex, BPF_XDP, &link) < 0)
+		return fail_attach(errno, ifindex, mode);
+	return 0;
+}
+
+static void fill_all(void)
+{
+	uint32_t at = 0;
+
+	if (xsk_ring_prod__reserve(&fill, FRAMES, &at) != FRAMES)
+		abort(); /* a new ring of this size has that room */
+	for (unsigned int i = 0; i < FRAMES; i++)
+		*xsk_ring_prod__fill_addr(&fill, at++) = (uint64_t)i * opt.frame_size;
+	xsk_ring_prod__submit(&fill, FRAMES);
+}
+
+static void prepare_all(void)
+{
+	for (unsigned int i = 0; i < FRAMES; i++)
+		memcpy(frames + (size_t)i * opt.frame_size, template, opt.size);
+}
+
+static void close_socket(void)
+{
+	if (xsk)
+		xsk_socket__delete(xsk);
+	xsk = NULL;
+	if (umem)
+		xsk_umem__delete(umem);
+	umem = NULL;
+	if (frames)
+		munmap(frames, (size_t)FRAMES * opt.frame_size);
+	frames = NULL;
+}
+
+static int open_in_mode(unsigned int ifindex, enum mode mode)
+{
+	struct xdp_options options = {};
+	socklen_t len = sizeof(options);
+
+	if (create_umem())
+		return -1;
+	if (opt.bench == TXPUSH)
+		prepare_all();
+	else
+		fill_all();
+	if (create_socket(mode) || attach_program(ifindex, mode))
+		return -1;
+	if (getsockopt(xsk_fd, SOL_XDP, XDP_OPTIONS, &options, &len))
+		return fail("options", errno, "the kernel does not tell the mode: needs Linux 5.3");
+	obtained = options.flags & XDP_OPTIONS_ZEROCOPY ? MODE_ZC : mode;
+	copies = obtained != MODE_ZC;
+	return 0;
+}
+
+static void open_socket(void)
+{
+	unsigned int ifindex;
+
+	if (check_device(&ifindex))
+		give_up();
+	if (opt.mode != MODE_AUTO) {
+		if (open_in_mode(ifindex, opt.mode))
+			give_up();
+		return;
+	}
+	for (enum mode mode = MODE_ZC; mode <= MODE_SKB; mode++) {
+		if (!open_in_mode(ifindex, mode))
+			return;
+		if (mode == MODE_SKB)
+			give_up();
+		snprintf(refusals[refusal_count++], sizeof(refusals[0]), "%s: %s: %s",
+			 mode_names[mode], failure.step, failure.message);
+		close_socket();
+	}
+}
+
+static uint64_t kernel_drops(void)
+{
+	struct xdp_statistics stats = {};
+	socklen_t len = sizeof(stats);
+
+	if (getsockopt(xsk_fd, SOL_XDP, XDP_STATISTICS, &stats, &len)) {
+		fail("statistics", errno, "the kernel does not tell what it dropped");
+		give_up();
+	}
+	/*
+	 * A packet that finds the fill ring empty counts as dropped already;
+	 * rx_fill_ring_empty_descs would count it twice.
+	 */
+	return stats.rx_dropped + stats.rx_ring_full;
+}
+
+/* --- Rounds, as in xdpsock --------------------------------------------------------- */
+
+struct round {
+	unsigned int received;
+	unsigned int completed;
+	bool timed_out;
+};
+
+static void kick_tx(void)
+{
+	if (sendto(xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0 || errno == ENOBUFS ||
+	    errno == EAGAIN || errno == EBUSY || errno == ENETDOWN || errno == EINTR)
+		return;
+	fail("send", errno, "the kernel refuses to send on queue %u of %s", opt.queue, opt.dev);
+	give_up();
+}
+
+static always_inline void kick_fill(void)
+{
+	if (xsk_ring_prod__needs_wakeup(&fill))
+		recvfrom(xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+}
+
+static always_inline uint32_t reserve_fill(unsigned int count)
+{
+	uint32_t at = 0;
+
+	while (unlikely(xsk_ring_prod__reserve(&fill, count, &at) != count))
+		kick_fill();
+	return at;
+}
+
+static always_inline bool wait_for(short events)
+{
+	struct pollfd fd = { .fd = xsk_fd, .events = events };
+
+	return !opt.poll || poll(&fd, 1, WAIT_MS) > 0;
+}
+
+static always_inline struct round rxdrop(void)
+{
+	struct round round = {};
+	uint32_t from = 0, to = 0;
+
+	if (!wait_for(POLLIN)) {
+		round.timed_out = true;
+		return round;
+	}
+	round.received = xsk_ring_cons__peek(&rx, opt.batch, &from);
+	if (!round.received) {
+		kick_fill();
+		return round;
+	}
+	to = reserve_fill(round.received);
+	for (unsigned int i = 0; i < round.received; i++) {
+		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&rx, from++);
+		uint64_t addr = desc->addr;
+
+		if (opt.verify)
+			track_frame(xsk_umem__get_data(frames, addr), desc->len);
+		*xsk_ring_prod__fill_addr(&fill, to++) = addr;
+	}
+	xsk_ring_prod__submit(&fill, round.received);
+	xsk_ring_cons__release(&rx, round.received);
+	return round;
+}
+
+static always_inline unsigned int complete_txpush(void)
+{
+	unsigned int count;
+	uint32_t from = 0;
+
+	if (!outstanding)
+		return 0;
+	if (xsk_ring_prod__needs_wakeup(&tx))
+		kick_tx();
+	count = xsk_ring_cons__peek(&comp, opt.batch, &from);
+	if (count > 0) {
+		xsk_ring_cons__release(&comp, count);
+		outstanding -= count;
+	}
+	return count;
+}
+
+static always_inline struct round txpush(void)
+{
+	static uint64_t number;
+	static unsigned int frame;
+	struct round round = {};
+	uint32_t to = 0;
+
+	if (!wait_for(POLLOUT)) {
+		round.timed_out = true;
+		return round;
+	}
+	while (xsk_ring_prod__reserve(&tx, opt.batch, &to) < opt.batch) {
+		round.completed += complete_txpush();
+		if (stop)
+			return round;
+	}
+	for (unsigned int i = 0; i < opt.batch; i++) {
+		struct xdp_desc *desc = xsk_ring_prod__tx_desc(&tx, to++);
+		uint64_t addr = (uint64_t)frame * opt.frame_size;
+
+		desc->addr = addr;
+		desc->len = opt.size;
+		desc->options = 0;
+		stamp(xsk_umem__get_data(frames, addr), number++);
+		frame = (frame + 1) % FRAMES;
+	}
+	xsk_ring_prod__submit(&tx, opt.batch);
+	outstanding += opt.batch;
+	round.completed += complete_txpush();
+	return round;
+}
+
+/* Frames that were sent go back to where they came from. */
+static always_inline unsigned int complete_l2fwd(void)
+{
+	unsigned int count;
+	uint32_t from = 0, to = 0;
+
+	if (!outstanding)
+		return 0;
+	/* In zero-copy mode the driver sends by itself. */
+	if (copies)
+		kick_tx();
+	count = outstanding > opt.batch ? opt.batch : outstanding;
+	count = xsk_ring_cons__peek(&comp, count, &from);
+	if (count > 0) {
+		to = reserve_fill(count);
+		for (unsigned int i = 0; i < count; i++)
+			*xsk_ring_prod__fill_addr(&fill, to++) =
+				*xsk_ring_cons__comp_addr(&comp, from++);
+		xsk_ring_prod__submit(&fill, count);
+		xsk_ring_cons__release(&comp, count);
+		outstanding -= count;
+	}
+	return count;
+}
+
+static always_inline struct round l2fwd(void)
+{
+	struct round round = {};
+	uint32_t from = 0, to = 0;
+
+	round.timed_out = !wait_for(POLLIN);
+	round.completed = complete_l2fwd();
+	if (round.timed_out)
+		return round;
+	round.received = xsk_ring_cons__peek(&rx, opt.batch, &from);
+	if (!round.received) {
+		kick_fill();
+		return round;
+	}
+	while (xsk_ring_prod__reserve(&tx, round.received, &to) != round.received) {
+		round.completed += complete_l2fwd();
+		if (xsk_ring_prod__needs_wakeup(&tx))
+			kick_tx();
+	}
+	for (unsigned int i = 0; i < round.received; i++) {
+		const struct xdp_desc *in = xsk_ring_cons__rx_desc(&rx, from++);
+		struct xdp_desc *out = xsk_ring_prod__tx_desc(&tx, to++);
+		uint8_t *frame = xsk_umem__get_data(frames, in->addr);
+
+		track_frame(frame, in->len);
+		swap_macs(frame);
+		out->addr = in->addr;
+		out->len = in->len;
+		out->options = 0;
+	}
+	xsk_ring_prod__submit(&tx, round.received);
+	xsk_ring_cons__release(&rx, round.received);
+	outstanding += round.received;
+	return round;
+}
+
+static always_inline struct round drain_txpush(void)
+{
+	struct round round = { .completed = complete_txpush() };
+
+	return round;
+}
+
+/* --- Measuring: see src/bench/worker.rs -------------------------------------------- */
+
+static uint64_t received, completed;
+
+struct sample {
+	uint64_t time, user, sys, packets;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static uint64_t timeval_ns(const struct timeval *time)
+{
+	return time->tv_sec * 1000000000ull + time->tv_usec * 1000ull;
+}
+
+static struct sample sample(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return (struct sample){
+		.time = now_ns(),
+		.user = timeval_ns(&usage.ru_utime),
+		.sys = timeval_ns(&usage.ru_stime),
+		.packets = opt.bench == RXDROP ? received : completed,
+	};
+}
+
+static void look(void)
+{
+	static enum {
+		IDLE,
+		WARM_UP,
+		WINDOW,
+		OVER
+	} phase;
+	static struct sample start;
+	struct sample end;
+
+	switch (phase) {
+	case IDLE:
+		if (opt.bench != TXPUSH && !received)
+			return;
+		start.time = now_ns();
+		phase = WARM_UP;
+		return;
+	case WARM_UP:
+		if (now_ns() - start.time < opt.warmup_ns)
+			return;
+		start = sample();
+		phase = WINDOW;
+		return;
+	case WINDOW:
+		if (now_ns() - start.time < opt.window_ns)
+			return;
+		end = sample();
+		printf("{\"event\":\"window\",\"packets\":%" PRIu64
+		       ",\"seconds\":%.9f,\"user_ns\":%" PRIu64 ",\"sys_ns\":%" PRIu64 "}",
+		       end.packets - start.packets, (end.time - start.time) / 1e9,
+		       end.user - start.user, end.sys - start.sys);
+		flush_event();
+		phase = OVER;
+		return;
+	case OVER:
+		return;
+	}
+}
+
+typedef struct round (*round_fn)(void);
+
+/* Inlined with constant arguments: each bench has its own loop without a pointer. */
+static always_inline void measure(round_fn next)
+{
+	unsigned int rounds = 0;
+
+	while (!stop) {
+		struct round round = next();
+
+		received += round.received;
+		completed += round.completed;
+		if (unlikely(++rounds % ROUNDS_PER_LOOK == 0 || round.timed_out))
+			look();
+	}
+}
+
+static always_inline void drain(round_fn next, uint64_t quiet_ns)
+{
+	uint64_t start = now_ns(), heard = start, now;
+
+	do {
+		struct round round = next();
+
+		received += round.received;
+		completed += round.completed;
+		now = now_ns();
+		if (round.received)
+			heard = now;
+	} while ((outstanding || now - heard < quiet_ns) && now - start < DRAIN_NS);
+}
+
+static void run(void)
+{
+	switch (opt.bench) {
+	case RXDROP:
+		measure(rxdrop);
+		drain(rxdrop, QUIET_NS);
+		break;
+	case TXPUSH:
+		measure(txpush);
+		drain(drain_txpush, 0);
+		break;
+	case L2FWD:
+		measure(l2fwd);
+		drain(l2fwd, QUIET_NS);
+		break;
+	}
+}
+
+/* --- The command line -------------------------------------------------------------- */
+
+static void __attribute__((noreturn)) usage(const char *name, const char *value)
+{
+	fail("arguments", EINVAL, "--%s does not take '%s' in the libxdp engine", name,
+	     value ? value : "");
+	give_up();
+}
+
+static unsigned long number(const char *name, const char *value, unsigned long min,
+			    unsigned long max)
+{
+	char *end;
+	unsigned long n;
+
+	errno = 0;
+	n = strtoul(value, &end, 10);
+	if (errno || end == value || *end || n < min || n > max)
+		usage(name, value);
+	return n;
+}
+
+static unsigned int choice(const char *name, const char *value, const char *const *choices,
+			   unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (!strcmp(value, choices[i]))
+			return i;
+	usage(name, value);
+}
+
+static void parse_arguments(int argc, char **argv)
+{
+	enum {
+		ENGINE,
+		BENCH,
+		DEV,
+		QUEUE,
+		MODE,
+		WAIT,
+		SIZE,
+		BATCH,
+		WARMUP,
+		WINDOW,
+		CPU,
+		VERIFY,
+		FRAME_SIZE
+	};
+	static const struct option options[] = {
+		{ "engine", required_argument, NULL, ENGINE },
+		{ "bench", required_argument, NULL, BENCH },
+		{ "dev", required_argument, NULL, DEV },
+		{ "queue", required_argument, NULL, QUEUE },
+		{ "mode", required_argument, NULL, MODE },
+		{ "wait", required_argument, NULL, WAIT },
+		{ "size", required_argument, NULL, SIZE },
+		{ "batch", required_argument, NULL, BATCH },
+		{ "warmup-ms", required_argument, NULL, WARMUP },
+		{ "window-ms", required_argument, NULL, WINDOW },
+		{ "cpu", required_argument, NULL, CPU },
+		{ "verify", no_argument, NULL, VERIFY },
+		{ "frame-size", required_argument, NULL, FRAME_SIZE },
+		{},
+	};
+	static const char *const benches[] = { "rxdrop", "txpush", "l2fwd" };
+	static const char *const waits[] = { "spin", "poll" };
+	int which, at;
+
+	opterr = 0;
+	while ((which = getopt_long(argc, argv, "", options, &at)) != -1) {
+		const char *name = which == '?' ? NULL : options[at].name;
+
+		switch (which) {
+		case ENGINE:
+			if (strcmp(optarg, "libxdp"))
+				usage(name, optarg);
+			break;
+		case BENCH:
+			opt.bench = choice(name, optarg, benches, 3);
+			break;
+		case DEV:
+			opt.dev = optarg;
+			break;
+		case QUEUE:
+			opt.queue = number(name, optarg, 0, 65535);
+			break;
+		case MODE:
+			opt.mode = choice(name, optarg, mode_names, 4);
+			break;
+		case WAIT:
+			opt.poll = choice(name, optarg, waits, 2);
+			break;
+		case SIZE:
+			opt.size = number(name, optarg, MIN_SIZE, MAX_SIZE);
+			break;
+		case BATCH:
+			opt.batch = number(name, optarg, 1, 1024);
+			break;
+		case WARMUP:
+			opt.warmup_ns = number(name, optarg, 0, 3600000) * 1000000ull;
+			break;
+		case WINDOW:
+			opt.window_ns = number(name, optarg, 1, 3600000) * 1000000ull;
+			break;
+		case CPU:
+			opt.cpu = number(name, optarg, 0, CPU_SETSIZE - 1);
+			break;
+		case VERIFY:
+			opt.verify = true;
+			break;
+		case FRAME_SIZE:
+			opt.frame_size = number(name, optarg, 2048, 4096);
+			break;
+		default:
+			fail("arguments", EINVAL, "'%s' is not an argument, or lacks its value",
+			     argv[optind - 1]);
+			give_up();
+		}
+	}
+	if (optind < argc || !opt.dev) {
+		fail("arguments", EINVAL, "this is a part of weir: run `weir bench`");
+		give_up();
+	}
+}
+
+static void on_sigterm(int signal)
+{
+	(void)signal;
+	stop = 1;
+}
+
+static void settle(void)
+{
+	struct sigaction action = { .sa_handler = on_sigterm };
+	cpu_set_t cpus;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	sigaction(SIGTERM, &action, NULL);
+	CPU_ZERO(&cpus);
+	CPU_SET(opt.cpu, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus)) {
+		fail("cpu", errno,
+		     "this process may not run on CPU %u: see `nproc` and `taskset -p $$`",
+		     opt.cpu);
+		give_up();
+	}
+}
+
+static void print_ready(void)
+{
+	printf("{\"event\":\"ready\",\"mode_obtained\":\"%s\",\"refusals\":[",
+	       mode_names[obtained]);
+	for (unsigned int i = 0; i < refusal_count; i++) {
+		if (i)
+			putchar(',');
+		print_string(refusals[i]);
+	}
+	printf("]}");
+	flush_event();
+}
+
+static void print_done(void)
+{
+	printf("{\"event\":\"done\",\"received\":%" PRIu64 ",\"sent\":%" PRIu64
+	       ",\"kernel_drops\":%" PRIu64 ",\"corrupted\":%" PRIu64 ",\"duplicates\":%" PRIu64
+	       ",\"reordered\":%" PRIu64 ",\"lost\":%" PRIu64 "}",
+	       received, completed, kernel_drops(), track.corrupted, track.duplicates,
+	       track.reordered, track.lost);
+	flush_event();
+}
+
+int main(int argc, char **argv)
+{
+	parse_arguments(argc, argv);
+	settle();
+	/* What libbpf would print is in the events. */
+	libbpf_set_print(NULL);
+	make_template();
+	open_socket();
+	print_ready();
+	run();
+	print_done();
+	close_socket();
+	return EXIT_SUCCESS;
+}
