@@ -1,3 +1,7 @@
 //! The `weir` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir::cli::main()
+}

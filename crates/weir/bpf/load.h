@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What load.bpf.c shares with src/bpf.rs, which has the same structures (LoadConfig,
+ * LoadState): plain 64-bit words, so that both languages lay them out alike.
+ */
+#ifndef WEIR_LOAD_H
+#define WEIR_LOAD_H
+
+/* Ethernet, IPv4 and the UDP ports and length: what all frames of a flow begin with. */
+#define HEADER_WORDS 5
+
+/* Sequence numbers that the sink remembers, to tell a late frame from one seen before. */
+#define WINDOW 1024
+#define WINDOW_WORDS (WINDOW / 64)
+
+/* Set before the programs are loaded: constants to the verifier, so unused code costs nothing. */
+struct load_config {
+	__u64 ifindex;		       /* the device to send from */
+	__u64 size;		       /* of a frame, without FCS */
+	__u64 interval;		       /* 2^-10 ns from one frame to the next, 0: as fast as it goes */
+	__u64 checksum;		       /* sum over a frame numbered 0 (not complemented) */
+	__u64 load_header[HEADER_WORDS]; /* of frames to send */
+	__u64 sink_header[HEADER_WORDS]; /* of frames to receive */
+};
+
+/* Written by the programs. Each part has one writer at a time: see load.bpf.c. */
+struct load_state {
+	/* of the load */
+	__u64 sent;
+	__u64 due; /* when the next frame is due, in 2^-10 ns */
+	__u64 padding[6];
+	/* of the sink, on cache lines of its own: it runs on the other CPU */
+	__u64 packets;
+	__u64 corrupted;
+	__u64 duplicates;
+	__u64 reordered;
+	__u64 lost;
+	__u64 expected;
+	__u64 seen[WINDOW_WORDS];
+};
+
+#endif

@@ -1,0 +1,151 @@
+//! The load of a bench: a process of its own on the load's CPU, in the load's namespace.
+//!
+//! It prints one JSON object a line: `started` when frames begin to flow, and, after SIGTERM,
+//! `done` with what was sent and what the sink received.
+
+use std::{
+    io::{Write as _, stdout},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use rustix::{
+    process::{Signal, getpid, kill_process, set_parent_process_death_signal},
+    thread::{CpuSet, sched_setaffinity},
+};
+use serde::{Deserialize, Serialize};
+use signal_hook::{consts::SIGTERM, iterator::Signals};
+
+use crate::{
+    bpf::{Load, LoadOptions, SinkCounts},
+    lab::Device,
+};
+
+/// How often the signal that ends the load is repeated until it has ended.
+const STOP_EVERY: Duration = Duration::from_millis(2);
+/// How long the sink may still receive after the application has stopped sending.
+const DRAIN: Duration = Duration::from_millis(10);
+
+/// `weir bench-load`
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// The device that frames leave by
+    #[arg(long, value_name = "IF")]
+    pub dev: String,
+    /// Length of a frame without FCS
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub size: usize,
+    /// The CPU to run on
+    #[arg(long, value_name = "N")]
+    pub cpu: usize,
+    /// Frames a second, instead of as many as the CPU can make
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub pps: Option<u64>,
+    /// Send nothing
+    #[arg(long, conflicts_with = "pps")]
+    pub no_load: bool,
+    /// Count, verify and drop what arrives at the device
+    #[arg(long)]
+    pub sink: bool,
+}
+
+/// What the load prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum LoadEvent {
+    /// Frames begin to flow, and the sink is in place.
+    Started,
+    /// The load has ended.
+    Done {
+        /// Frames that the device took.
+        sent: u64,
+        /// What the sink received; `None` if there was none.
+        sink: Option<SinkCounts>,
+    },
+}
+
+/// Runs the load until SIGTERM.
+pub fn run(args: &LoadArgs) -> Result<()> {
+    // A load without its bench would run for ever.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot tie this process to its parent")?;
+    pin(args.cpu)?;
+    let mut signals = Signals::new([SIGTERM]).context("cannot wait for SIGTERM")?;
+    let device = Device::open(&args.dev)?;
+    let load = Load::new(&LoadOptions {
+        ifindex: device.index()?,
+        size: args.size,
+        pps: args.pps,
+        sink: args.sink,
+    })?;
+    let before = device.counters()?;
+    print(&LoadEvent::Started)?;
+    if args.no_load {
+        signals.forever().next();
+    } else {
+        send_until_signalled(&load, &mut signals)?;
+    }
+    if args.sink {
+        thread::sleep(DRAIN);
+    }
+    // The program counts what it hands over; the device says what of that it could not take.
+    let lost = device.counters()?.tx_dropped - before.tx_dropped;
+    print(&LoadEvent::Done {
+        sent: load.sent()? - lost,
+        sink: args.sink.then(|| load.sink()).transpose()?,
+    })
+}
+
+/// Sends until a signal comes.
+///
+/// A signal ends the system call that sends, but one that comes just before it would go unseen
+/// for as long as the call lasts. So another thread repeats the signal until the call is over;
+/// the kernel delivers it to the main thread, this one, before any other (`complete_signal` in
+/// kernel/signal.c).
+fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
+    let handle = signals.handle();
+    let stopping = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            if signals.forever().next().is_none() {
+                return;
+            }
+            // Relaxed: the flags carry no data.
+            stopping.store(true, Ordering::Relaxed);
+            while !stopped.load(Ordering::Relaxed) {
+                // A process may always signal itself.
+                let _ = kill_process(getpid(), Signal::TERM);
+                thread::sleep(STOP_EVERY);
+            }
+        });
+        let mut result = Ok(());
+        while result.is_ok() && !stopping.load(Ordering::Relaxed) {
+            result = load.run();
+        }
+        stopped.store(true, Ordering::Relaxed);
+        handle.close();
+        result
+    })
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    anyhow::ensure!(
+        cpu < CpuSet::MAX_CPU,
+        "there is no CPU {cpu}: choose one of /proc/cpuinfo"
+    );
+    set.set(cpu);
+    sched_setaffinity(None, &set)
+        .with_context(|| format!("cannot run on CPU {cpu}: choose one of those nproc(1) counts"))
+}
+
+fn print(event: &LoadEvent) -> Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(event)?)
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
+}

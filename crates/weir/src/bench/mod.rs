@@ -1,0 +1,3 @@
+
+pub mod frame;
+pub mod load;

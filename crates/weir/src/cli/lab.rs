@@ -1,0 +1,223 @@
+//! `weir lab`: make, look at, enter and remove labs.
+
+use std::{os::unix::process::CommandExt as _, process::Command};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets};
+
+use crate::lab::{
+    LabConfig,
+    named::{self, LabName, LabStatus, SideStatus, Which},
+    netns,
+};
+
+const DEFAULT_NAME: &str = "lab";
+
+/// What `weir lab` can do.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Make a lab: two network namespaces joined by a veth pair
+    Up(UpArgs),
+    /// Remove a lab, also one that is half made
+    Down(DownArgs),
+    /// List the labs there are
+    Status(StatusArgs),
+    /// Start a shell inside a lab
+    Shell(ShellArgs),
+}
+
+/// `weir lab up`
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// The lab's name
+    #[arg(default_value = DEFAULT_NAME)]
+    pub name: LabName,
+    /// Receive and transmit queues of each device
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub queues: u32,
+    /// The largest packet, without its Ethernet header
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    pub mtu: u32,
+}
+
+/// `weir lab down`
+#[derive(Debug, Args)]
+pub struct DownArgs {
+    /// The lab's name
+    #[arg(default_value = DEFAULT_NAME)]
+    pub name: LabName,
+    /// Remove every lab
+    #[arg(long, conflicts_with = "name")]
+    pub all: bool,
+}
+
+/// `weir lab status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `weir lab shell`
+#[derive(Debug, Args)]
+pub struct ShellArgs {
+    /// The lab's name
+    #[arg(default_value = DEFAULT_NAME)]
+    pub name: LabName,
+    /// On the side that the load comes from, instead of the application's
+    #[arg(long)]
+    pub load_side: bool,
+}
+
+/// Runs `weir lab`.
+pub fn run(command: LabCommand) -> Result<()> {
+    match command {
+        LabCommand::Up(args) => up(&args),
+        LabCommand::Down(args) if args.all => down_all(),
+        LabCommand::Down(args) => down(&args.name),
+        LabCommand::Status(args) => status(&args),
+        LabCommand::Shell(args) => shell(&args),
+    }
+}
+
+fn up(args: &UpArgs) -> Result<()> {
+    let name = &args.name;
+    let config = LabConfig {
+        queues: args.queues,
+        mtu: args.mtu,
+    };
+    let lab = named::up(name, &config)?;
+    println!("Lab {name} is up:");
+    for note in lab.notes() {
+        println!("  {note}");
+    }
+    println!(
+        "\nUse it:\n  \
+         weir lab shell{0}              a shell on the application's side\n  \
+         weir lab shell{0} --load-side  a shell on the load's side\n  \
+         ip netns exec {1} COMMAND  any command\n  \
+         weir lab status\n\
+         Remove it:\n  \
+         weir lab down{0}",
+        name_argument(name),
+        name.netns_name(Which::App),
+    );
+    Ok(())
+}
+
+/// The name as it has to be typed: not at all if it is the usual one.
+fn name_argument(name: &LabName) -> String {
+    match name.to_string() {
+        name if name == DEFAULT_NAME => String::new(),
+        name => format!(" {name}"),
+    }
+}
+
+fn down(name: &LabName) -> Result<()> {
+    let removed = named::down(name)?;
+    println!("Lab {name} is removed.");
+    if !removed.processes.is_empty() {
+        let processes = list(&removed.processes);
+        println!(
+            "Processes still run in its namespaces, which are empty now and go with the last of them: {processes}"
+        );
+    }
+    Ok(())
+}
+
+fn down_all() -> Result<()> {
+    let names = named::names()?;
+    if names.is_empty() {
+        println!("There is no lab.");
+    }
+    names.iter().try_for_each(down)
+}
+
+fn status(args: &StatusArgs) -> Result<()> {
+    let labs: Vec<_> = named::names()?.iter().map(named::status).collect();
+    if args.json {
+        println!("{}", serde_json::json!({ "labs": labs }));
+    } else if labs.is_empty() {
+        println!("There is no lab. Make one with `weir lab up`.");
+    } else {
+        println!("{}", status_table(&labs));
+    }
+    Ok(())
+}
+
+fn status_table(labs: &[LabStatus]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "lab",
+        "side",
+        "device",
+        "state",
+        "queues",
+        "MTU",
+        "received",
+        "sent",
+        "XDP program",
+        "processes",
+    ]);
+    for lab in labs {
+        for (which, side) in [("app", &lab.app), ("load", &lab.load)] {
+            table.add_row(match side {
+                Some(side) => side_row(&lab.name, which, side),
+                None => vec![
+                    lab.name.clone(),
+                    which.into(),
+                    "-".into(),
+                    "half made".into(),
+                ],
+            });
+        }
+    }
+    table
+}
+
+fn side_row(lab: &str, which: &str, side: &SideStatus) -> Vec<String> {
+    vec![
+        lab.into(),
+        which.into(),
+        side.device.clone(),
+        if side.running { "up" } else { "down" }.into(),
+        side.queues.to_string(),
+        side.mtu.to_string(),
+        side.counters.rx_packets.to_string(),
+        side.counters.tx_packets.to_string(),
+        side.xdp_program.map_or("-".into(), |id| format!("id {id}")),
+        list(&side.processes),
+    ]
+}
+
+fn list(processes: &[u32]) -> String {
+    match processes {
+        [] => "-".into(),
+        some => some
+            .iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(" "),
+    }
+}
+
+fn shell(args: &ShellArgs) -> Result<()> {
+    let which = if args.load_side {
+        Which::Load
+    } else {
+        Which::App
+    };
+    let side = named::side(&args.name, which)?;
+    netns::enter(side.netns())?;
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let namespace = args.name.netns_name(which);
+    eprintln!(
+        "{} is the device here, in {namespace}; leave with `exit`.",
+        side.device
+    );
+    let error = Command::new(&shell).env("WEIR_LAB", namespace).exec();
+    Err(error).with_context(|| format!("cannot start {}: set SHELL to a shell", shell.display()))
+}

@@ -1,0 +1,213 @@
+//! A network to try things on: two network namespaces joined by a veth pair, with nothing in
+//! them that sends a packet of its own.
+//!
+//! ```text
+//!   app side                      load side
+//!   weir0 02:00:00:00:00:0a ───── weir1 02:00:00:00:00:0b
+//! ```
+//!
+//! An [anonymous](Lab::anonymous) lab lives only in the open descriptors of the process that
+//! made it, so it is gone with that process, also after `kill -9`. A [named](named) one stays,
+//! where `ip netns` sees it, until it is taken down.
+
+mod device;
+mod ethtool;
+pub mod named;
+pub mod netns;
+mod route;
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    process::{Child, Command},
+};
+
+use anyhow::{Result, ensure};
+
+use crate::bench::frame::{APP_MAC, LOAD_MAC};
+pub use device::{Counters, Device};
+use ethtool::Offload;
+use route::{Route, VethEnd};
+
+/// The device of the application's side.
+pub const APP_DEVICE: &str = "weir0";
+/// The device of the load's side.
+pub const LOAD_DEVICE: &str = "weir1";
+
+/// The most queues that a lab can have each way. The kernel's limit is 4096; what a queue
+/// costs is memory, and no experiment here needs more.
+const MAX_QUEUES: u32 = 64;
+/// A native XDP program that takes one buffer refuses a veth with a larger MTU: a page has to
+/// hold the packet, its headroom and the kernel's own tail (3506 on 6.18, by measurement).
+const MAX_MTU: u32 = 3498;
+/// The smallest MTU of IPv4 (RFC 791).
+const MIN_MTU: u32 = 68;
+
+/// What a lab is to be like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabConfig {
+    /// Receive and transmit queues of each device, 1 unless told.
+    pub queues: u32,
+    /// The largest packet without its Ethernet header, 1500 unless told.
+    pub mtu: u32,
+}
+
+impl Default for LabConfig {
+    fn default() -> Self {
+        Self {
+            queues: 1,
+            mtu: 1500,
+        }
+    }
+}
+
+impl LabConfig {
+    fn check(&self) -> Result<()> {
+        ensure!(
+            (1..=MAX_QUEUES).contains(&self.queues),
+            "a lab of {} queues cannot be made: choose from 1 to {MAX_QUEUES}",
+            self.queues
+        );
+        ensure!(
+            (MIN_MTU..=MAX_MTU).contains(&self.mtu),
+            "a lab of MTU {} cannot be made: choose from {MIN_MTU} to {MAX_MTU}, \
+             the most that a native XDP program takes on a veth",
+            self.mtu
+        );
+        Ok(())
+    }
+}
+
+/// Two network namespaces joined by a veth pair.
+#[must_use = "an anonymous lab is gone when it is dropped"]
+pub struct Lab {
+    app: Side,
+    load: Side,
+    notes: Vec<String>,
+}
+
+impl Lab {
+    /// Makes a lab that has no name and leaves nothing when this process ends.
+    ///
+    /// A device and its namespace go when the last descriptor, process and socket in it has
+    /// gone; the kernel does that in the background, within some tens of milliseconds.
+    pub fn anonymous(config: &LabConfig) -> Result<Self> {
+        config.check()?;
+        let (app, had_ipv6) = netns::create()?;
+        let (load, _) = netns::create()?;
+        netns::run_in(app.as_fd(), || {
+            let ends = [
+                &VethEnd {
+                    name: APP_DEVICE,
+                    mac: APP_MAC,
+                    netns: app.as_fd(),
+                },
+                &VethEnd {
+                    name: LOAD_DEVICE,
+                    mac: LOAD_MAC,
+                    netns: load.as_fd(),
+                },
+            ];
+            Route::open()?.add_veth(ends, config.queues, config.mtu)
+        })?;
+        let lab = Self {
+            app: Side::open(app, APP_DEVICE)?,
+            load: Side::open(load, LOAD_DEVICE)?,
+            notes: notes(config, had_ipv6),
+        };
+        for side in [&lab.app, &lab.load] {
+            side.set_offloads()?;
+        }
+        // The application's side comes up last: frames can flow from then on.
+        for side in [&lab.load, &lab.app] {
+            side.link.set_up()?;
+        }
+        Ok(lab)
+    }
+
+    /// The side of the application under test.
+    pub fn app(&self) -> &Side {
+        &self.app
+    }
+
+    /// The side that the load comes from, and what the application sends goes to.
+    pub fn load(&self) -> &Side {
+        &self.load
+    }
+
+    /// What was set, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+fn notes(config: &LabConfig, had_ipv6: bool) -> Vec<String> {
+    let queues = match config.queues {
+        1 => "one queue".to_owned(),
+        queues => format!("{queues} queues"),
+    };
+    let mut notes = vec![
+        format!(
+            "{APP_DEVICE} (application) and {LOAD_DEVICE} (load) are a veth pair with {queues} each way and MTU {}.",
+            config.mtu
+        ),
+        format!(
+            "tx checksum offload, TSO and GSO are off on both, so that every frame carries its real checksum."
+        ),
+        format!(
+            "GRO is on at {APP_DEVICE}, so that it has NAPI: without it or an XDP program a veth drops frames redirected into it."
+        ),
+        "No address is set, so there is no ARP.".to_owned(),
+    ];
+    if had_ipv6 {
+        notes.push("IPv6 is off, so that the kernel sends nothing of its own.".to_owned());
+    }
+    notes
+}
+
+/// One side of a lab: a network namespace with one device.
+pub struct Side {
+    /// The device's name.
+    pub device: String,
+    /// The device's MAC address.
+    pub mac: [u8; 6],
+    netns: OwnedFd,
+    link: Device,
+}
+
+impl Side {
+    fn open(netns: OwnedFd, device: &str) -> Result<Self> {
+        let link = netns::run_in(netns.as_fd(), || Device::open(device))?;
+        let mac = link.state()?.mac;
+        Ok(Self {
+            device: device.into(),
+            mac,
+            netns,
+            link,
+        })
+    }
+
+    /// The network namespace.
+    pub fn netns(&self) -> BorrowedFd<'_> {
+        self.netns.as_fd()
+    }
+
+    /// What the device has carried so far: exact once nothing is under way, see [`Counters`].
+    pub fn counters(&self) -> Result<Counters> {
+        self.link.counters()
+    }
+
+    /// Starts `command` inside the namespace.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child> {
+        netns::spawn(self.netns(), command)
+    }
+
+    fn set_offloads(&self) -> Result<()> {
+        netns::run_in(self.netns(), || {
+            for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
+                ethtool::set(&self.device, offload, false)?;
+            }
+            // Generic at the load's side, where an XDP program that takes frames is native.
+            ethtool::set(&self.device, Offload::Gro, self.device == APP_DEVICE)
+        })
+    }
+}

@@ -1,0 +1,368 @@
+//! Labs that stay: their namespaces are mounted below `/run/netns` as `weir-NAME-app` and
+//! `weir-NAME-load`, the way ip-netns(8) does it, so that `ip netns` sees them.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::ErrorKind,
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::{
+    fs::FlockOperation,
+    io::Errno,
+    mount::{
+        MountPropagationFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_change,
+        unmount,
+    },
+};
+use serde::Serialize;
+
+use super::{APP_DEVICE, Counters, Device, LOAD_DEVICE, Lab, LabConfig, Side, netns};
+
+/// Where ip-netns(8) looks for namespaces.
+const NETNS_DIR: &str = "/run/netns";
+/// A namespace's file is called weir-NAME-load at most; names stay short enough to be read.
+const MAX_NAME: usize = 32;
+
+/// The name of a lab: letters, digits, `-` and `_`, beginning with a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LabName(String);
+
+impl FromStr for LabName {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        ensure!(
+            name.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && name.chars().all(allowed)
+                && name.len() <= MAX_NAME,
+            "a lab's name has 1 to {MAX_NAME} letters, digits, '-' or '_' and begins with a letter or digit"
+        );
+        Ok(Self(name.into()))
+    }
+}
+
+impl std::fmt::Display for LabName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which side of a lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The application's.
+    App,
+    /// The load's.
+    Load,
+}
+
+impl Which {
+    const ALL: [Self; 2] = [Self::App, Self::Load];
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::App => "-app",
+            Self::Load => "-load",
+        }
+    }
+
+    const fn device(self) -> &'static str {
+        match self {
+            Self::App => APP_DEVICE,
+            Self::Load => LOAD_DEVICE,
+        }
+    }
+}
+
+impl LabName {
+    /// The namespace's name, as `ip netns` shows it.
+    pub fn netns_name(&self, which: Which) -> String {
+        format!("weir-{self}{}", which.suffix())
+    }
+
+    fn path(&self, which: Which) -> PathBuf {
+        Path::new(NETNS_DIR).join(self.netns_name(which))
+    }
+}
+
+/// Makes the lab `name`. It stays when this process ends, until [`down`].
+///
+/// The lab is complete before it gets its names, and a failure to name it takes the names
+/// back; only a kill in between can leave a part, which [`down`] removes.
+pub fn up(name: &LabName, config: &LabConfig) -> Result<Lab> {
+    let lab = Lab::anonymous(config)?;
+    let _lock = prepare_directory()?;
+    for (index, which) in Which::ALL.into_iter().enumerate() {
+        let side = match which {
+            Which::App => lab.app(),
+            Which::Load => lab.load(),
+        };
+        if let Err(error) = publish(name, which, side.netns()) {
+            for made in &Which::ALL[..index] {
+                remove_name(&name.path(*made))?;
+            }
+            return Err(error);
+        }
+    }
+    Ok(lab)
+}
+
+fn publish(name: &LabName, which: Which, namespace: BorrowedFd<'_>) -> Result<()> {
+    let path = name.path(which);
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o444)
+        .open(&path);
+    match made {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+            "there is a lab {name} already ({}): choose another name, or remove it with `weir lab down {name}`",
+            path.display()
+        ),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot make {}", path.display()));
+        }
+    }
+    let source = netns::proc_path(namespace);
+    mount_bind(source.as_str(), &path).map_err(|errno| {
+        // The file was made two lines above and nothing is mounted on it.
+        let _ = fs::remove_file(&path);
+        anyhow::Error::from(errno).context(format!(
+            "cannot mount a network namespace at {}: this needs CAP_SYS_ADMIN",
+            path.display()
+        ))
+    })
+}
+
+/// Makes `/run/netns` what ip-netns(8) wants: a mount point that shares what is mounted below
+/// it, so that a namespace unmounted here is unmounted everywhere and can go. Returns the lock
+/// that ip-netns(8) takes too while it does this.
+fn prepare_directory() -> Result<File> {
+    let context = || format!("cannot prepare {NETNS_DIR}");
+    fs::create_dir_all(NETNS_DIR).with_context(context)?;
+    let lock = lock_directory()?;
+    let shared = || {
+        mount_change(
+            NETNS_DIR,
+            MountPropagationFlags::SHARED | MountPropagationFlags::REC,
+        )
+    };
+    match shared() {
+        Err(Errno::INVAL) => {
+            mount_bind_recursive(NETNS_DIR, NETNS_DIR).with_context(context)?;
+            shared().with_context(context)?;
+        }
+        other => other.with_context(context)?,
+    }
+    Ok(lock)
+}
+
+fn lock_directory() -> Result<File> {
+    let directory = File::open(NETNS_DIR).with_context(|| format!("cannot open {NETNS_DIR}"))?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)
+        .with_context(|| format!("cannot lock {NETNS_DIR}"))?;
+    Ok(directory)
+}
+
+/// What [`down`] removed.
+#[derive(Debug)]
+pub struct Removed {
+    /// Processes that still run in the lab's namespaces. These are empty now, and go when the
+    /// last such process ends.
+    pub processes: Vec<u32>,
+}
+
+/// Removes the lab `name`, also one that a killed [`up`] left half made.
+pub fn down(name: &LabName) -> Result<Removed> {
+    let existing: Vec<_> = Which::ALL
+        .into_iter()
+        .filter(|which| name.path(*which).exists())
+        .collect();
+    ensure!(
+        !existing.is_empty(),
+        "there is no lab {name}: `weir lab status` lists those there are"
+    );
+    let _lock = lock_directory()?;
+    let mut processes = Vec::new();
+    for which in existing {
+        let path = name.path(which);
+        // Without its mount the file is an empty leftover that holds nothing.
+        if let Ok(namespace) = netns::open(&path) {
+            processes.extend(netns::processes(namespace.as_fd())?);
+            // A process in the namespace would keep it and its device alive.
+            delete_device(namespace.as_fd(), which.device())?;
+        }
+        remove_name(&path)?;
+    }
+    Ok(Removed { processes })
+}
+
+fn delete_device(namespace: BorrowedFd<'_>, name: &str) -> Result<()> {
+    match netns::run_in(namespace, || Device::open(name)) {
+        Ok(device) => device.delete(),
+        // It went with its peer, or was never made.
+        Err(_) => Ok(()),
+    }
+}
+
+fn remove_name(path: &Path) -> Result<()> {
+    match unmount(path, UnmountFlags::DETACH) {
+        // INVAL: a killed `up` had made the file and not yet mounted the namespace.
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(errno) => {
+            return Err(errno).with_context(|| {
+                format!(
+                    "cannot unmount {}: this needs CAP_SYS_ADMIN",
+                    path.display()
+                )
+            });
+        }
+    }
+    fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+}
+
+/// The names of all labs, complete or not.
+pub fn names() -> Result<Vec<LabName>> {
+    let entries = match fs::read_dir(NETNS_DIR) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {NETNS_DIR}")),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let file = entry
+            .with_context(|| format!("cannot read {NETNS_DIR}"))?
+            .file_name();
+        names.extend(file.to_str().and_then(lab_of_file));
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn lab_of_file(file: &str) -> Option<LabName> {
+    let rest = file.strip_prefix("weir-")?;
+    let name = Which::ALL
+        .iter()
+        .find_map(|which| rest.strip_suffix(which.suffix()))?;
+    name.parse().ok()
+}
+
+/// What there is of a lab.
+#[derive(Debug, Serialize)]
+pub struct LabStatus {
+    /// The lab's name.
+    pub name: String,
+    /// The application's side; `None` if it is not there.
+    pub app: Option<SideStatus>,
+    /// The load's side; `None` if it is not there.
+    pub load: Option<SideStatus>,
+}
+
+/// What there is of one side of a lab.
+#[derive(Debug, Serialize)]
+pub struct SideStatus {
+    /// The namespace's name.
+    pub netns: String,
+    /// The device's name.
+    pub device: String,
+    /// The device's MAC address.
+    pub mac: String,
+    /// The largest packet without its Ethernet header.
+    pub mtu: u32,
+    /// Queues each way.
+    pub queues: u32,
+    /// Whether the device can carry packets.
+    pub running: bool,
+    /// The number of the device's XDP program.
+    pub xdp_program: Option<u32>,
+    /// What the device has carried.
+    pub counters: Counters,
+    /// The processes that live in the namespace.
+    pub processes: Vec<u32>,
+}
+
+/// What there is of the lab `name`.
+pub fn status(name: &LabName) -> LabStatus {
+    // A side that cannot be read is one that a killed `up` or another `down` left unfinished.
+    LabStatus {
+        name: name.to_string(),
+        app: side_status(name, Which::App).ok(),
+        load: side_status(name, Which::Load).ok(),
+    }
+}
+
+fn side_status(name: &LabName, which: Which) -> Result<SideStatus> {
+    let side = side(name, which)?;
+    let link = side.link.state()?;
+    let [a, b, c, d, e, f] = side.mac;
+    Ok(SideStatus {
+        netns: name.netns_name(which),
+        mac: format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
+        mtu: link.mtu,
+        queues: link.queues,
+        running: link.running,
+        xdp_program: link.xdp_program,
+        counters: side.counters()?,
+        processes: netns::processes(side.netns())?,
+        device: side.device,
+    })
+}
+
+/// One side of the lab `name`.
+pub fn side(name: &LabName, which: Which) -> Result<Side> {
+    let path = name.path(which);
+    ensure!(
+        path.exists(),
+        "there is no lab {name}: make it with `weir lab up {name}`, or see `weir lab status`"
+    );
+    let namespace = netns::open(&path).with_context(|| {
+        format!("the lab {name} is half made: remove it with `weir lab down {name}`")
+    })?;
+    Side::open(namespace, which.device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        for good in ["lab", "a", "A-1_b", "0"] {
+            assert!(good.parse::<LabName>().is_ok(), "{good}");
+        }
+        let long = "x".repeat(MAX_NAME + 1);
+        for bad in [
+            "",
+            "-a",
+            "_a",
+            "a/b",
+            "..",
+            "a b",
+            "a.b",
+            "ä",
+            long.as_str(),
+        ] {
+            assert!(bad.parse::<LabName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn files_lead_to_names() {
+        let name = |file| lab_of_file(file).map(|name| name.to_string());
+        assert_eq!(name("weir-lab-app").as_deref(), Some("lab"));
+        assert_eq!(name("weir-a-app-load").as_deref(), Some("a-app"));
+        assert_eq!(name("weir--app"), None);
+        assert_eq!(name("weir-lab"), None);
+        assert_eq!(name("other-lab-app"), None);
+    }
+}

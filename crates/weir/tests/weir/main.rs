@@ -1,0 +1,3 @@
+//! Tests of `weir` on real packets.
+
+fn main() {}
