@@ -8,13 +8,14 @@ skips=()    # the same, with the reason
 step_pid=
 
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
-# `wait` on a background job, so that Ctrl-C ends the step and not only this script.
+# It is a background job, so that Ctrl-C is heard at once and ends the step too; bash makes such a
+# job ignore SIGINT, which the tests must not inherit.
 run_step() {
     local name=$1 limit=$(($2 * ${WEIR_TEST_SCALE:-1})) status=0 started=$SECONDS
     shift 2
     log=$log_dir/$name.log
     say "test: $name"
-    timeout --kill-after=10 "$limit" "$@" </dev/null >"$log" 2>&1 &
+    env --default-signal=INT,QUIT timeout --kill-after=10 "$limit" "$@" </dev/null >"$log" 2>&1 &
     step_pid=$!
     wait "$step_pid" || status=$?
     step_pid=
