@@ -8,6 +8,7 @@ use std::{
 
 fn main() {
     compile_bpf("load");
+    build_libxdp_loop();
 }
 
 /// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o` in the output directory, with clang and the
@@ -41,4 +42,42 @@ fn variable(name: &str) -> PathBuf {
     env::var_os(name)
         .unwrap_or_else(|| panic!("cargo did not set {name}"))
         .into()
+}
+
+/// Compiles the libxdp baseline where libxdp is installed, for `include_bytes!`. It is
+/// optional: without it the bench says that the engine is not available.
+fn build_libxdp_loop() {
+    const SOURCE: &str = "libxdp/loop.c";
+    println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-env-changed=CC");
+    println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
+    println!("cargo::rustc-check-cfg=cfg(libxdp)");
+    let query = ["--cflags", "--libs", "libxdp >= 1.2", "libbpf >= 1.0"];
+    let flags = match Command::new("pkg-config").args(query).output() {
+        Ok(output) if output.status.success() => output.stdout,
+        _ => return,
+    };
+    let program = variable("OUT_DIR").join("libxdp-loop");
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let result = Command::new(&compiler)
+        .args(["-O2", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(SOURCE)
+        .args(String::from_utf8_lossy(&flags).split_whitespace())
+        .output();
+    match result {
+        Ok(output) if output.status.success() => {
+            println!("cargo::rustc-cfg=libxdp");
+            println!("cargo::rustc-env=WEIR_LIBXDP_LOOP={}", program.display());
+        }
+        Ok(output) => {
+            println!("cargo::warning=the libxdp engine is left out: {compiler} failed on {SOURCE}");
+            for line in String::from_utf8_lossy(&output.stderr).lines() {
+                println!("cargo::warning={line}");
+            }
+        }
+        Err(error) => {
+            println!("cargo::warning=the libxdp engine is left out: cannot run {compiler}: {error}");
+        }
+    }
 }

@@ -25,6 +25,10 @@ pub enum Command {
     /// One load of a bench, in a process of its own
     #[command(hide = true)]
     BenchLoad(crate::bench::load::LoadArgs),
+
+    /// One engine at one bench, in a process of its own
+    #[command(hide = true)]
+    BenchWorker(crate::bench::worker::WorkerArgs),
 }
 
 /// Runs the command that was typed; the exit code is 2 for a usage error, 1 for any other.
@@ -35,6 +39,8 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Lab(command) => lab::run(command),
         Command::BenchLoad(args) => crate::bench::load::run(&args),
+        // Whatever goes wrong in it is an event on its standard output.
+        Command::BenchWorker(args) => return crate::bench::worker::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
