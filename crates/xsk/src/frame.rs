@@ -1,0 +1,269 @@
+//! Frames that user space owns: move-only, one for each chunk.
+
+use crate::error::Error;
+use crate::umem::{Chunk, Umem};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// A packet's chunk, owned: taken from the pool to be written and sent, or kept from a receive
+/// batch. It can be neither copied nor cloned; dropped, its chunk returns to the pool.
+///
+/// It dereferences to the packet's bytes.
+pub struct Frame<'u> {
+    chunk: Chunk<'u>,
+    /// First byte of the packet, from the start of the chunk.
+    offset: u32,
+    len: u32,
+}
+
+impl<'u> Frame<'u> {
+    /// A frame with no bytes yet, behind the UMEM's headroom.
+    #[inline]
+    pub(crate) fn empty(chunk: Chunk<'u>) -> Self {
+        let offset = chunk.umem().headroom();
+        Self {
+            chunk,
+            offset,
+            len: 0,
+        }
+    }
+
+    /// A frame as received. `None` when the packet would end outside the chunk; the chunk is
+    /// free then.
+    #[inline]
+    pub(crate) fn received(chunk: Chunk<'u>, offset: u32, len: u32) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        (end <= chunk.umem().chunk_size()).then_some(Self { chunk, offset, len })
+    }
+
+    /// Moves the packet's first byte by `delta` bytes: below zero it grows towards the start of
+    /// the chunk, above zero it loses bytes (as `bpf_xdp_adjust_head`). New bytes hold whatever
+    /// the chunk held.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room
+    /// or no such byte; the packet is unchanged.
+    pub fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
+        let offset = self.offset.checked_add_signed(delta);
+        let len = i64::from(self.len) - i64::from(delta);
+        match (offset, u32::try_from(len)) {
+            (Some(offset), Ok(len)) => {
+                (self.offset, self.len) = (offset, len);
+                Ok(())
+            }
+            _ => Err(self.out_of_room("head", delta, self.headroom())),
+        }
+    }
+
+    /// Moves the packet's end by `delta` bytes: above zero it grows towards the end of the
+    /// chunk (as `bpf_xdp_adjust_tail`). New bytes hold whatever the chunk held.
+    ///
+    /// # Errors
+    ///
+    /// As [`adjust_head`](Self::adjust_head).
+    pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Error> {
+        match self.len.checked_add_signed(delta) {
+            Some(len) if len <= self.capacity() => {
+                self.len = len;
+                Ok(())
+            }
+            _ => Err(self.out_of_room("tail", delta, self.tailroom())),
+        }
+    }
+
+    #[cold]
+    fn out_of_room(&self, end: &str, delta: i32, room: u32) -> Error {
+        Error::invalid(format!(
+            "cannot move the packet's {end} by {delta}: it has {} bytes and {room} bytes of room there",
+            self.len
+        ))
+    }
+
+    /// Makes the packet `bytes`, replacing what was there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when they are more than
+    /// [`capacity`](Self::capacity); the packet is unchanged.
+    #[inline]
+    pub fn fill_with(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() > self.capacity() as usize {
+            return Err(Error::invalid(format!(
+                "a packet of {} bytes does not fit: the frame has room for {}",
+                bytes.len(),
+                self.capacity()
+            )));
+        }
+        self.len = bytes.len() as u32;
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Length of the packet, in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the packet has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Room in front of the packet, in bytes.
+    #[inline]
+    pub fn headroom(&self) -> u32 {
+        self.offset
+    }
+
+    /// Room behind the packet, in bytes.
+    #[inline]
+    pub fn tailroom(&self) -> u32 {
+        self.capacity() - self.len
+    }
+
+    /// Longest packet that fits without moving its head, in bytes.
+    #[inline]
+    pub fn capacity(&self) -> u32 {
+        self.chunk.umem().chunk_size() - self.offset
+    }
+
+    /// The UMEM that the frame is of.
+    #[inline]
+    pub fn umem(&self) -> &'u Umem {
+        self.chunk.umem()
+    }
+
+    /// Offset of the packet in its chunk, in bytes.
+    #[inline]
+    pub(crate) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    #[inline]
+    pub(crate) fn chunk(&self) -> &Chunk<'u> {
+        &self.chunk
+    }
+
+    #[inline]
+    pub(crate) fn into_chunk(self) -> Chunk<'u> {
+        self.chunk
+    }
+}
+
+impl Deref for Frame<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.chunk.bytes(self.offset, self.len)
+    }
+}
+
+impl DerefMut for Frame<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.chunk.bytes_mut(self.offset, self.len)
+    }
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("chunk", &self.chunk.addr())
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+/// Why a frame could not be put into a TX ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The ring is full: flush, and try again when the kernel has sent some.
+    Full,
+    /// The frame is of another UMEM than the socket.
+    Foreign,
+    /// The packet has no bytes; the kernel sends none of those.
+    Empty,
+    /// The socket was opened without a TX ring.
+    NoRing,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the TX ring is full: flush the socket and try again",
+            Self::Foreign => "the frame is of another UMEM: copy it into a frame of this one",
+            Self::Empty => "the packet has no bytes: write it before sending it",
+            Self::NoRing => "the socket has no TX ring: open it with `tx_ring` above zero",
+        })
+    }
+}
+
+/// A frame or packet that was not sent, handed back with the reason.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// What was to be sent, unchanged.
+    pub frame: T,
+    /// Why it was not.
+    pub reason: Reason,
+}
+
+impl<T> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not sent: {}", self.reason)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Refused<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_and_tail_move_inside_the_chunk_only() {
+        let umem = Umem::on_heap(2, 2048);
+        let mut frame =
+            Frame::received(umem.take_free().expect("a chunk"), 256, 100).expect("fits");
+        frame[0] = 7;
+        frame.adjust_head(-14).expect("room");
+        assert_eq!((frame.len(), frame.headroom(), frame[14]), (114, 242, 7));
+        frame.adjust_head(14).expect("bytes");
+        frame.adjust_tail(-96).expect("bytes");
+        assert_eq!(frame.len(), 4);
+        for delta in [5, i32::MAX, i32::MIN, -257] {
+            assert!(frame.adjust_head(delta).is_err());
+        }
+        for delta in [-5, i32::MAX, i32::MIN, 2048 - 256 - 3] {
+            assert!(frame.adjust_tail(delta).is_err());
+        }
+        assert_eq!((frame.len(), frame.headroom(), frame[0]), (4, 256, 7));
+        frame.adjust_tail(2048 - 256 - 4).expect("up to the end");
+        frame.adjust_head(-256).expect("up to the start");
+        assert_eq!(frame.len(), 2048);
+    }
+
+    #[test]
+    fn a_packet_past_its_chunk_is_refused_and_its_chunk_is_free_again() {
+        let umem = Umem::on_heap(1, 2048);
+        for (offset, len) in [(2000, 49), (0, 2049), (1, u32::MAX)] {
+            assert!(Frame::received(umem.take_free().expect("a chunk"), offset, len).is_none());
+        }
+        assert_eq!(umem.accounting().free, 1);
+    }
+
+    #[test]
+    fn filling_checks_the_room() {
+        let umem = Umem::on_heap(1, 2048);
+        let mut frame = umem.alloc().expect("a frame");
+        assert!(umem.alloc().is_none());
+        assert!(frame.fill_with(&[1; 2049]).is_err());
+        frame.fill_with(&[1; 2048]).expect("exactly fits");
+        assert_eq!(frame.iter().map(|&b| u32::from(b)).sum::<u32>(), 2048);
+    }
+}

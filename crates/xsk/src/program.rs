@@ -1,0 +1,342 @@
+//! The XDP program that hands packets to sockets: built in, loaded with bpf(2), held by a link.
+
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{self, BPF_NAME_LEN, Instruction};
+use rustix::io::Errno;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Name of the built-in program and its map, as `bpftool` shows it.
+const NAME: [u8; BPF_NAME_LEN] = *b"xsk_redirect\0\0\0\0";
+
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`).
+const FLAG_SKB: u32 = 1 << 1;
+const FLAG_DRIVER: u32 = 1 << 2;
+
+/// Where in the receive path an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachMode {
+    /// Generic XDP: on packets that already are socket buffers. Any device.
+    Skb,
+    /// Native XDP: in the driver.
+    Driver,
+    /// On the network card.
+    Hardware,
+}
+
+impl fmt::Display for AttachMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Skb => "generic (skb)",
+            Self::Driver => "native (driver)",
+            Self::Hardware => "offloaded (hardware)",
+        })
+    }
+}
+
+/// An XDP program found on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AttachedProgram {
+    /// Where it runs.
+    pub mode: AttachMode,
+    /// Its id, as in `bpftool prog show id ID`.
+    pub id: u32,
+    /// Its name; none when the kernel would not tell (that needs CAP_SYS_ADMIN or CAP_BPF).
+    pub name: Option<String>,
+    /// Its tag, a hash over its instructions, in hexadecimal.
+    pub tag: Option<String>,
+}
+
+impl AttachedProgram {
+    pub(crate) fn lookup(mode: AttachMode, id: u32) -> Self {
+        let info = sys::program_info(id).ok();
+        Self {
+            mode,
+            id,
+            name: info.map(|info| {
+                let end = info
+                    .name
+                    .iter()
+                    .position(|&b| b == 0)
+                    .unwrap_or(BPF_NAME_LEN);
+                String::from_utf8_lossy(&info.name[..end]).into_owned()
+            }),
+            tag: info.map(|info| info.tag.iter().map(|byte| format!("{byte:02x}")).collect()),
+        }
+    }
+
+    /// Whether it is this library's own: then its owner is closing, or is another process.
+    fn is_ours(&self) -> bool {
+        self.name.as_deref() == Some("xsk_redirect")
+    }
+}
+
+impl fmt::Display for AttachedProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self
+            .name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .unwrap_or("(no name)");
+        let tag = self.tag.as_deref().unwrap_or("unknown");
+        write!(
+            f,
+            "program id {} name {name} tag {tag}, {}",
+            self.id, self.mode
+        )
+    }
+}
+
+/// The built-in redirect program on one device, shared by the sockets on that device's queues.
+///
+/// It passes each packet to the socket of the queue that it came in on, and to the network stack
+/// when that queue has none. It is attached by a `bpf_link`, so it is gone when the last handle
+/// is, also when the process is killed.
+#[derive(Debug, Clone)]
+pub struct Program(Arc<Attached>);
+
+#[derive(Debug)]
+struct Attached {
+    /// First, so that packets stop before the map goes.
+    _link: OwnedFd,
+    map: OwnedFd,
+    mode: AttachMode,
+    ifindex: u32,
+}
+
+impl Program {
+    /// Loads the program and attaches it to `device`.
+    ///
+    /// A program that another process's socket has just left is waited for, until `patience` is
+    /// over.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ProgramAttached`] when another program is in the way, which is named;
+    /// [`ErrorKind::PermissionDenied`] without CAP_NET_ADMIN and CAP_BPF;
+    /// [`ErrorKind::ModeRefused`] or [`ErrorKind::MtuTooLarge`] when the driver refuses.
+    pub(crate) fn attach(device: &Device, mode: AttachMode, patience: Duration) -> Result<Self> {
+        let queues = device.rx_queues.max(device.tx_queues).max(1);
+        let map = sys::xskmap_create(NAME, queues).map_err(refused("creating the XSKMAP"))?;
+        let instructions = redirect(map.as_fd());
+        Self::attach_instructions(device, mode, patience, map, &instructions)
+    }
+
+    /// Attaches a program made of `instructions`, which refer to `map`.
+    pub(crate) fn attach_instructions(
+        device: &Device,
+        mode: AttachMode,
+        patience: Duration,
+        map: OwnedFd,
+        instructions: &[Instruction],
+    ) -> Result<Self> {
+        let program = load(instructions)?;
+        let link = link(device, mode, program.as_fd(), patience)?;
+        Ok(Self(Arc::new(Attached {
+            _link: link,
+            map,
+            mode,
+            ifindex: device.index,
+        })))
+    }
+
+    /// The mode that it is attached in.
+    pub fn mode(&self) -> AttachMode {
+        self.0.mode
+    }
+
+    /// Index of the device that it is attached to.
+    pub fn ifindex(&self) -> u32 {
+        self.0.ifindex
+    }
+
+    /// Its XSKMAP: one socket for each queue.
+    pub fn map(&self) -> BorrowedFd<'_> {
+        self.0.map.as_fd()
+    }
+}
+
+fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
+    sys::xdp_program_load(NAME, instructions, c"Dual BSD/GPL").map_err(|(errno, log)| {
+        let step = if log.is_empty() {
+            "loading the XDP program".to_owned()
+        } else {
+            format!("loading the XDP program: the verifier says: {log}")
+        };
+        refused(step)(errno)
+    })
+}
+
+fn refused(step: impl fmt::Display) -> impl FnOnce(Errno) -> Error {
+    move |errno| match errno {
+        Errno::PERM | Errno::ACCESS => Error::os(
+            ErrorKind::PermissionDenied,
+            errno,
+            format!("{step} needs CAP_BPF and CAP_NET_ADMIN: run as root or grant both"),
+        ),
+        Errno::NOSYS | Errno::INVAL => Error::os(
+            ErrorKind::Unsupported,
+            errno,
+            format!(
+                "{step}: this kernel cannot (Linux 5.9 or later is needed, with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS)"
+            ),
+        ),
+        _ => Error::os(ErrorKind::Os, errno, step.to_string()),
+    }
+}
+
+fn link(
+    device: &Device,
+    mode: AttachMode,
+    program: BorrowedFd<'_>,
+    patience: Duration,
+) -> Result<OwnedFd> {
+    let flags = if mode == AttachMode::Skb {
+        FLAG_SKB
+    } else {
+        FLAG_DRIVER
+    };
+    let deadline = Instant::now() + patience;
+    loop {
+        let errno = match sys::xdp_link_create(program, device.index, flags) {
+            Ok(link) => return Ok(link),
+            Err(errno) => errno,
+        };
+        let error = explain(device, mode, errno);
+        // A link of a process that has just died is removed a moment later.
+        let leaving = error.kind() == ErrorKind::ProgramAttached
+            && Device::lookup(&device.name)?
+                .obstacle()
+                .is_none_or(AttachedProgram::is_ours);
+        if !leaving || Instant::now() >= deadline {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
+    let name = &device.name;
+    match errno {
+        Errno::BUSY | Errno::EXIST => {
+            let now = Device::lookup(name).ok();
+            let obstacle = now.as_ref().and_then(Device::obstacle);
+            let what = obstacle.map_or("a program".to_owned(), ToString::to_string);
+            let message = format!(
+                "{name} already has an XDP program ({what}): end the process that holds it, or remove it with `ip link set dev {name} xdp off` (`bpftool link` shows links), or give this socket that program's XSKMAP"
+            );
+            Error::os(ErrorKind::ProgramAttached, errno, message)
+        }
+        Errno::PERM | Errno::ACCESS => {
+            refused(format!("attaching the XDP program to {name}"))(errno)
+        }
+        Errno::RANGE => {
+            let message = format!(
+                "the driver of {name} cannot run {mode} XDP at MTU {}: lower it with `ip link set dev {name} mtu 1500`",
+                device.mtu
+            );
+            Error::os(ErrorKind::MtuTooLarge, errno, message)
+        }
+        Errno::NOSPC => {
+            let message = format!(
+                "{name} has fewer RX queues than its peer has TX queues, and cannot run {mode} XDP: set both equal with `ethtool -L {name} rx N tx N`"
+            );
+            Error::os(ErrorKind::ModeRefused, errno, message)
+        }
+        _ => {
+            let message = format!(
+                "the driver of {name} refuses a {mode} XDP program: try another mode, `dmesg` may tell more"
+            );
+            Error::os(ErrorKind::ModeRefused, errno, message)
+        }
+    }
+}
+
+/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is what
+/// comes back when the queue has no socket (5.3).
+fn redirect(map: BorrowedFd<'_>) -> [Instruction; 6] {
+    use asm::{Register::R1, Register::R2, Register::R3, call, exit, load_map, load_u32, set};
+    let [map_low, map_high] = load_map(R1, map);
+    [
+        load_u32(R2, R1, asm::RX_QUEUE_INDEX),
+        map_low,
+        map_high,
+        set(R3, asm::XDP_PASS),
+        call(asm::REDIRECT_MAP),
+        exit(),
+    ]
+}
+
+/// The few instructions that redirect programs are made of (`include/uapi/linux/bpf.h`,
+/// `Documentation/bpf/standardization/instruction-set.rst`).
+pub(crate) mod asm {
+    use crate::sys::Instruction;
+    use std::os::fd::{AsRawFd, BorrowedFd};
+
+    /// Offset of `rx_queue_index` in `struct xdp_md`.
+    pub(crate) const RX_QUEUE_INDEX: i16 = 16;
+    /// `enum xdp_action`.
+    pub(crate) const XDP_PASS: i32 = 2;
+    /// Number of the helper `bpf_redirect_map`.
+    pub(crate) const REDIRECT_MAP: i32 = 51;
+
+    /// A register; R1 holds the context when the program starts, and R0 what it returns.
+    #[derive(Debug, Clone, Copy)]
+    #[repr(u8)]
+    pub(crate) enum Register {
+        R0 = 0,
+        R1 = 1,
+        R2 = 2,
+        R3 = 3,
+    }
+
+    /// Any instruction by its parts.
+    pub(crate) fn instruction(
+        code: u8,
+        to: Register,
+        from: Register,
+        offset: i16,
+        immediate: i32,
+    ) -> Instruction {
+        Instruction {
+            code,
+            registers: (from as u8) << 4 | to as u8,
+            offset,
+            immediate,
+        }
+    }
+
+    /// `to = *(u32 *)(from + offset)`
+    pub(crate) fn load_u32(to: Register, from: Register, offset: i16) -> Instruction {
+        instruction(0x61, to, from, offset, 0)
+    }
+
+    /// `to = value`
+    pub(crate) fn set(to: Register, value: i32) -> Instruction {
+        instruction(0xb7, to, Register::R0, 0, value)
+    }
+
+    /// `to = &map`, which takes two slots; the source register says that the value is a file
+    /// descriptor (`BPF_PSEUDO_MAP_FD`).
+    pub(crate) fn load_map(to: Register, map: BorrowedFd<'_>) -> [Instruction; 2] {
+        [
+            instruction(0x18, to, Register::R1, 0, map.as_raw_fd()),
+            instruction(0, Register::R0, Register::R0, 0, 0),
+        ]
+    }
+
+    /// Calls a helper.
+    pub(crate) fn call(helper: i32) -> Instruction {
+        instruction(0x85, Register::R0, Register::R0, 0, helper)
+    }
+
+    /// `return r0`
+    pub(crate) fn exit() -> Instruction {
+        instruction(0x95, Register::R0, Register::R0, 0, 0)
+    }
+}

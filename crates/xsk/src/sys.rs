@@ -1,0 +1,491 @@
+//! System calls that rustix does not cover, and the mappings. Each is wrapped once, here.
+#![allow(unsafe_code)] // mmap, bpf(2), one socket option and one ioctl.
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// A result whose error is the kernel's errno.
+pub(crate) type SysResult<T> = Result<T, Errno>;
+
+/// `struct xdp_desc` (`include/uapi/linux/if_xdp.h`): one packet in the RX or TX ring.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Desc {
+    /// Offset into the UMEM, in bytes.
+    pub(crate) addr: u64,
+    /// Length of the packet, in bytes.
+    pub(crate) len: u32,
+    /// `XDP_PKT_CONTD` and `XDP_TX_METADATA`; 0 for a packet in one buffer.
+    pub(crate) options: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Desc>() == size_of::<libc::xdp_desc>());
+    assert!(align_of::<Desc>() == align_of::<libc::xdp_desc>());
+    assert!(offset_of!(Desc, addr) == offset_of!(libc::xdp_desc, addr));
+    assert!(offset_of!(Desc, len) == offset_of!(libc::xdp_desc, len));
+    assert!(offset_of!(Desc, options) == offset_of!(libc::xdp_desc, options));
+};
+
+/// A shared mapping that ends with the value.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    #[cfg(any(test, miri, feature = "testing"))]
+    on_heap: bool,
+}
+
+// SAFETY: needed because of the raw pointer. A mapping belongs to the process, not to a thread,
+// and this type hands out the address only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; there is nothing to change through `&Mapping`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd` at `offset`, shared, readable and writable, present at once.
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> SysResult<Self> {
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: needed to map memory. The address is the kernel's choice, so no existing
+        // mapping is replaced.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self {
+            start,
+            len,
+            #[cfg(any(test, miri, feature = "testing"))]
+            on_heap: false,
+        })
+    }
+
+    /// Zeroed memory of this process alone, for tests and fuzzing without a kernel.
+    #[cfg(any(test, miri, feature = "testing"))]
+    pub(crate) fn heap(len: usize) -> Self {
+        // SAFETY: needed because Miri has no mmap of files; the size is not zero.
+        let start = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(len)) };
+        let start = NonNull::new(start).expect("memory for a test");
+        Self {
+            start,
+            len,
+            on_heap: true,
+        }
+    }
+
+    #[cfg(any(test, miri, feature = "testing"))]
+    fn heap_layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len.max(1), 4096).expect("a test's sizes are small")
+    }
+
+    /// The first byte.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        #[cfg(any(test, miri, feature = "testing"))]
+        if self.on_heap {
+            // SAFETY: needed to free what `heap` allocated, with the same layout.
+            unsafe { std::alloc::dealloc(self.start.as_ptr(), Self::heap_layout(self.len)) };
+            return;
+        }
+        // SAFETY: needed to unmap. The range is what mmap gave, and this value was its owner.
+        // An error would leave memory mapped, which is safe.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+/// Sets `XDP_MAX_TX_SKB_BUDGET` (6.17): descriptors that one copy-mode send may handle.
+pub(crate) fn set_tx_budget(fd: BorrowedFd<'_>, budget: u32) -> SysResult<()> {
+    const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+    // SAFETY: needed because rustix has no wrapper. The pointer and length are those of a local
+    // that outlives the call, which only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_XDP,
+            XDP_MAX_TX_SKB_BUDGET,
+            (&raw const budget).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
+}
+
+fn last_errno() -> Errno {
+    let code = std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO);
+    Errno::from_raw_os_error(code)
+}
+
+/// `struct ethtool_channels` (`include/uapi/linux/ethtool.h`).
+#[repr(C)]
+#[derive(Debug, Default)]
+struct EthtoolChannels {
+    cmd: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// The number of RX and of TX queues that a device uses now (`ETHTOOL_GCHANNELS`).
+pub(crate) fn channels(socket: BorrowedFd<'_>, device: &str) -> SysResult<(u32, u32)> {
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    let mut channels = EthtoolChannels {
+        cmd: ETHTOOL_GCHANNELS,
+        ..Default::default()
+    };
+    // SAFETY: needed for a plain C struct; all zeroes is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if device.len() >= request.ifr_name.len() {
+        return Err(Errno::NODEV);
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: needed because rustix has no wrapper. `request` and the struct it points to are
+    // locals of the layout that SIOCETHTOOL with this command reads and writes.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    if result != 0 {
+        return Err(last_errno());
+    }
+    Ok((
+        channels.rx + channels.combined,
+        channels.tx + channels.combined,
+    ))
+}
+
+/// Commands of bpf(2) that this library uses (`enum bpf_cmd`).
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+enum BpfCommand {
+    MapCreate = 0,
+    MapUpdate = 2,
+    MapDelete = 3,
+    ProgLoad = 5,
+    ProgFdById = 13,
+    ObjectInfo = 15,
+    LinkCreate = 28,
+}
+
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_XDP: u32 = 37;
+/// Length of a program's or map's name with its final zero.
+pub(crate) const BPF_NAME_LEN: usize = 16;
+
+/// Runs one bpf(2) command over the leading fields of `union bpf_attr`; the kernel takes what is
+/// missing at the end as zero.
+///
+/// # Safety
+///
+/// `attr` must be the `repr(C)` prefix of `union bpf_attr` for `command`, and every pointer in it
+/// must be valid for what the command reads or writes there.
+unsafe fn bpf<T>(command: BpfCommand, attr: &mut T) -> SysResult<libc::c_long> {
+    // SAFETY: needed because there is no wrapper. The size is that of the struct behind the
+    // pointer; the rest is the caller's promise.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as u32,
+            std::ptr::from_mut(attr),
+            size_of::<T>(),
+        )
+    };
+    if result < 0 {
+        Err(last_errno())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Takes the file descriptor that a bpf(2) command returned.
+fn owned(result: libc::c_long) -> OwnedFd {
+    // SAFETY: needed to own it. The kernel has just made it for this call, and nothing else
+    // knows its number.
+    unsafe { OwnedFd::from_raw_fd(result as i32) }
+}
+
+/// Makes an XSKMAP of `entries` queues.
+pub(crate) fn xskmap_create(name: [u8; BPF_NAME_LEN], entries: u32) -> SysResult<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+        inner_map_fd: u32,
+        numa_node: u32,
+        name: [u8; BPF_NAME_LEN],
+    }
+    let mut attr = Attr {
+        map_type: BPF_MAP_TYPE_XSKMAP,
+        key_size: 4,
+        value_size: 4,
+        max_entries: entries,
+        map_flags: 0,
+        inner_map_fd: 0,
+        numa_node: 0,
+        name,
+    };
+    // SAFETY: the prefix for BPF_MAP_CREATE; it holds no pointers.
+    unsafe { bpf(BpfCommand::MapCreate, &mut attr) }.map(owned)
+}
+
+/// Prefix of `union bpf_attr` for BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM.
+#[repr(C)]
+struct ElementAttr {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Puts `socket` into slot `queue` of an XSKMAP, replacing what was there.
+pub(crate) fn xskmap_insert(
+    map: BorrowedFd<'_>,
+    queue: u32,
+    socket: BorrowedFd<'_>,
+) -> SysResult<()> {
+    let value = socket.as_raw_fd() as u32;
+    let mut attr = ElementAttr {
+        map_fd: map.as_raw_fd() as u32,
+        pad: 0,
+        key: (&raw const queue) as u64,
+        value: (&raw const value) as u64,
+        flags: 0,
+    };
+    // SAFETY: the prefix for BPF_MAP_UPDATE_ELEM; both pointers are to locals of the sizes that
+    // an XSKMAP has, 4 bytes each. A map with larger ones is refused before (see `map_info`).
+    unsafe { bpf(BpfCommand::MapUpdate, &mut attr) }.map(drop)
+}
+
+/// Empties slot `queue` of an XSKMAP.
+pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, queue: u32) -> SysResult<()> {
+    let mut attr = ElementAttr {
+        map_fd: map.as_raw_fd() as u32,
+        pad: 0,
+        key: (&raw const queue) as u64,
+        value: 0,
+        flags: 0,
+    };
+    // SAFETY: the prefix for BPF_MAP_DELETE_ELEM; the key points to a local of 4 bytes.
+    unsafe { bpf(BpfCommand::MapDelete, &mut attr) }.map(drop)
+}
+
+/// One BPF instruction (`struct bpf_insn`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Instruction {
+    pub(crate) code: u8,
+    /// Destination register in the low, source register in the high four bits.
+    pub(crate) registers: u8,
+    pub(crate) offset: i16,
+    pub(crate) immediate: i32,
+}
+
+const _: () = assert!(size_of::<Instruction>() == 8);
+
+/// Loads an XDP program. On failure the verifier's log comes along, empty when it had nothing to
+/// say.
+pub(crate) fn xdp_program_load(
+    name: [u8; BPF_NAME_LEN],
+    instructions: &[Instruction],
+    license: &std::ffi::CStr,
+) -> Result<OwnedFd, (Errno, String)> {
+    #[repr(C)]
+    struct Attr {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log_buf: u64,
+        kern_version: u32,
+        prog_flags: u32,
+        prog_name: [u8; BPF_NAME_LEN],
+        prog_ifindex: u32,
+        expected_attach_type: u32,
+    }
+    let mut log = vec![0_u8; 4096];
+    let mut attr = Attr {
+        prog_type: BPF_PROG_TYPE_XDP,
+        insn_cnt: instructions.len() as u32,
+        insns: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        log_level: 1,
+        log_size: log.len() as u32,
+        log_buf: log.as_mut_ptr() as u64,
+        kern_version: 0,
+        prog_flags: 0,
+        prog_name: name,
+        prog_ifindex: 0,
+        expected_attach_type: BPF_XDP,
+    };
+    // SAFETY: the prefix for BPF_PROG_LOAD; instructions, licence and log outlive the call and
+    // have the lengths given.
+    let result = unsafe { bpf(BpfCommand::ProgLoad, &mut attr) };
+    result.map(owned).map_err(|errno| {
+        let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+        (
+            errno,
+            String::from_utf8_lossy(&log[..end]).trim().to_owned(),
+        )
+    })
+}
+
+/// Attaches an XDP program to a device by a link. `flags` are the `XDP_FLAGS_*` modes.
+pub(crate) fn xdp_link_create(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    flags: u32,
+) -> SysResult<OwnedFd> {
+    link_create(program.as_raw_fd() as u32, ifindex, flags)
+}
+
+/// Whether the kernel knows XDP links (5.9): with no program behind the number, one that does
+/// answers EBADF, and an older one EINVAL.
+pub(crate) fn xdp_link_known() -> bool {
+    matches!(link_create(u32::MAX, 1, 0), Err(Errno::BADF | Errno::PERM))
+}
+
+fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        prog_fd: u32,
+        target_ifindex: u32,
+        attach_type: u32,
+        flags: u32,
+    }
+    let mut attr = Attr {
+        prog_fd,
+        target_ifindex,
+        attach_type: BPF_XDP,
+        flags,
+    };
+    // SAFETY: the prefix for BPF_LINK_CREATE; it holds no pointers.
+    unsafe { bpf(BpfCommand::LinkCreate, &mut attr) }.map(owned)
+}
+
+/// What the kernel tells of a loaded program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProgramInfo {
+    pub(crate) tag: [u8; 8],
+    pub(crate) name: [u8; BPF_NAME_LEN],
+}
+
+/// Looks a program up by its id. Needs CAP_SYS_ADMIN (or CAP_BPF on newer kernels).
+pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
+    /// Leading part of `struct bpf_prog_info`, up to the name.
+    #[repr(C)]
+    struct Info {
+        prog_type: u32,
+        id: u32,
+        tag: [u8; 8],
+        jited_prog_len: u32,
+        xlated_prog_len: u32,
+        jited_prog_insns: u64,
+        xlated_prog_insns: u64,
+        load_time: u64,
+        created_by_uid: u32,
+        nr_map_ids: u32,
+        map_ids: u64,
+        name: [u8; BPF_NAME_LEN],
+    }
+    const _: () = assert!(size_of::<Info>() == 80);
+    #[repr(C)]
+    struct FdById {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let mut attr = FdById {
+        id,
+        next_id: 0,
+        open_flags: 0,
+    };
+    // SAFETY: the prefix for BPF_PROG_GET_FD_BY_ID; it holds no pointers.
+    let program = unsafe { bpf(BpfCommand::ProgFdById, &mut attr) }.map(owned)?;
+    // SAFETY: needed for a plain C struct; all zeroes is a valid value of it, and asks the
+    // kernel for no arrays.
+    let mut info: Info = unsafe { std::mem::zeroed() };
+    object_info(program.as_fd(), &mut info)?;
+    Ok(ProgramInfo {
+        tag: info.tag,
+        name: info.name,
+    })
+}
+
+/// What the kernel tells of a map.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MapInfo {
+    pub(crate) is_xskmap: bool,
+    pub(crate) max_entries: u32,
+}
+
+/// Asks what kind of map a file descriptor is.
+pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
+    /// Leading part of `struct bpf_map_info`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        map_type: u32,
+        id: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+    }
+    let mut info = Info::default();
+    object_info(map, &mut info)?;
+    let is_xskmap =
+        info.map_type == BPF_MAP_TYPE_XSKMAP && info.key_size == 4 && info.value_size == 4;
+    Ok(MapInfo {
+        is_xskmap,
+        max_entries: info.max_entries,
+    })
+}
+
+/// Fills the leading part of a BPF object's info struct. `T` is a plain C struct.
+fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> {
+    #[repr(C)]
+    struct Attr {
+        bpf_fd: u32,
+        info_len: u32,
+        info: u64,
+    }
+    let mut attr = Attr {
+        bpf_fd: object.as_raw_fd() as u32,
+        info_len: size_of::<T>() as u32,
+        info: std::ptr::from_mut(info) as u64,
+    };
+    // SAFETY: the prefix for BPF_OBJ_GET_INFO_BY_FD; the kernel writes at most `info_len` bytes
+    // to the struct, whose fields are plain integers.
+    unsafe { bpf(BpfCommand::ObjectInfo, &mut attr) }.map(drop)
+}
