@@ -44,14 +44,14 @@
 #include <bpf/libbpf.h>
 #include <xdp/xsk.h>
 
-#define FRAMES		4096
-#define WAIT_MS		100
+#define FRAMES 4096
+#define WAIT_MS 100
 #define ROUNDS_PER_LOOK 64
-#define QUIET_NS	(50 * 1000000ull)
-#define DRAIN_NS	(1000 * 1000000ull)
+#define QUIET_NS (50 * 1000000ull)
+#define DRAIN_NS (1000 * 1000000ull)
 
-#define likely(x)     __builtin_expect(!!(x), 1)
-#define unlikely(x)   __builtin_expect(!!(x), 0)
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
 #define always_inline inline __attribute__((always_inline))
 
 enum bench {
@@ -164,14 +164,14 @@ fail(const char *step, int error, const char *hint, ...)
 
 /* --- Frames: see src/bench/frame.rs ------------------------------------------------ */
 
-#define AT_IP	     14
+#define AT_IP 14
 #define AT_ADDRESSES 26
-#define AT_UDP	     34
-#define AT_CHECKSUM  40
-#define AT_SEQUENCE  42
-#define AT_PATTERN   50
-#define MIN_SIZE     64
-#define MAX_SIZE     1500
+#define AT_UDP 34
+#define AT_CHECKSUM 40
+#define AT_SEQUENCE 42
+#define AT_PATTERN 50
+#define MIN_SIZE 64
+#define MAX_SIZE 1500
 
 static uint8_t template[MAX_SIZE];
 static uint64_t template_sum;
@@ -479,11 +479,17 @@ static int create_socket(enum mode mode)
 		.libbpf_flags = XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD,
 		.bind_flags = XDP_USE_NEED_WAKEUP | (mode == MODE_ZC ? XDP_ZEROCOPY : XDP_COPY),
 	};
-	int error;
+	int error = 0;
 
-	error = -xsk_socket__create(&xsk, opt.dev, opt.queue, umem,
-				    opt.bench == TXPUSH ? NULL : &rx,
-				    opt.bench == RXDROP ? NULL : &tx, &config);
+	/* The kernel releases the queue of a closed socket later, within some milliseconds. */
+	for (int tries = 0; tries < 500; tries++) {
+		error = -xsk_socket__create(&xsk, opt.dev, opt.queue, umem,
+					    opt.bench == TXPUSH ? NULL : &rx,
+					    opt.bench == RXDROP ? NULL : &tx, &config);
+		if (error != EBUSY)
+			break;
+		usleep(1000);
+	}
 	if (error) {
 		xsk = NULL;
 		return fail_bind(error);
@@ -619,6 +625,11 @@ static void close_socket(void)
 	if (frames)
 		munmap(frames, (size_t)FRAMES * opt.frame_size);
 	frames = NULL;
+	/* libxdp expects rings that are all zero. */
+	memset(&fill, 0, sizeof(fill));
+	memset(&comp, 0, sizeof(comp));
+	memset(&tx, 0, sizeof(tx));
+	memset(&rx, 0, sizeof(rx));
 }
 
 static int open_in_mode(unsigned int ifindex, enum mode mode)
