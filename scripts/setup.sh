@@ -178,7 +178,7 @@ rustup_as_owner() {
 setup_rust() {
     local wanted found
     adopt_sudo_user
-    PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    PATH=$PATH:${CARGO_HOME:-${HOME-}/.cargo}/bin
     target_dir=${CARGO_TARGET_DIR:-$PWD/target}
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     if ! have cargo || ! have rustc; then

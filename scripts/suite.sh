@@ -125,8 +125,9 @@ test_fuzz() {
         skip fuzz "no C++ compiler for libFuzzer"
     elif ! cargo_tool cargo-fuzz; then
         skip fuzz "cargo-fuzz could not be installed"
+    elif ! targets=$(cargo +nightly fuzz list); then
+        fail "fuzz: the targets could not be listed"
     else
-        targets=$(cargo +nightly fuzz list)
         for target in $targets; do
             mkdir -p "$target_dir/fuzz-corpus/$target"
             check_step "fuzz-$target" 400 cargo +nightly fuzz run "$target" \
