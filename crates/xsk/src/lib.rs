@@ -20,6 +20,9 @@ mod ring;
 mod socket;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(all(feature = "testing", not(loom)))]
+#[doc(hidden)]
+pub mod testing;
 #[cfg(not(loom))]
 mod umem;
 #[cfg(not(loom))]
