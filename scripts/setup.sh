@@ -179,7 +179,7 @@ setup_rust() {
     local wanted found
     adopt_sudo_user
     PATH=$PATH:${CARGO_HOME:-${HOME-}/.cargo}/bin
-    target_dir=${CARGO_TARGET_DIR:-$PWD/target}
+    target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     if ! have cargo || ! have rustc; then
         die "no Rust toolchain: cargo or rustc is not in PATH" \
