@@ -472,6 +472,12 @@ impl<'u> Socket<'u> {
         self.main.send(&mut self.queue, frame)
     }
 
+    /// Packets that the TX ring has room for now; 0 without a TX ring.
+    #[inline]
+    pub fn tx_room(&mut self) -> u32 {
+        self.main.tx.as_mut().map_or(0, |tx| tx.free(tx.size()))
+    }
+
     /// Lets the kernel see what was put into the TX ring, and wakes it when it asks for that. It
     /// may leave some for the next call, when the device is busy.
     ///

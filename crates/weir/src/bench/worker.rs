@@ -18,6 +18,7 @@ use rustix::thread::CpuSet;
 
 use super::engine::packet::{Options, Packet};
 use super::engine::tpacket::Version;
+use super::engine::xsk::{self, Xsk};
 use super::engine::{self, Failure, Inspect, Round, Source, Unread, libxdp};
 use super::frame::{APP_MAC, LOAD_MAC, MAX_SIZE, MIN_SIZE, Template, Tracker};
 use super::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
@@ -118,9 +119,6 @@ pub fn run(args: &WorkerArgs) -> ExitCode {
 }
 
 fn work(args: &WorkerArgs) -> Result<(), Failure> {
-    if args.engine == Engine::Libxdp {
-        return become_libxdp_loop(args).map(|never| match never {});
-    }
     settle(args.cpu)?;
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
@@ -129,7 +127,8 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
     match args.engine {
         Engine::PacketV2 => worker.drive(Packet::open(&packet_options(args, Version::V2))?),
         Engine::PacketV3 => worker.drive(Packet::open(&packet_options(args, Version::V3))?),
-        Engine::Xsk | Engine::Libxdp => Err(unavailable(args.engine)),
+        Engine::Xsk => worker.drive(Xsk::open(&xsk::umem()?, &xsk_options(args))?),
+        Engine::Libxdp => become_libxdp_loop(args).map(|never| match never {}),
     }
 }
 
@@ -143,11 +142,14 @@ fn packet_options(args: &WorkerArgs, version: Version) -> Options<'_> {
     }
 }
 
-fn unavailable(engine: Engine) -> Failure {
-    Failure {
-        step: "engine",
-        errno: 0,
-        message: format!("this build of weir has no {engine} engine"),
+fn xsk_options(args: &WorkerArgs) -> xsk::Options<'_> {
+    xsk::Options {
+        device: &args.dev,
+        queue: args.queue,
+        bench: args.bench,
+        mode: args.mode.unwrap_or(Mode::Auto),
+        wait: args.wait,
+        batch: args.batch,
     }
 }
 

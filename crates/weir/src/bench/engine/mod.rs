@@ -9,6 +9,7 @@ use super::protocol::Mode;
 pub mod libxdp;
 pub mod packet;
 pub mod tpacket;
+pub mod xsk;
 
 /// What one round of an engine did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
