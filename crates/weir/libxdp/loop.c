@@ -504,12 +504,13 @@ static int fail_occupied(int error, int ifindex)
 	LIBBPF_OPTS(bpf_xdp_query_opts, query);
 	struct bpf_prog_info info = {};
 	uint32_t len = sizeof(info), id = 0;
+	const char *where = "xdpdrv";
 	int fd;
 
 	if (!bpf_xdp_query(ifindex, 0, &query)) {
-		id = query.prog_id ? query.prog_id : query.drv_prog_id;
-		if (!id)
-			id = query.skb_prog_id;
+		id = query.drv_prog_id ? query.drv_prog_id : query.skb_prog_id;
+		if (!query.drv_prog_id)
+			where = "xdpgeneric";
 	}
 	fd = id ? bpf_prog_get_fd_by_id(id) : -1;
 	if (fd >= 0) {
@@ -518,11 +519,11 @@ static int fail_occupied(int error, int ifindex)
 	}
 	return fail(
 		"attach", error,
-		"%s has another XDP program, id %u, name %s, tag %02x%02x%02x%02x%02x%02x%02x%02x: "
-		"stop its owner, or `ip link set dev %s xdp off`",
+		"%s has another XDP program, id %u, name %s, tag "
+		"%02x%02x%02x%02x%02x%02x%02x%02x: stop its owner, or `ip link set dev %s %s off`",
 		opt.dev, id, info.name[0] ? info.name : "unknown", info.tag[0], info.tag[1],
 		info.tag[2], info.tag[3], info.tag[4], info.tag[5], info.tag[6], info.tag[7],
-		opt.dev);
+		opt.dev, where);
 }
 
 static int fail_attach(int error, int ifindex, enum mode mode)
