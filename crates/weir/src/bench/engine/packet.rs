@@ -194,6 +194,8 @@ const SEND_SHAPE: Shape = Shape {
     frame: FRAME,
 };
 
+/// 8 MiB. On a veth the kernel's side is the limit: there, sizes from 256 KiB to 32 MiB, and
+/// frames of 256 bytes, receive equally much.
 const RECEIVE_SHAPE: Shape = Shape {
     block: BLOCK,
     blocks: 64,

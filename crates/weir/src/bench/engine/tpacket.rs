@@ -682,3 +682,178 @@ impl SendRing {
         }
     }
 }
+
+/// The kernel's side is played by the tests, on a memfd in place of a socket's rings.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libc::{TP_STATUS_LOSING, TP_STATUS_SENDING, TP_STATUS_USER, TP_STATUS_WRONG_FORMAT};
+
+    const SHAPE: Shape = Shape {
+        block: 4096,
+        blocks: 2,
+        frame: 2048,
+    };
+
+    fn map(rings: usize) -> Map {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let fd = rustix::fs::memfd_create("tpacket-test", flags).expect("a memfd");
+        let len = rings * SHAPE.len();
+        rustix::fs::ftruncate(&fd, len as u64).expect("room");
+        Map::new(fd.as_fd(), len).expect("a mapping")
+    }
+
+    fn store(map: &Map, offset: usize, value: u32) {
+        map.word(offset).store(value, Ordering::Release);
+    }
+
+    fn load(map: &Map, offset: usize) -> u32 {
+        map.word(offset).load(Ordering::Acquire)
+    }
+
+    fn takes(ring: &mut ReceiveRing, map: &Map, max: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let count = ring.take(map, max, |frame| frames.push(frame.to_vec()));
+        assert_eq!(count, frames.len());
+        frames
+    }
+
+    fn receive_v2(map: &Map, slot: usize, byte: u32, status: u32) {
+        let frame = slot * SHAPE.frame;
+        store(map, frame + offset_of!(tpacket2_hdr, tp_snaplen), 4);
+        map.half(frame + offset_of!(tpacket2_hdr, tp_mac))
+            .store(80, Ordering::Relaxed);
+        store(map, frame + 80, byte * 0x0101_0101);
+        store(map, frame, status);
+    }
+
+    #[test]
+    fn v2_frames_are_taken_in_order_and_given_back() {
+        let map = map(1);
+        let mut ring = ReceiveRing::new(Version::V2, SHAPE);
+        assert!(!ring.has_frames(&map));
+        for lap in 0..3 {
+            for slot in 0..4 {
+                receive_v2(
+                    &map,
+                    slot,
+                    lap + slot as u32,
+                    TP_STATUS_USER | TP_STATUS_LOSING,
+                );
+            }
+            assert!(ring.has_frames(&map));
+            assert_eq!(takes(&mut ring, &map, 3).len(), 3);
+            let last = vec![(lap + 3) as u8; 4];
+            assert_eq!(takes(&mut ring, &map, 64), [last]);
+            assert!((0..4).all(|slot| load(&map, slot * SHAPE.frame) == 0));
+        }
+    }
+
+    fn receive_v3(map: &Map, block: usize, bytes: &[u32]) {
+        let start = block * SHAPE.block;
+        let mut frame = start + 64;
+        for byte in bytes {
+            store(map, frame + offset_of!(tpacket3_hdr, tp_next_offset), 128);
+            store(map, frame + offset_of!(tpacket3_hdr, tp_snaplen), 4);
+            map.half(frame + offset_of!(tpacket3_hdr, tp_mac))
+                .store(82, Ordering::Relaxed);
+            map.half(frame + 82)
+                .store((byte * 0x0101) as u16, Ordering::Relaxed);
+            map.half(frame + 84)
+                .store((byte * 0x0101) as u16, Ordering::Relaxed);
+            frame += 128;
+        }
+        let header = start + BLOCK_HEADER;
+        store(
+            map,
+            header + offset_of!(tpacket_hdr_v1, num_pkts),
+            bytes.len() as u32,
+        );
+        store(
+            map,
+            header + offset_of!(tpacket_hdr_v1, offset_to_first_pkt),
+            64,
+        );
+        store(map, header, TP_STATUS_USER);
+    }
+
+    #[test]
+    fn v3_blocks_are_read_across_batches_and_given_back_once_read() {
+        let map = map(1);
+        let mut ring = ReceiveRing::new(Version::V3, SHAPE);
+        for lap in 0..3 {
+            receive_v3(&map, 0, &[lap, 7, 8]);
+            receive_v3(&map, 1, &[9]);
+            assert_eq!(takes(&mut ring, &map, 2), [[lap as u8; 4], [7; 4]]);
+            assert!(ring.has_frames(&map));
+            assert_eq!(load(&map, BLOCK_HEADER), TP_STATUS_USER, "still being read");
+            assert_eq!(takes(&mut ring, &map, 64), [[8; 4], [9; 4]]);
+            assert_eq!(load(&map, BLOCK_HEADER), 0);
+            assert_eq!(load(&map, SHAPE.block + BLOCK_HEADER), 0);
+            assert!(!ring.has_frames(&map));
+        }
+    }
+
+    #[test]
+    fn an_empty_v3_block_is_passed_over() {
+        let map = map(1);
+        let mut ring = ReceiveRing::new(Version::V3, SHAPE);
+        receive_v3(&map, 0, &[]);
+        assert!(takes(&mut ring, &map, 64).is_empty());
+        assert_eq!(load(&map, BLOCK_HEADER), 0);
+        receive_v3(&map, 1, &[5]);
+        assert_eq!(takes(&mut ring, &map, 64), [[5; 4]]);
+    }
+
+    #[test]
+    fn sent_frames_are_reaped_in_order_when_the_kernel_is_done() {
+        for version in [Version::V2, Version::V3] {
+            let map = map(2);
+            let mut ring = SendRing::new(version, SHAPE, SHAPE.len());
+            let status = |slot: usize| ring.base + slot * SHAPE.frame + ring.status;
+            let [first, second] = [status(0), status(1)];
+            for byte in 1..=4 {
+                ring.push(&map, 60, |frame| frame.fill(byte));
+            }
+            assert_eq!(ring.room(), 0);
+            assert!(ring.needs_kick(&map));
+            let data = ring.base + ring.data;
+            assert_eq!(load(&map, data), 0x0101_0101);
+            assert_eq!(load(&map, ring.base + ring.length), 60);
+            assert_eq!(load(&map, first), libc::TP_STATUS_SEND_REQUEST);
+
+            store(&map, second, libc::TP_STATUS_AVAILABLE);
+            store(&map, first, TP_STATUS_SENDING);
+            assert_eq!(
+                ring.reap(&map).expect("no error"),
+                0,
+                "the first is on its way"
+            );
+            store(&map, first, libc::TP_STATUS_AVAILABLE);
+            assert_eq!(ring.reap(&map).expect("no error"), 2);
+            ring.push(&map, 61, |frame| frame.fill(5));
+            assert_eq!(load(&map, data), 0x0505_0505, "the first place again");
+            assert_eq!(ring.in_flight, 3);
+        }
+    }
+
+    #[test]
+    fn a_refused_frame_is_an_error() {
+        let map = map(1);
+        let mut ring = SendRing::new(Version::V2, SHAPE, 0);
+        ring.push(&map, 60, |_| {});
+        store(&map, 0, TP_STATUS_WRONG_FORMAT);
+        let error = ring.reap(&map).expect_err("refused");
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn nothing_outside_the_mapping_is_lent() {
+        let map = map(1);
+        let mut ring = ReceiveRing::new(Version::V2, SHAPE);
+        receive_v2(&map, 0, 1, TP_STATUS_USER);
+        store(&map, offset_of!(tpacket2_hdr, tp_snaplen), u32::MAX);
+        takes(&mut ring, &map, 1);
+    }
+}
