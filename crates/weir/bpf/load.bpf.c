@@ -17,20 +17,11 @@
 
 #include "load.h"
 
-/* Offsets in a frame; src/bench/frame.rs describes it. */
-#define IP_ADDRESSES 26
-#define UDP 34
-#define UDP_CHECKSUM 40
-#define SEQUENCE 42
-#define MIN_SIZE 64
+/* After a pause (the CPU was elsewhere) late frames are sent at once, but no more than these:
+ * a longer burst would measure the receiver's ring instead of the receiver. */
+#define MAX_CATCH_UP 1024
 
-#define UDP_PROTOCOL 17
-
-/* Late frames are sent at once, but no more than this stretch of them: a burst after a long
- * pause (a stolen CPU) would measure the receiver's queue instead of the receiver. */
-#define MAX_CATCH_UP (1000000ULL << 10)
-
-/* The kernel before 6.13 sums no more at once (MAX_BPF_STACK). */
+/* MAX_BPF_STACK, which limits bpf_csum_diff before Linux 6.13. */
 #define MAX_SUM 512
 
 const volatile struct load_config config;
@@ -50,10 +41,19 @@ static __always_inline bool is_due(void)
 
 	if (now < state.due)
 		return false;
-	if (now - state.due > MAX_CATCH_UP)
+	if (now - state.due > MAX_CATCH_UP * config.interval)
 		state.due = now;
 	state.due += config.interval;
 	return true;
+}
+
+/* The UDP checksum of the frame with this number, which is big-endian. */
+static __always_inline __u16 checksum(__u64 sequence)
+{
+	__u16 sum = ~fold(config.sum + (sequence >> 32) + (sequence & 0xffffffff));
+
+	/* 0 on the wire would mean "no checksum" (RFC 768). */
+	return sum ? sum : 0xffff;
 }
 
 SEC("xdp")
@@ -61,9 +61,9 @@ int load(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	__u64 sequence, sum;
+	__u64 sequence;
 
-	if (data + MIN_SIZE > end)
+	if (data + TAIL > end)
 		return XDP_ABORTED;
 	if (config.interval && !is_due())
 		return XDP_DROP;
@@ -78,10 +78,7 @@ int load(struct xdp_md *ctx)
 	for (int i = 0; i < HEADER_WORDS; i++)
 		((__u64 *)data)[i] = config.load_header[i];
 	sequence = bpf_cpu_to_be64(state.sent);
-	sum = config.checksum + (sequence >> 32) + (sequence & 0xffffffff);
-	sum = (__u16)~fold(sum);
-	/* 0 on the wire would mean "no checksum" (RFC 768). */
-	*(__u16 *)(data + UDP_CHECKSUM) = sum ? sum : 0xffff;
+	*(__u16 *)(data + UDP_CHECKSUM) = checksum(sequence);
 	*(__u64 *)(data + SEQUENCE) = sequence;
 
 	/* One process runs this program on one CPU: a plain increment loses nothing. */
@@ -89,23 +86,29 @@ int load(struct xdp_md *ctx)
 	return bpf_redirect(config.ifindex, 0);
 }
 
-/* The ones' complement sum that makes the UDP checksum: 0xffff if it is right. */
-static __always_inline __u16 udp_sum(void *data, __u64 size)
+/* The ones' complement sum of a frame from TAIL on. */
+static __always_inline __u16 tail_sum(void *data, __u64 size)
 {
-	__u64 sum = bpf_htons(UDP_PROTOCOL) + bpf_htons(size - UDP);
-	__u64 at = IP_ADDRESSES;
+	__u64 words = (size - TAIL) & ~3ULL, at = TAIL;
+	__s64 sum = words ? bpf_csum_diff(NULL, 0, data + TAIL, words, 0) : 0;
 
+	if (sum < 0) {
+		/* Before 6.13 the kernel sums no more than this at once. */
+		sum = 0;
 #pragma unroll
-	for (int i = 0; i < 3; i++) {
-		__u64 length = (size - at) & ~3ULL;
+		for (int i = 0; i < 3; i++) {
+			__u64 length = TAIL + words - at;
 
-		if (length > MAX_SUM)
-			length = MAX_SUM;
-		if (!length)
-			break;
-		sum = (__u32)bpf_csum_diff(NULL, 0, data + at, length, sum);
-		at += length;
+			if (length > MAX_SUM)
+				length = MAX_SUM;
+			if (!length)
+				break;
+			sum = bpf_csum_diff(NULL, 0, data + at, length, sum);
+			at += length;
+		}
 	}
+	at = TAIL + words;
+	sum = (__u32)sum;
 	if ((size - at) & 2) {
 		sum += *(__u16 *)(data + at);
 		at += 2;
@@ -113,6 +116,27 @@ static __always_inline __u16 udp_sum(void *data, __u64 size)
 	if ((size - at) & 1)
 		sum += bpf_htons(*(__u8 *)(data + at) << 8);
 	return fold(sum);
+}
+
+/*
+ * Whether this is a frame as it was sent. All frames of a flow are the same but for number and
+ * checksum, so comparing what can be compared in a few instructions leaves only a long frame's
+ * tail to be summed.
+ */
+static __always_inline bool is_intact(void *data, void *end)
+{
+	__u64 size = config.size;
+
+	if ((__u64)(end - data) != size || data + size > end || data + TAIL > end)
+		return false;
+#pragma unroll
+	for (int i = 0; i < HEADER_WORDS; i++)
+		if (((__u64 *)data)[i] != config.sink_header[i])
+			return false;
+	return *(__u16 *)(data + UDP_CHECKSUM) == checksum(*(__u64 *)(data + SEQUENCE)) &&
+	       *(__u64 *)(data + PAYLOAD) == config.payload[0] &&
+	       *(__u64 *)(data + TAIL - 8) == config.payload[1] &&
+	       (size == TAIL || tail_sum(data, size) == config.tail_sum);
 }
 
 /* A frame that came after one with a higher number. */
@@ -150,19 +174,6 @@ static __always_inline void track(__u64 sequence)
 	}
 	state.seen[sequence / 64 % WINDOW_WORDS] |= 1ULL << sequence % 64;
 	state.expected = sequence + 1;
-}
-
-static __always_inline bool is_intact(void *data, void *end)
-{
-	__u64 size = config.size;
-
-	if ((__u64)(end - data) != size || data + size > end || data + MIN_SIZE > end)
-		return false;
-#pragma unroll
-	for (int i = 0; i < HEADER_WORDS; i++)
-		if (((__u64 *)data)[i] != config.sink_header[i])
-			return false;
-	return *(__u16 *)(data + UDP_CHECKSUM) && udp_sum(data, size) == 0xffff;
 }
 
 /* For one flow from one queue: NAPI runs it on one CPU at a time. */

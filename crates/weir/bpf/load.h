@@ -9,6 +9,12 @@
 /* Ethernet, IPv4 and the UDP ports and length: what all frames of a flow begin with. */
 #define HEADER_WORDS 5
 
+/* Offsets in a frame; src/bench/frame.rs describes it. Every frame is at least TAIL long. */
+#define UDP_CHECKSUM 40
+#define SEQUENCE 42
+#define PAYLOAD 50
+#define TAIL 64
+
 /* Sequence numbers that the sink remembers, to tell a late frame from one seen before. */
 #define WINDOW 1024
 #define WINDOW_WORDS (WINDOW / 64)
@@ -18,9 +24,11 @@ struct load_config {
 	__u64 ifindex;		       /* the device to send from */
 	__u64 size;		       /* of a frame, without FCS */
 	__u64 interval;		       /* 2^-10 ns from one frame to the next, 0: as fast as it goes */
-	__u64 checksum;		       /* sum over a frame numbered 0 (not complemented) */
+	__u64 sum;		       /* what the UDP checksum of a frame numbered 0 completes */
+	__u64 tail_sum;		       /* the part of it from TAIL on */
 	__u64 load_header[HEADER_WORDS]; /* of frames to send */
 	__u64 sink_header[HEADER_WORDS]; /* of frames to receive */
+	__u64 payload[2];	       /* what all frames have at PAYLOAD and, overlapping, TAIL - 8 */
 };
 
 /* Written by the programs. Each part has one writer at a time: see load.bpf.c. */

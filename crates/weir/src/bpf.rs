@@ -4,12 +4,14 @@
 //! Programs and maps are held by descriptors and a `bpf_link`, so that the kernel removes all of
 //! it when the process ends, however it ends.
 
+use std::ops::Range;
+
 use anyhow::{Context as _, Result, anyhow};
 use libbpf_rs::{
     ErrorKind, Link, MapCore as _, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput,
 };
 
-use crate::bench::frame::{APP_MAC, LOAD_MAC, Template};
+use crate::bench::frame::{APP_MAC, LOAD_MAC, Template, fold, sum};
 
 static LOAD_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o"));
 
@@ -19,10 +21,11 @@ const LIVE_FRAMES: u32 = 1 << 1;
 /// which nothing is sent, so there should be one for a whole load; at 20 million runs a second
 /// this one lasts 100 s. A signal ends it at once.
 const REPEAT: u32 = 1 << 31;
-/// Words of [`LoadConfig::load_header`], as in bpf/load.h.
-const HEADER_WORDS: usize = 5;
-/// Offsets of the UDP checksum and of what follows it.
-const UDP_CHECKSUM: std::ops::Range<usize> = 40..42;
+/// Parts of a frame, as in bpf/load.h.
+const HEADER: Range<usize> = 0..40;
+const UDP_CHECKSUM: Range<usize> = 40..42;
+const PAYLOAD: usize = 50;
+const TAIL: usize = 64;
 /// One nanosecond in the program's unit of time.
 const NANOSECOND: u64 = 1 << 10;
 /// Where the words that are [`SinkCounts`] begin in `struct load_state`.
@@ -36,28 +39,26 @@ fn load_config(options: &LoadOptions, frame: &Template) -> Result<Vec<u8>> {
             .context("a load of 0 frames a second")?,
         None => 0,
     };
-    let checksum = u16::from_ne_bytes(frame.bytes()[UDP_CHECKSUM].try_into()?);
+    let bytes = frame.bytes();
+    let checksum = u16::from_ne_bytes(bytes[UDP_CHECKSUM].try_into()?);
     let sink_frame = Template::new(options.size, APP_MAC, LOAD_MAC)?;
     let words = [
         u64::from(options.ifindex),
         options.size as u64,
         interval,
         u64::from(!checksum),
+        u64::from(fold(sum(&bytes[TAIL..]))),
     ];
-    Ok(words
-        .into_iter()
-        .chain(header_words(frame)?)
-        .chain(header_words(&sink_frame)?)
-        .flat_map(u64::to_ne_bytes)
-        .collect())
-}
-
-fn header_words(template: &Template) -> Result<[u64; HEADER_WORDS]> {
-    let (words, _) = template.bytes().as_chunks::<8>();
-    let words = words
-        .first_chunk::<HEADER_WORDS>()
-        .context("a frame without header")?;
-    Ok(words.map(u64::from_ne_bytes))
+    let mut config: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+    for same in [
+        &bytes[HEADER],
+        &sink_frame.bytes()[HEADER],
+        &bytes[PAYLOAD..PAYLOAD + 8],
+        &bytes[TAIL - 8..TAIL],
+    ] {
+        config.extend_from_slice(same);
+    }
+    Ok(config)
 }
 
 /// What a [`Load`] is to send and to receive.
@@ -114,10 +115,10 @@ impl Load {
             }
         }
         let object = object.load().map_err(load_error)?;
-        let sink = match options.sink {
-            true => Some(attach_sink(&object, options.ifindex)?),
-            false => None,
-        };
+        let sink = options
+            .sink
+            .then(|| attach_sink(&object, options.ifindex))
+            .transpose()?;
         Ok(Self {
             object,
             frame,
@@ -218,7 +219,7 @@ fn attach_sink(object: &Object, ifindex: u32) -> Result<Link> {
         .progs_mut()
         .find(|program| program.name() == "sink")
         .context("load.bpf.o has no sink")?
-        .attach_xdp(ifindex as i32)
+        .attach_xdp(ifindex.cast_signed())
         .map_err(|error| {
             let cure = match error.kind() {
                 ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN: run it as root",

@@ -124,7 +124,7 @@ fn udp_sum(frame: &[u8]) -> u64 {
 /// Ones' complement sum, not yet folded. 32-bit words in a 64-bit sum leave room for
 /// more carries than the longest frame can make.
 #[inline]
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut total: u64 = words
         .iter()
@@ -137,7 +137,7 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn fold(sum: u64) -> u16 {
+pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -136,7 +136,10 @@ fn down_all() -> Result<()> {
 }
 
 fn status(args: &StatusArgs) -> Result<()> {
-    let labs: Vec<_> = named::names()?.iter().map(named::status).collect();
+    let labs = named::names()?
+        .iter()
+        .map(named::status)
+        .collect::<Result<Vec<_>>>()?;
     if args.json {
         println!("{}", serde_json::json!({ "labs": labs }));
     } else if labs.is_empty() {

@@ -4,7 +4,7 @@
 //! system cannot see what the kernel reads and writes behind it.
 #![allow(unsafe_code)]
 
-use std::{ffi::c_char, ptr};
+use std::ptr;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::{
@@ -36,13 +36,15 @@ struct EthtoolValue {
     data: u32,
 }
 
+const REST: usize = size_of::<libc::ifreq>() - IFNAMSIZ - size_of::<usize>();
+
 /// `struct ifreq` with the one member of its union that this call uses, at its full size,
 /// all of which the kernel copies.
 #[repr(C)]
 struct Ifreq {
-    name: [c_char; IFNAMSIZ],
+    name: [u8; IFNAMSIZ],
     data: *mut EthtoolValue,
-    rest: [u8; size_of::<libc::ifreq>() - IFNAMSIZ - size_of::<usize>()],
+    rest: [u8; REST],
 }
 
 const _: () = assert!(size_of::<Ifreq>() == size_of::<libc::ifreq>());
@@ -54,9 +56,7 @@ pub fn set(device: &str, offload: Offload, on: bool) -> Result<()> {
         "{device} is too long for a device's name"
     );
     let mut name = [0; IFNAMSIZ];
-    for (to, from) in name.iter_mut().zip(device.bytes()) {
-        *to = from as c_char;
-    }
+    name[..device.len()].copy_from_slice(device.as_bytes());
     let mut value = EthtoolValue {
         command: offload as u32,
         data: u32::from(on),
@@ -64,7 +64,7 @@ pub fn set(device: &str, offload: Offload, on: bool) -> Result<()> {
     let request = Ifreq {
         name,
         data: ptr::from_mut(&mut value),
-        rest: [0; _],
+        rest: [0; REST],
     };
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
         .context("cannot open a socket to set offloads with")?;

@@ -209,9 +209,17 @@ pub fn down(name: &LabName) -> Result<Removed> {
 fn delete_device(namespace: BorrowedFd<'_>, name: &str) -> Result<()> {
     match netns::run_in(namespace, || Device::open(name)) {
         Ok(device) => device.delete(),
-        // It went with its peer, or was never made.
-        Err(_) => Ok(()),
+        // It went with its peer, or someone removed it.
+        Err(error) if is_no_device(&error) => Ok(()),
+        Err(error) => Err(error),
     }
+}
+
+fn is_no_device(error: &anyhow::Error) -> bool {
+    let errno = error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::raw_os_error);
+    errno == Some(libc::ENODEV)
 }
 
 fn remove_name(path: &Path) -> Result<()> {
@@ -292,22 +300,29 @@ pub struct SideStatus {
 }
 
 /// What there is of the lab `name`.
-pub fn status(name: &LabName) -> LabStatus {
-    // A side that cannot be read is one that a killed `up` or another `down` left unfinished.
-    LabStatus {
+pub fn status(name: &LabName) -> Result<LabStatus> {
+    Ok(LabStatus {
         name: name.to_string(),
-        app: side_status(name, Which::App).ok(),
-        load: side_status(name, Which::Load).ok(),
-    }
+        app: side_status(name, Which::App)?,
+        load: side_status(name, Which::Load)?,
+    })
 }
 
-fn side_status(name: &LabName, which: Which) -> Result<SideStatus> {
-    let side = side(name, which)?;
+fn side_status(name: &LabName, which: Which) -> Result<Option<SideStatus>> {
+    // No namespace, or one without its device, is what a killed `up` or a `down` that runs at
+    // this moment leaves.
+    let Ok(namespace) = netns::open(&name.path(which)) else {
+        return Ok(None);
+    };
+    let side = match Side::open(namespace, which.device()) {
+        Ok(side) => side,
+        Err(error) if is_no_device(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let link = side.link.state()?;
-    let [a, b, c, d, e, f] = side.mac;
-    Ok(SideStatus {
+    Ok(Some(SideStatus {
         netns: name.netns_name(which),
-        mac: format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"),
+        mac: side.mac.map(|byte| format!("{byte:02x}")).join(":"),
         mtu: link.mtu,
         queues: link.queues,
         running: link.running,
@@ -315,7 +330,7 @@ fn side_status(name: &LabName, which: Which) -> Result<SideStatus> {
         counters: side.counters()?,
         processes: netns::processes(side.netns())?,
         device: side.device,
-    })
+    }))
 }
 
 /// One side of the lab `name`.

@@ -1,0 +1,82 @@
+//! The plainest socket that sees whole frames.
+//!
+//! Unsafe code is needed for one call: nothing else here can bind to a `sockaddr_ll`.
+#![allow(unsafe_code)]
+
+use std::{
+    fs::File,
+    io::{ErrorKind, Read as _, Write as _},
+    os::fd::{AsRawFd as _, OwnedFd},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, eth, socket_with,
+    sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout},
+};
+use weir::lab::{Side, netns};
+
+/// Room for the frames of seconds, so that a reader that has to wait for its CPU loses none.
+const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// An AF_PACKET socket on a side of a lab.
+pub struct PacketSocket(File);
+
+impl PacketSocket {
+    /// A socket that sends and receives on the side's device.
+    pub fn open(side: &Side) -> Result<Self> {
+        let socket = netns::run_in(side.netns(), || {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(
+                AddressFamily::PACKET,
+                SocketType::RAW,
+                flags,
+                Some(eth::ALL),
+            )?;
+            bind(&socket, side.index()?)?;
+            Ok(socket)
+        })?;
+        set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
+        Ok(Self(File::from(socket)))
+    }
+
+    /// The next frame; `None` if none comes in time.
+    pub fn receive<'a>(
+        &mut self,
+        buffer: &'a mut [u8],
+        wait: Duration,
+    ) -> Result<Option<&'a [u8]>> {
+        set_socket_timeout(&self.0, Timeout::Recv, Some(wait))?;
+        match self.0.read(buffer) {
+            Ok(length) => Ok(Some(&buffer[..length])),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error).context("cannot receive"),
+        }
+    }
+
+    /// Sends one frame.
+    pub fn send(&mut self, frame: &[u8]) -> Result<()> {
+        self.0.write_all(frame).context("cannot send")
+    }
+}
+
+fn bind(socket: &OwnedFd, ifindex: u32) -> Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: ifindex as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: needed because rustix has no such address. Sound because the kernel reads
+    // `length` bytes of a structure that is as long and lives until the call returns.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    match result {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).context("cannot bind an AF_PACKET socket"),
+    }
+}
