@@ -91,10 +91,23 @@ pub struct Packet<'b, 'u> {
     queue: &'b mut Queue<'u>,
 }
 
-/// What [`Packet`] promises about its frame.
-const THERE: &str = "a packet has its frame until it is given away";
-
 impl<'u> Packet<'_, 'u> {
+    /// The frame, which is there: whatever takes it takes the packet too.
+    #[inline]
+    fn frame(&self) -> &Frame<'u> {
+        self.frame.as_ref().expect("a packet has its frame")
+    }
+
+    #[inline]
+    fn frame_mut(&mut self) -> &mut Frame<'u> {
+        self.frame.as_mut().expect("a packet has its frame")
+    }
+
+    #[inline]
+    fn take_frame(&mut self) -> Frame<'u> {
+        self.frame.take().expect("a packet has its frame")
+    }
+
     /// Sends the packet from the socket that received it, without copying. It leaves at the
     /// socket's next [`flush`](Socket::flush).
     ///
@@ -103,9 +116,7 @@ impl<'u> Packet<'_, 'u> {
     /// The packet comes back, with the [`Reason`], when the TX ring is full or there is none.
     #[inline]
     pub fn send(mut self) -> std::result::Result<(), Refused<Self>> {
-        let Some(frame) = self.frame.take() else {
-            return Ok(());
-        };
+        let frame = self.take_frame();
         match self.queue.send(self.tx.as_deref_mut(), frame) {
             Ok(()) => Ok(()),
             Err(refused) => Err(self.refused(refused)),
@@ -121,9 +132,7 @@ impl<'u> Packet<'_, 'u> {
     /// UMEM.
     #[inline]
     pub fn send_on(mut self, socket: &mut Socket<'u>) -> std::result::Result<(), Refused<Self>> {
-        let Some(frame) = self.frame.take() else {
-            return Ok(());
-        };
+        let frame = self.take_frame();
         match socket.send(frame) {
             Ok(()) => Ok(()),
             Err(refused) => Err(self.refused(refused)),
@@ -144,7 +153,7 @@ impl<'u> Packet<'_, 'u> {
     /// chunk for receiving in its place, as long as there is one.
     #[inline]
     pub fn keep(mut self) -> Frame<'u> {
-        self.frame.take().expect(THERE)
+        self.take_frame()
     }
 
     /// Moves the packet's first byte; see [`Frame::adjust_head`].
@@ -154,7 +163,7 @@ impl<'u> Packet<'_, 'u> {
     /// As there.
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
-        self.frame.as_mut().expect(THERE).adjust_head(delta)
+        self.frame_mut().adjust_head(delta)
     }
 
     /// Moves the packet's end; see [`Frame::adjust_tail`].
@@ -164,13 +173,13 @@ impl<'u> Packet<'_, 'u> {
     /// As there.
     #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<()> {
-        self.frame.as_mut().expect(THERE).adjust_tail(delta)
+        self.frame_mut().adjust_tail(delta)
     }
 
     /// Room in front of the packet, in bytes.
     #[inline]
     pub fn headroom(&self) -> u32 {
-        self.frame.as_ref().expect(THERE).headroom()
+        self.frame().headroom()
     }
 }
 
@@ -179,14 +188,14 @@ impl Deref for Packet<'_, '_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.frame.as_ref().expect(THERE)
+        self.frame()
     }
 }
 
 impl DerefMut for Packet<'_, '_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.frame.as_mut().expect(THERE)
+        self.frame_mut()
     }
 }
 

@@ -180,7 +180,7 @@ impl<'u> SocketBuilder<'u> {
             deadline: Instant::now() + self.busy_timeout,
             config: self,
         };
-        opening.open(lease, source).map_err(|error| {
+        opening.open(lease, &source).map_err(|error| {
             let name = &device.name;
             error.context(name)
         })
@@ -292,7 +292,7 @@ struct Opening<'d, 'u> {
 }
 
 impl<'u> Opening<'_, 'u> {
-    fn open(mut self, lease: Lease<'u>, source: Source) -> Result<Socket<'u>> {
+    fn open(mut self, lease: Lease<'u>, source: &Source) -> Result<Socket<'u>> {
         let fd = Arc::new(socket()?);
         let lender = self.lender();
         if lender.is_none() {
@@ -309,12 +309,12 @@ impl<'u> Opening<'_, 'u> {
         self.set_budget(fd.as_fd())?;
         // Before the bind: some drivers take their first chunks there.
         queue.maintain();
-        let program = self.attach(&source)?;
+        let program = self.attach(source)?;
         let zero_copy = self.bind_best(fd.as_fd(), lender.as_ref(), program.as_ref())?;
         let mut main = Endpoint::new(fd, rx, tx, self.config.rx_ring, self.config.wait);
         main.set_zero_copy(zero_copy);
         let mode = self.obtained(zero_copy, program.as_ref());
-        let installed = self.install(main.fd().as_fd(), source, program)?;
+        let installed = self.install(main.fd().as_fd(), source, program.as_ref())?;
         self.config
             .umem
             .registry()
@@ -529,15 +529,15 @@ impl<'u> Opening<'_, 'u> {
     fn install(
         &self,
         fd: BorrowedFd<'_>,
-        source: Source,
-        program: Option<Program>,
+        source: &Source,
+        program: Option<&Program>,
     ) -> Result<Option<Installed>> {
         let queue = self.config.queue;
         let error = |errno| {
             let message = format!("putting the socket into slot {queue} of the XSKMAP");
             Error::os(ErrorKind::Os, errno, message)
         };
-        let map = match (&source, &program) {
+        let map = match (source, program) {
             (Source::Map(map), _) => {
                 check_map(map.as_fd(), queue)?;
                 map.as_fd()
@@ -545,7 +545,7 @@ impl<'u> Opening<'_, 'u> {
             (_, Some(program)) => program.map(),
             (_, None) => return Ok(None),
         };
-        Installed::new(map, queue, fd, program.clone())
+        Installed::new(map, queue, fd, program.cloned())
             .map(Some)
             .map_err(error)
     }

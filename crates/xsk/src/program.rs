@@ -46,7 +46,7 @@ pub struct AttachedProgram {
     pub mode: AttachMode,
     /// Its id, as in `bpftool prog show id ID`.
     pub id: u32,
-    /// Its name; none when the kernel would not tell (that needs CAP_SYS_ADMIN or CAP_BPF).
+    /// Its name; none when the kernel would not tell (that needs `CAP_SYS_ADMIN` or `CAP_BPF`).
     pub name: Option<String>,
     /// Its tag, a hash over its instructions, in hexadecimal.
     pub tag: Option<String>,
@@ -66,7 +66,7 @@ impl AttachedProgram {
                     .unwrap_or(BPF_NAME_LEN);
                 String::from_utf8_lossy(&info.name[..end]).into_owned()
             }),
-            tag: info.map(|info| info.tag.iter().map(|byte| format!("{byte:02x}")).collect()),
+            tag: info.map(|info| format!("{:016x}", u64::from_be_bytes(info.tag))),
         }
     }
 
@@ -118,7 +118,7 @@ impl Program {
     /// # Errors
     ///
     /// [`ErrorKind::ProgramAttached`] when another program is in the way, which is named;
-    /// [`ErrorKind::PermissionDenied`] without CAP_NET_ADMIN and CAP_BPF;
+    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` and `CAP_BPF`;
     /// [`ErrorKind::ModeRefused`] or [`ErrorKind::MtuTooLarge`] when the driver refuses.
     pub(crate) fn attach(device: &Device, mode: AttachMode, patience: Duration) -> Result<Self> {
         let queues = device.rx_queues.max(device.tx_queues).max(1);

@@ -135,7 +135,7 @@ struct Counters {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     rx: Option<RxRing>,
-    tx: Option<TxRing>,
+    pub(crate) tx: Option<TxRing>,
     /// Dropped after the rings: their mappings pin the socket, and the queue with it.
     fd: Arc<OwnedFd>,
     zero_copy: bool,
@@ -361,9 +361,9 @@ pub struct Socket<'u> {
     // Dropped in this order: the program first, so that packets stop; the rings before the
     // sockets that they pin; the lease, which frees the chunks, when the kernel has let go.
     program: Option<Installed>,
-    main: Endpoint,
+    pub(crate) main: Endpoint,
     siblings: Vec<Endpoint>,
-    queue: Queue<'u>,
+    pub(crate) queue: Queue<'u>,
     lease: Lease<'u>,
     facts: Facts,
 }

@@ -163,7 +163,7 @@ pub(crate) fn channels(socket: BorrowedFd<'_>, device: &str) -> SysResult<(u32, 
         return Err(Errno::NODEV);
     }
     for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
-        *to = from as libc::c_char;
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
     // SAFETY: needed because rustix has no wrapper. `request` and the struct it points to are
@@ -256,7 +256,7 @@ pub(crate) fn xskmap_create(name: [u8; BPF_NAME_LEN], entries: u32) -> SysResult
     unsafe { bpf(BpfCommand::MapCreate, &mut attr) }.map(owned)
 }
 
-/// Prefix of `union bpf_attr` for BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM.
+/// Prefix of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
 #[repr(C)]
 struct ElementAttr {
     map_fd: u32,
@@ -400,7 +400,7 @@ pub(crate) struct ProgramInfo {
     pub(crate) name: [u8; BPF_NAME_LEN],
 }
 
-/// Looks a program up by its id. Needs CAP_SYS_ADMIN (or CAP_BPF on newer kernels).
+/// Looks a program up by its id. Needs `CAP_SYS_ADMIN` (or `CAP_BPF` on newer kernels).
 pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
     /// Leading part of `struct bpf_prog_info`, up to the name.
     #[repr(C)]

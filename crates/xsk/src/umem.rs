@@ -299,7 +299,7 @@ impl Umem {
             match owner.load(Relaxed) {
                 OURS => count.held += 1,
                 RETIRED => count.retired += 1,
-                queue if (queue - FIRST_QUEUE) % 2 == 0 => count.receiving += 1,
+                queue if (queue - FIRST_QUEUE).is_multiple_of(2) => count.receiving += 1,
                 _ => count.sending += 1,
             }
         }
