@@ -7,10 +7,11 @@
  * the peer's NAPI on the same CPU after each batch of 64, so what the peer's XDP program
  * costs is paid by the load's CPU.
  *
- * `sink` runs on that same veth for frames that come from the peer. The kernel runs it on the
+ * `sink_tcx` or `sink_xdp` runs on that same veth for frames that come from the peer. The kernel runs it on the
  * CPU that sends them, so each of its instructions is taken from the application under test.
  */
 #include <linux/bpf.h>
+#include <linux/pkt_cls.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -176,18 +177,32 @@ static __always_inline void track(__u64 sequence)
 	state.expected = sequence + 1;
 }
 
-/* For one flow from one queue: NAPI runs it on one CPU at a time. */
-SEC("xdp")
-int sink(struct xdp_md *ctx)
+/* For one flow from one queue: the kernel runs it on one CPU at a time. */
+static __always_inline void receive(void *data, void *end)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-
 	state.packets++;
 	if (is_intact(data, end))
 		track(bpf_be64_to_cpu(*(__u64 *)(data + SEQUENCE)));
 	else
 		state.corrupted++;
+}
+
+SEC("tcx/ingress")
+int sink_tcx(struct __sk_buff *skb)
+{
+	/* An AF_PACKET ring leaves all but the Ethernet header in its own pages. What cannot
+	 * be pulled in is too short, and so found corrupted. */
+	if (skb->data_end - skb->data != skb->len)
+		bpf_skb_pull_data(skb, skb->len);
+	receive((void *)(long)skb->data, (void *)(long)skb->data_end);
+	return TC_ACT_SHOT;
+}
+
+/* The same before Linux 6.6, which has no tcx. */
+SEC("xdp")
+int sink_xdp(struct xdp_md *ctx)
+{
+	receive((void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	return XDP_DROP;
 }
 

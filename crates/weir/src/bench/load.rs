@@ -5,7 +5,10 @@
 
 use std::{
     io::{Write as _, stdout},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -17,7 +20,7 @@ use rustix::{
     thread::{CpuSet, sched_setaffinity},
 };
 use serde::{Deserialize, Serialize};
-use signal_hook::{consts::SIGTERM, iterator::Signals};
+use signal_hook::{consts::SIGTERM, flag, iterator::Signals};
 
 use crate::{
     bpf::{Load, LoadOptions, SinkCounts},
@@ -104,10 +107,12 @@ pub fn run(args: &LoadArgs) -> Result<()> {
 /// A signal ends the system call that sends, but one that comes just before it would go unseen
 /// for as long as the call lasts. So another thread repeats the signal until the call is over;
 /// the kernel delivers it to the main thread, this one, before any other (`complete_signal` in
-/// kernel/signal.c).
+/// kernel/signal.c). The handler itself says that it has come, since that other thread may have
+/// to wait for the CPU.
 fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
     let handle = signals.handle();
-    let stopping = AtomicBool::new(false);
+    let stopping = Arc::new(AtomicBool::new(false));
+    flag::register(SIGTERM, Arc::clone(&stopping)).context("cannot wait for SIGTERM")?;
     let stopped = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -115,7 +120,6 @@ fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
                 return;
             }
             // Relaxed: the flags carry no data.
-            stopping.store(true, Ordering::Relaxed);
             while !stopped.load(Ordering::Relaxed) {
                 // A process may always signal itself.
                 let _ = kill_process(getpid(), Signal::TERM);

@@ -201,11 +201,6 @@ impl Side {
         self.link.index()
     }
 
-    /// The number of the device's XDP program, if it has one.
-    pub fn xdp_program(&self) -> Result<Option<u32>> {
-        Ok(self.link.state()?.xdp_program)
-    }
-
     /// Starts `command` inside the namespace.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
         netns::spawn(self.netns(), command)

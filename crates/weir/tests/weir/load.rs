@@ -14,7 +14,7 @@ use weir::{
         frame::{APP_MAC, LOAD_MAC, Template, check},
         load::LoadEvent,
     },
-    bpf::SinkCounts,
+    bpf::{SinkCounts, program_ids},
     lab::{Lab, LabConfig, Side, netns},
 };
 
@@ -260,19 +260,32 @@ fn the_sink_tells_what_happened_to_each_frame() -> Result<()> {
 fn a_killed_load_leaves_no_program() -> Result<()> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let mut load = RunningLoad::start(lab.load(), &["--sink"])?;
-    ensure!(
-        lab.load().xdp_program()?.is_some(),
-        "the sink is not attached"
-    );
+    let programs = programs_of(load.child.id())?;
+    ensure!(programs.len() >= 2, "the load has no programs");
     load.child.kill()?;
     load.child.wait()?;
     let deadline = Instant::now() + SOON;
-    while lab.load().xdp_program()?.is_some() {
-        ensure!(Instant::now() < deadline, "the sink is still attached");
+    while program_ids().iter().any(|id| programs.contains(id)) {
+        ensure!(
+            Instant::now() < deadline,
+            "some of {programs:?} are still there"
+        );
         sleep(Duration::from_millis(5));
     }
-    RunningLoad::start(lab.load(), &["--sink"])?.stop()?;
     Ok(())
+}
+
+/// The BPF programs that a process has descriptors of.
+fn programs_of(process: u32) -> Result<Vec<u32>> {
+    let mut programs = Vec::new();
+    for descriptor in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
+        let about = std::fs::read_to_string(descriptor?.path())?;
+        let ids = about
+            .lines()
+            .filter_map(|line| line.strip_prefix("prog_id:"));
+        programs.extend(ids.filter_map(|id| id.trim().parse::<u32>().ok()));
+    }
+    Ok(programs)
 }
 
 fn what_cannot_be_sent_is_said() -> Result<()> {
