@@ -8,6 +8,10 @@
 //! What the other side writes is never trusted: an index that claims more than the ring holds is
 //! ignored and counted, and slots are masked, so that no value can reach outside the mapping.
 #![allow(unsafe_code)] // Slots are read and written through the mapping's raw pointer.
+#![cfg_attr(loom, allow(dead_code))] // The model checker sees the rings alone.
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 use std::marker::PhantomData;
 
@@ -21,15 +25,18 @@ const NEED_WAKEUP: u32 = 1;
 
 /// The orderings of the ring protocol, gathered so that the model checker can break each of them.
 pub(crate) trait Protocol {
-    /// Our index store. Pairs with the kernel's `smp_load_acquire` of the same index
-    /// (`__xskq_cons_peek` and `xskq_prod_nb_free`): what we wrote, or finished reading, comes
-    /// before the index that says so.
+    /// Our index store: what we wrote, or finished reading, comes before the index that says so.
+    /// As producer it pairs with the kernel's `smp_load_acquire` (`__xskq_cons_peek`), as
+    /// consumer with its `READ_ONCE` and the branch that its writes to the slots stand in
+    /// (`xskq_prod_nb_free`).
     const PUBLISH: Ordering;
     /// Our load of the kernel's index. Pairs with the kernel's `smp_store_release`
     /// (`__xskq_prod_submit` and `__xskq_cons_release`): its writes to the slots, or the end of
-    /// its reads, are visible once the index is.
+    /// its reads, are visible once the index is. An acquire as producer too: Rust has no control
+    /// dependency to lean on as the kernel does.
     const OBSERVE: Ordering;
     /// Whether a full fence stands between publishing and reading the kernel's wake-up flag.
+    /// Pairs with the barrier of a kernel that sets its flag and looks once more before it sleeps.
     const FENCE_BEFORE_FLAG: bool;
 }
 
@@ -100,11 +107,15 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
 
     fn reload(&mut self) -> u32 {
         let consumer = self.shared.consumer().load(P::OBSERVE);
-        // The kernel can have consumed what was published, no more; anything else is a lie.
-        if self.published.wrapping_sub(consumer) > self.shared.size() {
+        let limit = consumer.wrapping_add(self.shared.size());
+        // The kernel can have consumed what was published, no more; and it cannot take slots back
+        // that we have written to since. Anything else is a lie.
+        if self.published.wrapping_sub(consumer) > self.shared.size()
+            || limit.wrapping_sub(self.next) > self.shared.size()
+        {
             self.hostile += 1;
         } else {
-            self.limit = consumer.wrapping_add(self.shared.size());
+            self.limit = limit;
         }
         self.limit.wrapping_sub(self.next)
     }
@@ -164,6 +175,12 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     /// Times the other side's index was impossible.
     pub(crate) fn hostile(&self) -> u64 {
         self.hostile
+    }
+
+    /// Index of the next slot to write.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn next(&self) -> u32 {
+        self.next
     }
 }
 
@@ -239,6 +256,12 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     pub(crate) fn hostile(&self) -> u64 {
         self.hostile
     }
+
+    /// Index of the next slot to read.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
 }
 
 #[cfg(not(loom))]
@@ -249,6 +272,7 @@ mod mapped {
     use super::{AtomicU32, Shared};
     use crate::sys::Mapping;
     use std::ptr::NonNull;
+    use std::sync::Arc;
 
     /// Plain integers that any bit pattern is a valid value of, so that a slot another party
     /// wrote can be read as one.
@@ -264,12 +288,13 @@ mod mapped {
         flags: NonNull<AtomicU32>,
         slots: NonNull<T>,
         mask: u32,
-        /// Keeps the memory mapped for as long as the pointers above are.
-        _mapping: Mapping,
+        /// Keeps the memory mapped for as long as the pointers above are. Shared by the two
+        /// sides of a ring when the kernel is modelled; a ring of a socket has it alone.
+        _mapping: Arc<Mapping>,
     }
 
     // SAFETY: needed because of the raw pointers. They point into the mapping that this value
-    // owns, which is not tied to a thread; one side of the ring is used through `&mut`.
+    // keeps, which is not tied to a thread; one side of the ring is used through `&mut`.
     unsafe impl<T: Slot> Send for Mapped<T> {}
 
     /// Where the parts of a ring lie inside its mapping, in bytes (`struct xdp_ring_offset`).
@@ -284,14 +309,21 @@ mod mapped {
     impl<T: Slot> Mapped<T> {
         /// Lays a ring of `size` slots over a mapping. `None` when the offsets that the kernel
         /// gave do not fit into it or are not aligned.
-        pub(crate) fn new(mapping: Mapping, at: Offsets, size: u32) -> Option<Self> {
+        pub(crate) fn new(
+            mapping: impl Into<Arc<Mapping>>,
+            at: Offsets,
+            size: u32,
+        ) -> Option<Self> {
+            let mapping = mapping.into();
             let slots_end = at
                 .slots
                 .checked_add((size as usize).checked_mul(size_of::<T>())?)?;
             let words = [at.producer, at.consumer, at.flags];
             let fits = slots_end <= mapping.len()
-                && words.iter().all(|w| w % 4 == 0 && w + 4 <= mapping.len())
-                && at.slots % align_of::<T>() == 0
+                && words
+                    .iter()
+                    .all(|w| w.is_multiple_of(4) && w + 4 <= mapping.len())
+                && at.slots.is_multiple_of(align_of::<T>())
                 && size.is_power_of_two();
             if !fits {
                 return None;
