@@ -20,7 +20,7 @@ pub(crate) struct Queue<'u> {
     umem: &'u Umem,
     id: QueueId,
     fill: Producer<u64, Mapped<u64>>,
-    completion: Consumer<u64, Mapped<u64>>,
+    pub(crate) completion: Consumer<u64, Mapped<u64>>,
     /// Free chunks; never longer than its first capacity, so that it never allocates.
     cache: Vec<Chunk<'u>>,
     cache_limit: usize,

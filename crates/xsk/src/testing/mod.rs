@@ -3,4 +3,6 @@
 //! of staying as it is.
 
 pub mod kernel;
+pub mod moves;
+pub mod programs;
 pub mod raw;

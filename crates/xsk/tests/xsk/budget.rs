@@ -1,0 +1,37 @@
+//! Time limits: generous, and all scaled by `WEIR_TEST_SCALE` for slow machines.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Longest time for one command that sets up the network.
+pub const SET_UP: Duration = Duration::from_secs(10);
+/// Longest time for a whole test.
+pub const TEST: Duration = Duration::from_secs(60);
+/// Longest time without any progress while packets are under way.
+pub const STALL: Duration = Duration::from_secs(3);
+
+/// A limit times `WEIR_TEST_SCALE`.
+pub fn scaled(limit: Duration) -> Duration {
+    static SCALE: OnceLock<u32> = OnceLock::new();
+    let scale = SCALE.get_or_init(|| {
+        let set = std::env::var("WEIR_TEST_SCALE").ok();
+        set.and_then(|scale| scale.parse().ok())
+            .filter(|&scale| scale > 0)
+            .unwrap_or(1)
+    });
+    limit * *scale
+}
+
+/// Looks again and again until `done` says so, or the limit is over.
+pub fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + scaled(limit);
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

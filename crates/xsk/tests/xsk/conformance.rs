@@ -1,0 +1,703 @@
+//! The kernel's own list for AF_XDP (`tools/testing/selftests/bpf/xskxceiver.c`), under its names
+//! and with its assertions, as far as it is about packets in one buffer of aligned chunks.
+
+use crate::budget::{STALL, scaled, wait_until};
+use crate::netns::Lab;
+use crate::traffic::{
+    all_home, deliver, drain, exchange, flush_checked, frame, put, receive_all, receive_checked,
+    send_all,
+};
+use crate::{Outcome, Result, Test, packet};
+use libtest_mimic::{Completion, Trial};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use xsk::testing::programs::{self, Kind};
+use xsk::testing::raw;
+use xsk::{AttachMode, Feature, Mode, ModeObtained, Program, Reason, Umem, Wait};
+
+/// Packets in a test.
+const PACKETS: u64 = 4096;
+/// Chunks in a UMEM.
+const CHUNKS: u32 = 1024;
+/// A length that no chunk holds.
+const INVALID_LEN: u32 = 9001;
+/// Socket pairs that TEARDOWN opens and closes.
+const TEARDOWNS: u32 = 10;
+
+type Body = fn(Mode) -> Outcome;
+
+const CASES: [(&str, Body); 23] = [
+    ("SEND_RECEIVE", send_receive),
+    ("SEND_RECEIVE_2K_FRAME", send_receive_2k_frame),
+    ("SEND_RECEIVE_SINGLE_PKT", single_packet),
+    ("POLL_RX", poll_rx),
+    ("POLL_TX", poll_tx),
+    ("POLL_RXQ_FULL", poll_rx_times_out),
+    ("POLL_TXQ_FULL", poll_tx_times_out),
+    ("ALIGNED_INV_DESC", |mode| invalid_descriptors(mode, 4096)),
+    ("ALIGNED_INV_DESC_2K_FRAME_SIZE", |mode| {
+        invalid_descriptors(mode, 2048)
+    }),
+    ("UMEM_HEADROOM", umem_headroom),
+    ("TEARDOWN", teardown),
+    ("BIDIRECTIONAL", bidirectional),
+    ("STAT_RX_DROPPED", stat_rx_dropped),
+    ("STAT_TX_INVALID", stat_tx_invalid),
+    ("STAT_RX_FULL", stat_rx_full),
+    ("STAT_FILL_EMPTY", stat_fill_empty),
+    ("XDP_PROG_CLEANUP", program_cleanup),
+    ("XDP_DROP_HALF", drop_half),
+    ("XDP_SHARED_UMEM", shared_umem),
+    ("XDP_METADATA_COPY", metadata),
+    ("XDP_ADJUST_TAIL_SHRINK", |mode| adjust_tail(mode, -4)),
+    ("XDP_ADJUST_TAIL_GROW", |mode| adjust_tail(mode, 4)),
+    ("TX_QUEUE_CONSUMER", tx_queue_consumer),
+];
+
+/// The rest of the kernel's list, with what this library does not do.
+const NOT_APPLICABLE: [(&str, &str); 14] = [
+    ("SEND_RECEIVE_UNALIGNED", UNALIGNED),
+    ("SEND_RECEIVE_9K_PACKETS", FRAGMENTS),
+    ("SEND_RECEIVE_UNALIGNED_9K_PACKETS", FRAGMENTS),
+    ("UNALIGNED_INV_DESC", UNALIGNED),
+    ("UNALIGNED_INV_DESC_4001_FRAME_SIZE", UNALIGNED),
+    ("ALIGNED_INV_DESC_MULTI_BUFF", FRAGMENTS),
+    ("UNALIGNED_INV_DESC_MULTI_BUFF", FRAGMENTS),
+    ("TOO_MANY_FRAGS", FRAGMENTS),
+    ("XDP_METADATA_COPY_MULTI_BUFF", FRAGMENTS),
+    ("XDP_ADJUST_TAIL_SHRINK_MULTI_BUFF", FRAGMENTS),
+    ("XDP_ADJUST_TAIL_GROW_MULTI_BUFF", FRAGMENTS),
+    ("HW_SW_MIN_RING_SIZE", HARDWARE),
+    ("HW_SW_MAX_RING_SIZE", HARDWARE),
+    (
+        "BUSY-POLL",
+        "busy polling does nothing on veth since Linux 6.13",
+    ),
+];
+const UNALIGNED: &str = "chunks are always aligned here";
+const FRAGMENTS: &str = "packets of several buffers are not supported yet";
+const HARDWARE: &str = "veth has no hardware rings to resize";
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = Vec::new();
+    for (name, body) in CASES {
+        for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
+            let mut test = Test::new(format!("{prefix} {name}"), move || body(mode));
+            match name {
+                "TX_QUEUE_CONSUMER" => test.needs = &[Feature::XdpLink, Feature::TxBudget],
+                "STAT_RX_FULL" | "STAT_FILL_EMPTY" => {
+                    test.needs = &[Feature::XdpLink, Feature::RingStatistics];
+                }
+                _ => {}
+            }
+            tests.push(test);
+        }
+    }
+    tests
+}
+
+pub fn not_applicable() -> Vec<Trial> {
+    let ignored = |&(name, why): &(&'static str, &'static str)| {
+        Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why)))
+    };
+    NOT_APPLICABLE.iter().map(ignored).collect()
+}
+
+fn umem(chunk_size: u32) -> xsk::Result<Umem> {
+    Umem::builder()
+        .chunks(CHUNKS)
+        .chunk_size(chunk_size)
+        .build()
+}
+
+fn attach_mode(mode: Mode) -> AttachMode {
+    if mode == Mode::Skb {
+        AttachMode::Skb
+    } else {
+        AttachMode::Driver
+    }
+}
+
+fn obtained(mode: Mode) -> ModeObtained {
+    if mode == Mode::Skb {
+        ModeObtained::Skb
+    } else {
+        ModeObtained::Driver
+    }
+}
+
+/// Attaches a test's own program on the receiving side.
+fn program(lab: &Lab, mode: Mode, kind: Kind) -> xsk::Result<Program> {
+    let device = lab.rx.lookup()?;
+    let attach = || programs::attach(&device, attach_mode(mode), kind, 4);
+    lab.rx.inside(attach)
+}
+
+/// Sends and receives between two UMEMs that the caller has made, and checks that every chunk of
+/// them comes back.
+fn one_way(mode: Mode, from: &Umem, to: &Umem, count: u64, size: usize) -> Outcome {
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(to, mode, |builder| builder.tx_ring(0))?;
+    let mut tx = lab.tx.open(from, mode, |builder| builder.rx_ring(0))?;
+    assert_eq!(rx.mode(), obtained(mode));
+    deliver(&mut tx, &mut rx, count, size)?;
+    drop((tx, rx));
+    all_home(from);
+    all_home(to);
+    Ok(())
+}
+
+fn send_receive(mode: Mode) -> Outcome {
+    one_way(mode, &umem(4096)?, &umem(4096)?, PACKETS, packet::MIN)
+}
+
+fn send_receive_2k_frame(mode: Mode) -> Outcome {
+    one_way(mode, &umem(2048)?, &umem(2048)?, PACKETS, packet::MIN)
+}
+
+fn single_packet(mode: Mode) -> Outcome {
+    one_way(mode, &umem(4096)?, &umem(4096)?, 1, packet::MIN)
+}
+
+fn umem_headroom(mode: Mode) -> Outcome {
+    let to = Umem::builder()
+        .chunks(CHUNKS)
+        .chunk_size(4096)
+        .headroom(128);
+    one_way(mode, &umem(4096)?, &to.build()?, PACKETS, packet::MIN)
+}
+
+fn poll_rx(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).wait(Wait::Poll))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    deliver(&mut tx, &mut rx, PACKETS, packet::MIN)?;
+    assert!(rx.statistics()?.sleeps > 0, "it never polled");
+    Ok(())
+}
+
+/// Events of a socket, after at most `timeout`.
+fn poll_for(socket: impl AsFd, events: PollFlags, timeout: Duration) -> Result<PollFlags> {
+    let socket = socket.as_fd();
+    let mut fds = [PollFd::new(&socket, events)];
+    poll(&mut fds, Some(&Timespec::try_from(timeout)?))?;
+    Ok(fds[0].revents())
+}
+
+/// poll(2) alone makes the kernel send.
+fn poll_tx(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    exchange(
+        |flight| {
+            for sequence in 0..PACKETS {
+                flight.wait_for_room(sequence, || ());
+                let mut found = None;
+                let there = wait_until(STALL, || {
+                    found = tx.alloc();
+                    found.is_some() || flight.stopped()
+                });
+                assert!(there, "no frame came back from sending");
+                let Some(mut frame) = found else { return };
+                packet::fill(&mut frame, 0, sequence, packet::MIN);
+                tx.send(frame).expect("a ring larger than the window");
+                raw::publish(&mut tx);
+                let sent = wait_until(STALL, || {
+                    let events = poll_for(&tx, PollFlags::OUT, Duration::ZERO).expect("poll");
+                    events.contains(PollFlags::OUT) && raw::pending(&mut tx) == 0
+                });
+                assert!(sent, "poll did not send packet {sequence}");
+            }
+        },
+        |flight| receive_all(&mut rx, 0..PACKETS, packet::MIN, flight),
+    );
+    drain(&mut tx);
+    assert_eq!(
+        tx.statistics()?.wakeups,
+        0,
+        "something other than poll sent"
+    );
+    Ok(())
+}
+
+/// With nobody sending, poll ends when its time is over.
+fn poll_rx_times_out(mode: Mode) -> Outcome {
+    const TIMEOUT: Duration = Duration::from_millis(100);
+    let to = umem(4096)?;
+    let lab = Lab::new()?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).wait(Wait::Poll))?;
+    let start = Instant::now();
+    assert!(!rx.wait(TIMEOUT)?);
+    assert!(start.elapsed() >= TIMEOUT);
+    assert!(poll_for(&rx, PollFlags::IN, TIMEOUT)?.is_empty());
+    assert!(rx.recv(1).is_empty());
+    Ok(())
+}
+
+/// Packets larger than the MTU, a ring full of them: poll ends, and everything completes.
+fn poll_tx_times_out(mode: Mode) -> Outcome {
+    let from = umem(2048)?;
+    let lab = Lab::new()?;
+    let mut tx = lab.tx.open(&from, mode, |builder| {
+        builder.rx_ring(0).tx_ring(256).completion_ring(256)
+    })?;
+    for sequence in 0..=256 {
+        let mut frame = tx.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, 2048);
+        let sent = tx.send(frame).map_err(|refused| refused.reason);
+        let expected = if sequence < 256 {
+            Ok(())
+        } else {
+            Err(Reason::Full)
+        };
+        assert_eq!(sent, expected);
+    }
+    raw::publish(&mut tx);
+    let start = Instant::now();
+    poll_for(&tx, PollFlags::OUT, Duration::from_millis(100))?;
+    assert!(start.elapsed() < scaled(STALL));
+    drain(&mut tx);
+    assert_eq!(
+        tx.statistics()?.completed,
+        256,
+        "dropped packets complete too"
+    );
+    drop(tx);
+    all_home(&from);
+    Ok(())
+}
+
+/// Good and bad descriptors in one ring: the good ones arrive, in order, and the kernel counts
+/// the bad ones.
+fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
+    const LEN: u32 = packet::MIN as u32;
+    let (from, to) = (umem(chunk_size)?, umem(chunk_size)?);
+    let (chunk, end) = (
+        u64::from(chunk_size),
+        u64::from(chunk_size) * u64::from(CHUNKS),
+    );
+    let half = u64::from(LEN / 2);
+    let cases = [
+        // The first byte of the UMEM, and another chunk's.
+        (0, LEN, true),
+        (2 * 4096, LEN, true),
+        // Before the start; too long; up to an end near the UMEM's; behind it; over it.
+        (0_u64.wrapping_sub(2), LEN, false),
+        (4 * 4096, INVALID_LEN, false),
+        (end - u64::from(LEN) - 2 * chunk, LEN, true),
+        (end, LEN, false),
+        (end - half, LEN, false),
+        // Over a page's end, and over a border that is a chunk's only for chunks of 2 KiB.
+        (0x1000 - half, LEN, false),
+        (0x6800 - half, LEN, chunk_size == 4096),
+        // So that something arrives at last.
+        (8 * 4096, LEN, true),
+    ];
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    let valid = cases.iter().filter(|case| case.2).count() as u64;
+    let mut frames: Vec<_> = std::iter::from_fn(|| from.alloc()).collect();
+    let mut sequence = 0;
+    for (addr, len, is_valid) in cases {
+        if is_valid {
+            let frame = &mut frames[(addr / chunk) as usize];
+            assert_eq!(raw::chunk_address(frame), addr / chunk * chunk);
+            packet::fill(frame, 0, 0, chunk_size as usize);
+            let start = (addr % chunk) as usize;
+            packet::write(&mut frame[start..start + len as usize], 0, sequence);
+            sequence += 1;
+        }
+        assert!(raw::push_tx(&mut tx, addr, len, 0));
+    }
+    exchange(
+        |flight| {
+            let sent = wait_until(STALL, || {
+                tx.flush().expect("flush");
+                raw::pending(&mut tx) == 0 || flight.stopped()
+            });
+            assert!(sent, "the TX ring is stuck behind a bad descriptor");
+        },
+        |flight| receive_all(&mut rx, 0..valid, packet::MIN, flight),
+    );
+    let invalid = cases.len() as u64 - valid;
+    assert_eq!(tx.statistics()?.tx_invalid, invalid);
+    // A kernel may complete bad descriptors or swallow them, but nothing twice.
+    let mut completed = Vec::new();
+    let all_valid = wait_until(STALL, || {
+        completed.extend(std::iter::from_fn(|| raw::take_completion(&mut tx)));
+        completed.len() as u64 >= valid
+    });
+    assert!(all_valid, "completions missing: {completed:x?}");
+    std::thread::sleep(Duration::from_millis(5));
+    completed.extend(std::iter::from_fn(|| raw::take_completion(&mut tx)));
+    for (addr, _, is_valid) in cases {
+        let at = completed.iter().position(|&completed| completed == addr);
+        assert!(at.is_some() || !is_valid, "{addr:#x} never completed");
+        at.map(|at| completed.swap_remove(at));
+    }
+    assert!(
+        completed.is_empty(),
+        "completed without being sent: {completed:x?}"
+    );
+    Ok(())
+}
+
+fn teardown(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    for _ in 0..TEARDOWNS {
+        let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+        let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+        deliver(&mut tx, &mut rx, PACKETS / 4, packet::MIN)?;
+        drop((rx, tx));
+        all_home(&from);
+        all_home(&to);
+    }
+    Ok(())
+}
+
+fn bidirectional(mode: Mode) -> Outcome {
+    let (left, right) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(&left, mode, |builder| builder)?;
+    let mut tx = lab.tx.open(&right, mode, |builder| builder)?;
+    deliver(&mut tx, &mut rx, PACKETS, packet::MIN)?;
+    deliver(&mut rx, &mut tx, PACKETS, packet::MIN)?;
+    drop((rx, tx));
+    all_home(&left);
+    all_home(&right);
+    Ok(())
+}
+
+/// Every other packet is larger than the room in a chunk.
+fn stat_rx_dropped(mode: Mode) -> Outcome {
+    let (from, to) = (
+        umem(2048)?,
+        Umem::builder().chunks(CHUNKS).headroom(1344).build()?,
+    );
+    let large = to.max_rx_packet() as usize + packet::MIN;
+    let lab = Lab::new()?;
+    // The MTU grows behind the back of the library, which would refuse it.
+    lab.rx.ip("link set dev rx0 mtu 400")?;
+    let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+    lab.rx.ip("link set dev rx0 mtu 1500")?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    exchange(
+        |flight| {
+            for sequence in 0..PACKETS {
+                flight.wait_for_room(sequence, || tx.flush().expect("flush"));
+                let size = if sequence % 2 == 0 {
+                    packet::MIN
+                } else {
+                    large
+                };
+                let Some(frame) = frame(&mut tx, flight, 0, sequence, size) else {
+                    return;
+                };
+                put(&mut tx, frame, flight);
+            }
+            flush_checked(&mut tx);
+            drain(&mut tx);
+        },
+        |flight| receive_all(&mut rx, (0..PACKETS).step_by(2), packet::MIN, flight),
+    );
+    assert_eq!(rx.statistics()?.rx_dropped, PACKETS / 2);
+    Ok(())
+}
+
+/// Every other descriptor is invalid.
+fn stat_tx_invalid(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    let spare = from.alloc().ok_or("a frame")?;
+    let valid = PACKETS / 2;
+    exchange(
+        |flight| {
+            for sequence in 0..valid {
+                flight.wait_for_room(sequence, || tx.flush().expect("flush"));
+                let Some(frame) = frame(&mut tx, flight, 0, sequence, packet::MIN) else {
+                    return;
+                };
+                put(&mut tx, frame, flight);
+                let pushed = wait_until(STALL, || {
+                    raw::push_tx(&mut tx, raw::chunk_address(&spare), INVALID_LEN, 0) || {
+                        tx.flush().expect("flush");
+                        flight.stopped()
+                    }
+                });
+                assert!(pushed);
+            }
+            drain(&mut tx);
+            let sent = wait_until(STALL, || {
+                tx.flush().expect("flush");
+                raw::pending(&mut tx) == 0
+            });
+            assert!(sent, "the TX ring is stuck behind a bad descriptor");
+        },
+        |flight| receive_all(&mut rx, 0..valid, packet::MIN, flight),
+    );
+    tx.reclaim();
+    let statistics = tx.statistics()?;
+    assert_eq!(statistics.tx_invalid, PACKETS / 2);
+    assert_eq!(statistics.completed, valid);
+    // Completions of bad descriptors, on kernels that post them, free nothing.
+    assert!(
+        [0, PACKETS / 2].contains(&statistics.refused),
+        "{statistics:?}"
+    );
+    drop((tx, spare));
+    all_home(&from);
+    Ok(())
+}
+
+/// Packets are sent in steps that the receiver's kernel side has dealt with, though its program
+/// does not look.
+fn send_unread(tx: &mut xsk::Socket<'_>, rx: &xsk::Socket<'_>, count: u64, room: u64) -> Outcome {
+    for sequence in 0..count {
+        let mut frame = tx.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        tx.send(frame)
+            .map_err(|refused| refused.reason.to_string())?;
+        if sequence % 32 == 31 {
+            drain(tx);
+        }
+        // The kernel drops what comes from here on, and counts it.
+        let dropped = (sequence + 1).saturating_sub(room);
+        if dropped > 0 && sequence % 32 == 31 {
+            let counted = || {
+                let now = rx.statistics().expect("statistics");
+                (now.rx_ring_full + now.rx_dropped).max(now.fill_ring_empty) >= dropped
+            };
+            assert!(wait_until(STALL, counted), "{:?}", rx.statistics());
+        }
+    }
+    Ok(())
+}
+
+fn stat_rx_full(mode: Mode) -> Outcome {
+    const RING: u32 = 256;
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).rx_ring(RING))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    send_unread(&mut tx, &rx, 512, u64::from(RING))?;
+    assert_eq!(rx.statistics()?.rx_ring_full, 512 - u64::from(RING));
+    // Those that found room are whole and in order.
+    exchange(
+        |_| (),
+        |flight| receive_all(&mut rx, 0..u64::from(RING), packet::MIN, flight),
+    );
+    drop((rx, tx));
+    all_home(&to);
+    Ok(())
+}
+
+fn stat_fill_empty(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).fill_frames(0))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    send_unread(&mut tx, &rx, 512, 0)?;
+    assert!(rx.statistics()?.fill_ring_empty > 0);
+    assert!(rx.recv(64).is_empty());
+    Ok(())
+}
+
+/// The XSKMAP's slot changes from one socket of the queue to another.
+fn program_cleanup(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(&to, mode, |builder| builder)?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    let second = lab.rx.inside(|| rx.add_sibling(2048, 0))?;
+    deliver(&mut tx, &mut rx, PACKETS, packet::MIN)?;
+    let program = rx.program().ok_or("the built-in program")?.clone();
+    raw::map_insert(program.map(), 0, rx.sibling(second).ok_or("the sibling")?)?;
+    exchange(
+        |flight| send_all(&mut tx, PACKETS, packet::MIN, flight),
+        |flight| {
+            let mut next = 0;
+            let there = wait_until(STALL * 4, || {
+                assert!(
+                    rx.recv(64).is_empty(),
+                    "the first socket still gets packets"
+                );
+                let mut port = rx.sibling(second).expect("the sibling");
+                let mut batch = port.recv(64);
+                while let Some(received) = batch.next_packet() {
+                    packet::check(&received, next);
+                    flight.saw(next);
+                    next += 1;
+                }
+                next == PACKETS || flight.stopped()
+            });
+            assert!(there, "packet {next} does not come");
+        },
+    );
+    drop((rx, tx, program));
+    all_home(&to);
+    Ok(())
+}
+
+fn drop_half(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let program = program(&lab, mode, Kind::DropHalf)?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).program(&program))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    exchange(
+        |flight| send_all(&mut tx, PACKETS, packet::MIN, flight),
+        |flight| receive_all(&mut rx, (0..PACKETS).step_by(2), packet::MIN, flight),
+    );
+    Ok(())
+}
+
+/// Two sockets on one queue on either side; the destination MAC says which one receives.
+fn shared_umem(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let program = program(&lab, mode, Kind::ByDestination)?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.program(&program))?;
+    let odd = lab.rx.inside(|| rx.add_sibling(2048, 0))?;
+    raw::map_insert(program.map(), 1, rx.sibling(odd).ok_or("the sibling")?)?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    let other = lab.tx.inside(|| tx.add_sibling(0, 2048))?;
+    exchange(
+        |flight| {
+            for sequence in 0..PACKETS {
+                flight.wait_for_room(sequence, || ());
+                let to = (sequence % 2) as u8;
+                let Some(frame) = frame(&mut tx, flight, to, sequence, packet::MIN) else {
+                    return;
+                };
+                if to == 0 {
+                    tx.send(frame).expect("room in the ring");
+                    tx.flush().expect("flush");
+                } else {
+                    let mut port = tx.sibling(other).expect("the sibling");
+                    port.send(frame).expect("room in the ring");
+                    port.flush().expect("flush");
+                }
+            }
+            drain(&mut tx);
+        },
+        |flight| {
+            let (mut next_even, mut next_odd) = (0, 1);
+            let there = wait_until(STALL * 4, || {
+                let mut batch = rx.recv(64);
+                while let Some(received) = batch.next_packet() {
+                    packet::check(&received, next_even);
+                    next_even += 2;
+                }
+                drop(batch);
+                let mut port = rx.sibling(odd).expect("the sibling");
+                let mut batch = port.recv(64);
+                while let Some(received) = batch.next_packet() {
+                    packet::check(&received, next_odd);
+                    next_odd += 2;
+                }
+                flight.saw(next_even.min(next_odd));
+                flight.stopped() || (next_even >= PACKETS && next_odd >= PACKETS)
+            });
+            assert!(there, "packets {next_even} and {next_odd} do not come");
+        },
+    );
+    drop((rx, tx));
+    all_home(&from);
+    all_home(&to);
+    Ok(())
+}
+
+/// The program puts a number in front of the packet, and it is there in the chunk.
+fn metadata(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let program = program(&lab, mode, Kind::Metadata)?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).program(&program))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    exchange(
+        |flight| send_all(&mut tx, PACKETS, packet::MIN, flight),
+        |flight| {
+            receive_checked(&mut rx, 0..PACKETS, flight, |packet, sequence| {
+                assert_eq!(packet.len(), packet::MIN);
+                packet::check(packet, sequence);
+                packet.adjust_head(-8).expect("room for the metadata");
+                assert_eq!(packet[..8], sequence.to_be_bytes());
+            });
+        },
+    );
+    Ok(())
+}
+
+fn adjust_tail(mode: Mode, delta: i16) -> Outcome {
+    // The kernel's tests take 128. But a native veth copies packets into buffers of whole cache
+    // lines, without room at the tail of one that fills them.
+    const SIZE: usize = 2 * packet::MIN - 16;
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let program = program(&lab, mode, Kind::AdjustTail(delta.into()))?;
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |builder| builder.tx_ring(0).program(&program))?;
+    let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+    exchange(
+        |flight| send_all(&mut tx, 64, SIZE, flight),
+        |flight| {
+            receive_checked(&mut rx, 0..64, flight, |packet, sequence| {
+                assert_eq!(Some(packet.len()), SIZE.checked_add_signed(delta.into()));
+                let kept = packet.len().min(SIZE);
+                packet::check(&packet[..kept], sequence);
+                assert!(packet[kept..].iter().all(|&byte| byte == 0));
+            });
+        },
+    );
+    Ok(())
+}
+
+/// One send with 33 packets queued and a budget of 32 takes exactly 32.
+fn tx_queue_consumer(mode: Mode) -> Outcome {
+    let (from, to) = (umem(4096)?, umem(4096)?);
+    let lab = Lab::new()?;
+    let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+    let mut tx = lab
+        .tx
+        .open(&from, mode, |builder| builder.rx_ring(0).tx_budget(32))?;
+    for sequence in 0..33 {
+        let mut frame = tx.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        tx.send(frame)
+            .map_err(|refused| refused.reason.to_string())?;
+    }
+    raw::publish(&mut tx);
+    assert_eq!(raw::pending(&mut tx), 33);
+    // EAGAIN says that the budget is used up.
+    let _ = raw::send_once(&tx);
+    assert_eq!(raw::pending(&mut tx), 1);
+    drain(&mut tx);
+    exchange(
+        |_| (),
+        |flight| receive_all(&mut rx, 0..33, packet::MIN, flight),
+    );
+    Ok(())
+}

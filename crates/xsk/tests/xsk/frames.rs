@@ -1,0 +1,4 @@
+use crate::Test;
+pub fn tests() -> Vec<Test> {
+    Vec::new()
+}

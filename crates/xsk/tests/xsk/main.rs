@@ -1,0 +1,126 @@
+//! The library on real sockets, in network namespaces of its own. The kernel's conformance list
+//! comes under the kernel's names; see `conformance.rs`.
+
+mod budget;
+mod child;
+mod conformance;
+mod errors;
+mod frames;
+mod leaks;
+mod lifecycle;
+mod netns;
+mod packet;
+mod sharing;
+mod traffic;
+
+use budget::{TEST, scaled};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rustix::thread::CapabilitySet;
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use xsk::Feature;
+
+/// A result whose error is for people only.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+/// What a test's body gives.
+pub type Outcome = Result<()>;
+
+/// A test.
+pub struct Test {
+    /// As it is shown.
+    pub name: String,
+    /// What the kernel must have for it.
+    pub needs: &'static [Feature],
+    /// Runs on a thread of its own.
+    pub body: Box<dyn FnOnce() -> Outcome + Send>,
+}
+
+impl Test {
+    /// A test that needs the built-in program and no more.
+    pub fn new(name: impl Into<String>, body: impl FnOnce() -> Outcome + Send + 'static) -> Self {
+        Self {
+            name: name.into(),
+            needs: &[Feature::Sockets, Feature::XdpLink],
+            body: Box::new(body),
+        }
+    }
+
+    fn into_trial(self) -> Trial {
+        Trial::ignorable_test(self.name, move || {
+            if let Some(reason) = missing(self.needs) {
+                return Ok(Completion::ignored_with(reason));
+            }
+            run_in_time(self.body).map(|()| Completion::Completed)
+        })
+    }
+}
+
+/// What keeps tests from running here.
+fn missing(features: &[Feature]) -> Option<String> {
+    let needed = [
+        ("CAP_NET_RAW", CapabilitySet::NET_RAW),
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_BPF", CapabilitySet::BPF),
+        ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
+    ];
+    let have = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |c| c.effective);
+    let absent = needed
+        .iter()
+        .filter(|(_, capability)| !have.contains(*capability));
+    let names: Vec<&str> = absent.map(|(name, _)| *name).collect();
+    if !names.is_empty() {
+        return Some(format!("missing: {} (run as root)", names.join(", ")));
+    }
+    let refused = features.iter().find_map(|feature| feature.probe().err());
+    refused.map(|missing| missing.to_string())
+}
+
+/// Runs a body on a thread of its own, which may change its network namespace. One that does not
+/// end is a failure, and is left behind.
+fn run_in_time(body: Box<dyn FnOnce() -> Outcome + Send>) -> std::result::Result<(), Failed> {
+    let (done, result) = channel();
+    let thread = std::thread::Builder::new().name("test".into());
+    let thread = thread.spawn(move || {
+        let outcome = body();
+        // Nobody listens any more when the time was over.
+        let _ = done.send(outcome.map_err(|error| error.to_string()));
+    })?;
+    match result.recv_timeout(scaled(TEST)) {
+        Ok(outcome) => outcome.map_err(Failed::from),
+        Err(RecvTimeoutError::Timeout) => Err(format!(
+            "no end within {:?}; WEIR_TEST_SCALE=2 doubles the limits",
+            scaled(TEST)
+        )
+        .into()),
+        Err(RecvTimeoutError::Disconnected) => {
+            let panic = thread.join().expect_err("it ended without a result");
+            let words = panic.downcast_ref::<String>().cloned();
+            let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Err(words.unwrap_or_else(|| "panicked".into()).into())
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(exit) = child::run() {
+        return exit;
+    }
+    let arguments = Arguments::from_args();
+    let mut tests = conformance::tests();
+    tests.extend(sharing::tests());
+    tests.extend(frames::tests());
+    tests.extend(errors::tests());
+    tests.extend(lifecycle::tests());
+    let mut trials: Vec<Trial> = tests.into_iter().map(Test::into_trial).collect();
+    trials.extend(conformance::not_applicable());
+    let first = libtest_mimic::run(&arguments, trials);
+    if arguments.list {
+        return ExitCode::SUCCESS;
+    }
+    // By itself and last: what it looks for would be in use before.
+    let last = libtest_mimic::run(&arguments, vec![leaks::test().into_trial()]);
+    if first.has_failed() || last.has_failed() {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,241 @@
+//! A sender and a receiver, each on its thread, and what both check.
+
+use crate::budget::{STALL, scaled, wait_until};
+use crate::{Outcome, packet};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use xsk::{Frame, Packet, Reason, Socket, Umem};
+
+/// Packets under way at once: fewer than a veth's ring of 256 holds, so that none is lost.
+const WINDOW: u64 = 128;
+/// Packets for each flush.
+const BATCH: u64 = 32;
+
+/// What sender and receiver tell each other.
+#[derive(Default)]
+pub struct Flight {
+    /// Sequence number behind the last that the receiver has seen.
+    seen: AtomicU64,
+    /// One side has failed, and the other need not wait.
+    stop: AtomicBool,
+}
+
+impl Flight {
+    /// Lets the sender go on.
+    pub fn saw(&self, sequence: u64) {
+        self.seen.store(sequence + 1, Ordering::Relaxed);
+    }
+
+    fn may_send(&self, sequence: u64) -> bool {
+        sequence < self.seen.load(Ordering::Relaxed) + WINDOW
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the receiver has caught up enough for this packet.
+    pub fn wait_for_room(&self, sequence: u64, mut meanwhile: impl FnMut()) {
+        let there = wait_until(STALL, || {
+            self.may_send(sequence) || self.stopped() || {
+                meanwhile();
+                false
+            }
+        });
+        assert!(there, "the receiver has stopped before packet {sequence}");
+    }
+}
+
+/// Stops the other side when this one ends before its time.
+struct StopOnPanic<'f>(&'f Flight);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs both sides on threads of their own.
+pub fn exchange(sender: impl FnOnce(&Flight) + Send, receiver: impl FnOnce(&Flight) + Send) {
+    let flight = Flight::default();
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let _stop = StopOnPanic(&flight);
+            receiver(&flight);
+        });
+        let sending = scope.spawn(|| {
+            let _stop = StopOnPanic(&flight);
+            sender(&flight);
+        });
+        let outcomes = (receiving.join(), sending.join());
+        // The receiver's words come first: it sees what went wrong with the packets.
+        if let Err(panic) = outcomes.0.and(outcomes.1) {
+            resume_unwind(panic);
+        }
+    });
+}
+
+/// Sends the packets `0..count` of `size` bytes and checks what comes back.
+pub fn send_all(socket: &mut Socket<'_>, count: u64, size: usize, f: &Flight) {
+    let before = socket.statistics().expect("statistics");
+    for sequence in 0..count {
+        f.wait_for_room(sequence, || socket.flush().expect("flush"));
+        let Some(frame) = frame(socket, f, 0, sequence, size) else {
+            return;
+        };
+        put(socket, frame, f);
+        if sequence % BATCH == BATCH - 1 {
+            flush_checked(socket);
+        }
+    }
+    flush_checked(socket);
+    drain(socket);
+    let after = socket.statistics().expect("statistics");
+    assert_eq!(after.sent - before.sent, count);
+    assert_eq!(after.completed - before.completed, count);
+    assert_eq!((after.refused, after.hostile), (0, 0));
+    assert_eq!(
+        after.send_drops, 0,
+        "a window below the veth's ring loses nothing"
+    );
+    assert_eq!(after.tx_invalid, 0);
+}
+
+/// A written frame; waits for one while all are in use.
+pub fn frame<'u>(
+    socket: &mut Socket<'u>,
+    flight: &Flight,
+    to: u8,
+    sequence: u64,
+    size: usize,
+) -> Option<Frame<'u>> {
+    let mut found = None;
+    let there = wait_until(STALL, || {
+        found = socket.alloc();
+        found.is_some() || flight.stopped() || {
+            socket.flush().expect("flush");
+            false
+        }
+    });
+    assert!(there, "no frame came back from sending");
+    let mut frame = found?;
+    packet::fill(&mut frame, to, sequence, size);
+    Some(frame)
+}
+
+/// Puts a frame into the TX ring, waiting while it is full.
+pub fn put<'u>(socket: &mut Socket<'u>, frame: Frame<'u>, flight: &Flight) {
+    let mut next = Some(frame);
+    let there = wait_until(STALL, || {
+        let Some(frame) = next.take() else {
+            return true;
+        };
+        match socket.send(frame) {
+            Ok(()) => true,
+            Err(refused) => {
+                assert_eq!(refused.reason, Reason::Full);
+                next = Some(refused.frame);
+                socket.flush().expect("flush");
+                flight.stopped()
+            }
+        }
+    });
+    assert!(there, "the TX ring stays full");
+}
+
+/// Flushes; the kernel may have completed no more than it was given.
+pub fn flush_checked(socket: &mut Socket<'_>) {
+    socket.flush().expect("flush");
+    socket.reclaim();
+    let statistics = socket.statistics().expect("statistics");
+    assert!(
+        statistics.completed <= statistics.sent,
+        "more completions than packets outstanding: {statistics:?}"
+    );
+}
+
+/// Waits until everything sent has come back.
+pub fn drain(socket: &mut Socket<'_>) {
+    let done = wait_until(STALL, || {
+        socket.flush().expect("flush");
+        socket.reclaim();
+        socket.outstanding() == 0
+    });
+    assert!(done, "{} packets never completed", socket.outstanding());
+}
+
+/// Receives `expected`, in order, each of `size` bytes, and nothing behind them.
+pub fn receive_all(
+    socket: &mut Socket<'_>,
+    expected: impl IntoIterator<Item = u64>,
+    size: usize,
+    flight: &Flight,
+) {
+    receive_checked(socket, expected, flight, |packet, sequence| {
+        assert_eq!(packet.len(), size, "length of packet {sequence}");
+        packet::check(packet, sequence);
+    });
+}
+
+/// The same, with `check` for each packet.
+pub fn receive_checked(
+    socket: &mut Socket<'_>,
+    expected: impl IntoIterator<Item = u64>,
+    flight: &Flight,
+    mut check: impl FnMut(&mut Packet<'_, '_>, u64),
+) {
+    let offset = socket.umem().headroom() + xsk::XDP_PACKET_HEADROOM;
+    let mut expected = expected.into_iter().peekable();
+    let (mut count, mut last) = (0, Instant::now());
+    let before = socket.statistics().expect("statistics");
+    while expected.peek().is_some() && !flight.stopped() {
+        socket.wait(Duration::from_millis(20)).expect("wait");
+        let mut batch = socket.recv(64);
+        while let Some(mut packet) = batch.next_packet() {
+            let sequence = expected.next().expect("no more packets than were sent");
+            assert_eq!(packet.headroom(), offset, "offset in the chunk");
+            check(&mut packet, sequence);
+            flight.saw(sequence);
+            (count, last) = (count + 1, Instant::now());
+        }
+        let next = expected.peek();
+        assert!(
+            last.elapsed() < scaled(STALL),
+            "packet {next:?} does not come, after {count}"
+        );
+    }
+    if flight.stopped() {
+        return;
+    }
+    assert!(
+        !socket.wait(Duration::from_millis(5)).expect("wait") && socket.recv(1).is_empty(),
+        "a packet too many"
+    );
+    let after = socket.statistics().expect("statistics");
+    assert_eq!(after.received - before.received, count);
+    assert_eq!((after.refused, after.hostile), (0, 0));
+}
+
+/// Sends and receives `count` packets and checks that the kernel dropped none.
+pub fn deliver(tx: &mut Socket<'_>, rx: &mut Socket<'_>, count: u64, size: usize) -> Outcome {
+    exchange(
+        |flight| send_all(tx, count, size, flight),
+        |flight| receive_all(rx, 0..count, size, flight),
+    );
+    let statistics = rx.statistics()?;
+    assert_eq!((statistics.rx_dropped, statistics.rx_ring_full), (0, 0));
+    Ok(())
+}
+
+/// Every chunk must be back in the pool.
+pub fn all_home(umem: &Umem) {
+    let count = umem.accounting();
+    assert_eq!(
+        (count.free, count.retired),
+        (umem.chunks(), 0),
+        "chunks are missing: {count:?}"
+    );
+}
