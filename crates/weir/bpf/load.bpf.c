@@ -7,8 +7,9 @@
  * the peer's NAPI on the same CPU after each batch of 64, so what the peer's XDP program
  * costs is paid by the load's CPU.
  *
- * `sink_tcx` or `sink_xdp` runs on that same veth for frames that come from the peer. The kernel runs it on the
- * CPU that sends them, so each of its instructions is taken from the application under test.
+ * `sink_tcx` or `sink_xdp` runs on that same veth for frames that come from the peer. The
+ * kernel runs it on the CPU that sends them, so each of its instructions is taken from the
+ * application under test.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -75,7 +76,6 @@ int load(struct xdp_md *ctx)
 	 * differs between frames, or could have been changed on the way, is written anew; only
 	 * the rest of the payload, which no program of weir writes, is left from the start.
 	 */
-#pragma unroll
 	for (int i = 0; i < HEADER_WORDS; i++)
 		((__u64 *)data)[i] = config.load_header[i];
 	sequence = bpf_cpu_to_be64(state.sent);
@@ -96,7 +96,6 @@ static __always_inline __u16 tail_sum(void *data, __u64 size)
 	if (sum < 0) {
 		/* Before 6.13 the kernel sums no more than this at once. */
 		sum = 0;
-#pragma unroll
 		for (int i = 0; i < 3; i++) {
 			__u64 length = TAIL + words - at;
 
@@ -130,7 +129,6 @@ static __always_inline bool is_intact(void *data, void *end)
 
 	if ((__u64)(end - data) != size || data + size > end || data + TAIL > end)
 		return false;
-#pragma unroll
 	for (int i = 0; i < HEADER_WORDS; i++)
 		if (((__u64 *)data)[i] != config.sink_header[i])
 			return false;

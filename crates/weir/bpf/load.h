@@ -21,14 +21,14 @@
 
 /* Set before the programs are loaded: constants to the verifier, so unused code costs nothing. */
 struct load_config {
-	__u64 ifindex;		       /* the device to send from */
-	__u64 size;		       /* of a frame, without FCS */
-	__u64 interval;		       /* 2^-10 ns from one frame to the next, 0: as fast as it goes */
-	__u64 sum;		       /* what the UDP checksum of a frame numbered 0 completes */
-	__u64 tail_sum;		       /* the part of it from TAIL on */
+	__u64 ifindex;	/* the device to send from */
+	__u64 size;	/* of a frame, without FCS */
+	__u64 interval; /* 2^-10 ns from one frame to the next, 0: as fast as it goes */
+	__u64 sum;	/* what the UDP checksum of a frame numbered 0 completes */
+	__u64 tail_sum; /* the part of it from TAIL on */
 	__u64 load_header[HEADER_WORDS]; /* of frames to send */
 	__u64 sink_header[HEADER_WORDS]; /* of frames to receive */
-	__u64 payload[2];	       /* what all frames have at PAYLOAD and, overlapping, TAIL - 8 */
+	__u64 payload[2]; /* what all frames have at PAYLOAD and, overlapping, TAIL - 8 */
 };
 
 /* Written by the programs. Each part has one writer at a time: see load.bpf.c. */

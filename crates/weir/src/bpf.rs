@@ -147,20 +147,10 @@ impl Load {
         match result {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => {
-                let cure = match error.kind() {
-                    ErrorKind::InvalidInput | ErrorKind::Unsupported => {
-                        "sending from BPF_PROG_TEST_RUN (BPF_F_TEST_XDP_LIVE_FRAMES) needs Linux 5.18"
-                    }
-                    ErrorKind::PermissionDenied => {
-                        "this needs CAP_BPF and CAP_NET_ADMIN: run it as root"
-                    }
-                    _ => "see the kernel's log",
-                };
-                Err(anyhow!(error).context(format!("cannot run the load: {cure}")))
-            }
+            Err(error) => Err(run_error(error)),
         }
     }
+
     /// How many frames [`run`](Self::run) has sent.
     pub fn sent(&self) -> Result<u64> {
         Ok(self.state()?[0])
@@ -215,6 +205,14 @@ fn load_error(error: libbpf_rs::Error) -> anyhow::Error {
         _ => "this kernel may be too old (Linux 5.18 is needed); WEIR_BPF_LOG=1 shows the details",
     };
     anyhow!(error).context(format!("cannot load the BPF programs of the load: {cure}"))
+}
+
+fn run_error(error: libbpf_rs::Error) -> anyhow::Error {
+    let cure = match error.kind() {
+        ErrorKind::PermissionDenied => "this needs CAP_BPF and CAP_NET_ADMIN: run it as root",
+        _ => "it needs Linux 5.18, for BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES",
+    };
+    anyhow!(error).context(format!("cannot run the load: {cure}"))
 }
 
 /// Attaches the sink where it costs least: at tcx (Linux 6.6), before the network stack. As an

@@ -27,6 +27,8 @@ use crate::{
     lab::Device,
 };
 
+/// More than any CPU can send, and few enough to divide a second into.
+const MAX_PPS: u64 = 1_000_000_000;
 /// How often the signal that ends the load is repeated until it has ended.
 const STOP_EVERY: Duration = Duration::from_millis(2);
 /// How long the sink may still receive after the application has stopped sending.
@@ -45,7 +47,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N")]
     pub cpu: usize,
     /// Frames a second, instead of as many as the CPU can make
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_PPS))]
     pub pps: Option<u64>,
     /// Send nothing
     #[arg(long, conflicts_with = "pps")]
@@ -95,9 +97,10 @@ pub fn run(args: &LoadArgs) -> Result<()> {
         thread::sleep(DRAIN);
     }
     // The program counts what it hands over; the device says what of that it could not take.
+    // Another load may run beside a sink that sends nothing.
     let lost = device.counters()?.tx_dropped - before.tx_dropped;
     print(&LoadEvent::Done {
-        sent: load.sent()? - lost,
+        sent: load.sent()?.saturating_sub(lost),
         sink: args.sink.then(|| load.sink()).transpose()?,
     })
 }
