@@ -1,5 +1,7 @@
 //! The command line: what can be typed, and what each command starts.
 
+pub mod bench;
+pub mod generate;
 pub mod lab;
 
 use std::process::ExitCode;
@@ -18,9 +20,18 @@ pub struct Cli {
 /// What `weir` can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Measure engines side by side: who moves how many packets, and at what cost
+    Bench(bench::BenchArgs),
+
     /// A network of two namespaces to try things on
     #[command(subcommand)]
     Lab(lab::LabCommand),
+
+    /// Print the man page of a command, or write all of them to a directory
+    Man(generate::ManArgs),
+
+    /// Print the completions of a shell
+    Completions(generate::CompletionsArgs),
 
     /// One load of a bench, in a process of its own
     #[command(hide = true)]
@@ -36,17 +47,18 @@ pub enum Command {
 pub fn main() -> ExitCode {
     // clap prints usage errors itself and exits with 2.
     let cli = Cli::parse();
+    let done = |()| ExitCode::SUCCESS;
     let result = match cli.command {
-        Command::Lab(command) => lab::run(command),
-        Command::BenchLoad(args) => crate::bench::load::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Lab(command) => lab::run(command).map(done),
+        Command::Man(args) => generate::man(&args).map(done),
+        Command::Completions(args) => generate::completions(&args).map(done),
+        Command::BenchLoad(args) => crate::bench::load::run(&args).map(done),
         // Whatever goes wrong in it is an event on its standard output.
-        Command::BenchWorker(args) => return crate::bench::worker::run(&args),
+        Command::BenchWorker(args) => Ok(crate::bench::worker::run(&args)),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("weir: error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("weir: error: {error:#}");
+        ExitCode::FAILURE
+    })
 }

@@ -1,0 +1,258 @@
+//! What must be true of a run once all is quiet again, whatever the engine.
+//!
+//! Three parties count the same packets: the processes that send and receive them, the kernel's
+//! devices ([`Counters`]), and the socket's own statistics. In a lab nobody else sends, so their
+//! numbers are equal, not nearly equal; a run for which they are not measured something else
+//! than it says, and counts as failed.
+//!
+//! | bench | in a lab | on a real device |
+//! |---|---|---|
+//! | rxdrop, l2fwd | sent by the load = received by the device | - |
+//! | rxdrop, l2fwd | received by the device = received by the engine + dropped at its socket + lost for want of memory | - |
+//! | l2fwd | received by the engine = sent by the engine | the same |
+//! | txpush, l2fwd | sent by the engine = sent by the device + dropped by the device | - |
+//! | txpush, l2fwd | sent by the device = received by the sink | - |
+//! | all | no frame is corrupt, comes twice or out of order, where frames are read | - |
+//!
+//! "Sent by the load" leaves out what found the device's queue full: how many those are says
+//! how far the load outran the receiver, not what the receiver did. "Dropped at its socket" is
+//! `rx_dropped + rx_ring_full` of `XDP_STATISTICS`, or `tp_drops` of `PACKET_STATISTICS`. "Lost for
+//! want of memory" is what remains of the device's `rx_dropped`: a veth counts there what did not
+//! fit into its queue, and, with a native program only, what the socket did not take
+//! (`veth_xdp_rcv_one` in drivers/net/veth.c). On a real device others send and receive too, and
+//! drivers count in ways of their own.
+
+use serde::Serialize;
+
+use super::protocol::{Bench, Mode, Totals};
+use crate::bpf::SinkCounts;
+use crate::lab::Counters;
+
+/// All that was counted in one run, from before its first packet to after its last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// Frames that the device took from the load; `None` without a load.
+    pub load_sent: Option<u64>,
+    /// What the application's device counted.
+    pub device: Counters,
+    /// Frames that did not fit into the device's queue: the load was faster than its receiver.
+    pub device_queue_full: Option<u64>,
+    /// What the engine counted.
+    #[serde(flatten)]
+    pub engine: Totals,
+    /// What the sink counted; `None` without one.
+    pub sink: Option<SinkCounts>,
+}
+
+/// Whether it adds up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Whether all of it did.
+    pub ok: bool,
+    /// What did not, with the numbers.
+    pub violations: Vec<String>,
+    /// What could not be checked, and why.
+    pub not_checked: Vec<String>,
+    /// The numbers.
+    pub counted: Counted,
+}
+
+impl Check {
+    /// Checks a run in a lab, in the mode that was obtained.
+    pub fn in_lab(bench: Bench, mode: Option<Mode>, counted: Counted) -> Self {
+        let mut sums = Sums::default();
+        let (device, engine) = (&counted.device, &counted.engine);
+        let receives = bench != Bench::Txpush;
+        let sends = bench != Bench::Rxdrop;
+        if receives {
+            let native = matches!(mode, Some(Mode::Drv | Mode::Zc));
+            let explained = counted.device_queue_full.unwrap_or(0)
+                + if native { engine.kernel_drops } else { 0 };
+            let no_memory = device.rx_dropped.saturating_sub(explained);
+            sums.equal(
+                ("sent by the load", counted.load_sent.unwrap_or(0)),
+                ("received by the device", device.rx_packets),
+            );
+            sums.equal(
+                ("received by the device", device.rx_packets),
+                (
+                    "received by the engine + dropped at its socket + lost for want of memory",
+                    engine.received + engine.kernel_drops + no_memory,
+                ),
+            );
+        }
+        if bench == Bench::L2fwd {
+            sums.received_and_sent(engine);
+        }
+        if sends {
+            sums.equal(
+                ("sent by the engine", engine.sent),
+                (
+                    "sent by the device + dropped by the device",
+                    device.tx_packets + device.tx_dropped,
+                ),
+            );
+            let sink = counted.sink.unwrap_or_default();
+            sums.equal(
+                ("sent by the device", device.tx_packets),
+                ("received by the sink", sink.packets),
+            );
+            sums.none("corrupt at the sink", sink.corrupted);
+            sums.none("twice at the sink", sink.duplicates);
+            sums.none("out of order at the sink", sink.reordered);
+        }
+        sums.none("corrupt", engine.corrupted);
+        sums.none("twice", engine.duplicates);
+        sums.none("out of order", engine.reordered);
+        sums.into_check(Vec::new(), counted)
+    }
+
+    /// Checks a run on a real device.
+    pub fn on_device(bench: Bench, counted: Counted) -> Self {
+        let mut sums = Sums::default();
+        if bench == Bench::L2fwd {
+            sums.received_and_sent(&counted.engine);
+        }
+        let not_checked = vec![
+            "the device's counters: others may send and receive on it too".into(),
+            "the contents of frames: others may have sent them".into(),
+        ];
+        sums.into_check(not_checked, counted)
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    violations: Vec<String>,
+}
+
+impl Sums {
+    fn equal(&mut self, (what, many): (&str, u64), (other, more): (&str, u64)) {
+        if many != more {
+            let violation = format!("{what} ({many}) is not {other} ({more})");
+            self.violations.push(violation);
+        }
+    }
+
+    fn received_and_sent(&mut self, engine: &Totals) {
+        self.equal(
+            ("received by the engine", engine.received),
+            ("sent by the engine", engine.sent),
+        );
+    }
+
+    fn none(&mut self, what: &str, many: u64) {
+        if many != 0 {
+            self.violations.push(format!("frames {what}: {many}"));
+        }
+    }
+
+    fn into_check(self, not_checked: Vec<String>, counted: Counted) -> Check {
+        Check {
+            ok: self.violations.is_empty(),
+            violations: self.violations,
+            not_checked,
+            counted,
+        }
+    }
+}
+
+/// What a device counted between two looks.
+pub fn between(before: &Counters, after: &Counters) -> Counters {
+    Counters {
+        rx_packets: after.rx_packets.wrapping_sub(before.rx_packets),
+        tx_packets: after.tx_packets.wrapping_sub(before.tx_packets),
+        rx_dropped: after.rx_dropped.wrapping_sub(before.rx_dropped),
+        tx_dropped: after.tx_dropped.wrapping_sub(before.tx_dropped),
+        rx_errors: after.rx_errors.wrapping_sub(before.rx_errors),
+        tx_errors: after.tx_errors.wrapping_sub(before.tx_errors),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRV: Option<Mode> = Some(Mode::Drv);
+
+    fn good_l2fwd() -> Counted {
+        Counted {
+            load_sent: Some(100),
+            device: Counters {
+                rx_packets: 100,
+                rx_dropped: 50,
+                tx_packets: 88,
+                tx_dropped: 2,
+                ..Counters::default()
+            },
+            device_queue_full: Some(40),
+            engine: Totals {
+                received: 90,
+                sent: 90,
+                kernel_drops: 7,
+                lost: 10,
+                ..Totals::default()
+            },
+            sink: Some(SinkCounts {
+                packets: 88,
+                lost: 12,
+                ..SinkCounts::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn a_run_that_adds_up_passes() {
+        let check = Check::in_lab(Bench::L2fwd, DRV, good_l2fwd());
+        assert_eq!(check.violations, [""; 0]);
+        assert!(check.ok);
+    }
+
+    #[test]
+    fn a_veth_does_not_count_what_a_generic_program_drops() {
+        let mut counted = good_l2fwd();
+        counted.device.rx_dropped = 43;
+        let check = Check::in_lab(Bench::L2fwd, Some(Mode::Skb), counted);
+        assert_eq!(check.violations, [""; 0]);
+    }
+
+    #[test]
+    fn one_packet_too_many_anywhere_is_found() {
+        let spoil: [fn(&mut Counted); 8] = [
+            |it| it.load_sent = Some(101),
+            |it| it.device.rx_packets += 1,
+            |it| it.device.tx_packets += 1,
+            |it| it.device.tx_dropped += 1,
+            |it| it.engine.received += 1,
+            |it| it.engine.kernel_drops += 1,
+            |it| it.engine.sent += 1,
+            |it| it.engine.reordered += 1,
+        ];
+        for (number, spoil) in spoil.iter().enumerate() {
+            let mut counted = good_l2fwd();
+            spoil(&mut counted);
+            let check = Check::in_lab(Bench::L2fwd, DRV, counted);
+            assert!(!check.ok, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_violation_gives_its_numbers() {
+        let mut counted = good_l2fwd();
+        counted.load_sent = Some(101);
+        assert_eq!(
+            Check::in_lab(Bench::Rxdrop, DRV, counted).violations,
+            ["sent by the load (101) is not received by the device (100)"]
+        );
+    }
+
+    #[test]
+    fn on_a_device_others_may_send() {
+        let mut counted = good_l2fwd();
+        counted.device.rx_packets = 1_000_000;
+        counted.engine.corrupted = 3;
+        let check = Check::on_device(Bench::L2fwd, counted);
+        assert!(check.ok);
+        assert_eq!(check.not_checked.len(), 2);
+    }
+}

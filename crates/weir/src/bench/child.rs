@@ -1,0 +1,227 @@
+//! The processes of a run: started, heard and ended by the bench.
+//!
+//! Each of them has asked the kernel to end it with its parent, so that even `kill -9` of the
+//! bench leaves none.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child as Process, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
+
+use super::interrupt::Interrupt;
+
+/// How often a wait looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The longest that a process takes to exit after its last word.
+const EXIT: Duration = Duration::from_secs(3);
+
+/// A process that prints one JSON object a line.
+pub struct Child<'a> {
+    name: &'static str,
+    process: Process,
+    lines: Receiver<String>,
+    complaints: Option<JoinHandle<String>>,
+    interrupt: &'a Interrupt,
+}
+
+/// A hidden command of this program.
+pub fn own_command(name: &str) -> Command {
+    // Whatever happens to the file that this program was started from.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("weir").arg(name);
+    command
+}
+
+impl<'a> Child<'a> {
+    /// Starts `command` by `spawn`. `name` is what an error calls it.
+    pub fn start(
+        name: &'static str,
+        mut command: Command,
+        interrupt: &'a Interrupt,
+        spawn: impl FnOnce(&mut Command) -> Result<Process>,
+    ) -> Result<Self> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C on a terminal is for the bench, which then ends its children in order.
+            .process_group(0);
+        let mut process = spawn(&mut command)?;
+        let (sender, lines) = channel();
+        if let Some(stdout) = process.stdout.take() {
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        let complaints = process.stderr.take().map(|mut stderr| {
+            thread::spawn(move || {
+                let mut bytes = Vec::new();
+                // What was read up to an error is still worth telling.
+                let _ = stderr.read_to_end(&mut bytes);
+                String::from_utf8_lossy(&bytes).trim().to_owned()
+            })
+        });
+        Ok(Self {
+            name,
+            process,
+            lines,
+            complaints,
+            interrupt,
+        })
+    }
+
+    /// The next event, or `None` if there is none within `timeout`.
+    pub fn event<E: DeserializeOwned>(&mut self, timeout: Duration) -> Result<Option<E>> {
+        let end = Instant::now() + timeout;
+        loop {
+            self.interrupt.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok(line) => {
+                    let event = serde_json::from_str(&line)
+                        .with_context(|| format!("the {} said {line:?}", self.name))?;
+                    return Ok(Some(event));
+                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended_early()),
+            }
+        }
+    }
+
+    /// The next event, which must come within `timeout`.
+    pub fn expect<E: DeserializeOwned>(&mut self, timeout: Duration) -> Result<E> {
+        match self.event(timeout)? {
+            Some(event) => Ok(event),
+            None => bail!(
+                "the {} said nothing for {} s; is this machine overloaded?",
+                self.name,
+                timeout.as_secs_f64()
+            ),
+        }
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(mut self) -> Result<()> {
+        match self.exit_status(EXIT) {
+            Some(status) if status.success() => Ok(()),
+            Some(_) => Err(self.ended_early()),
+            None => bail!("the {} does not end", self.name),
+        }
+    }
+
+    fn ended_early(&mut self) -> anyhow::Error {
+        let status = match self.exit_status(EXIT) {
+            Some(status) => status.to_string(),
+            None => "its output is closed".into(),
+        };
+        self.kill();
+        let complaints = self.complaints.take().and_then(|thread| thread.join().ok());
+        match complaints.as_deref().map(|text| {
+            let text = text.strip_prefix("weir: ").unwrap_or(text);
+            text.strip_prefix("error: ").unwrap_or(text)
+        }) {
+            None | Some("") => anyhow::anyhow!("the {} ended early ({status})", self.name),
+            Some(text) => anyhow::anyhow!("the {} ended early ({status}): {text}", self.name),
+        }
+    }
+
+    fn exit_status(&mut self, timeout: Duration) -> Option<ExitStatus> {
+        let end = Instant::now() + timeout;
+        loop {
+            if let Ok(Some(status)) = self.process.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= end {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It was not waited for, so the number is still its own.
+        if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn kill(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Child<'_> {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn shell<'a>(script: &str, interrupt: &'a Interrupt) -> Child<'a> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let spawn = |command: &mut Command| Ok(command.spawn()?);
+        Child::start("shell", command, interrupt, spawn).expect("a shell")
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn events_come_one_a_line() {
+        let interrupt = Interrupt::default();
+        let mut child = shell("echo '{\"a\":1}'; echo '{\"a\":2}'", &interrupt);
+        assert_eq!(child.expect::<Value>(LONG).expect("first")["a"], 1);
+        assert_eq!(child.expect::<Value>(LONG).expect("second")["a"], 2);
+        child.wait().expect("ends well");
+    }
+
+    #[test]
+    fn an_early_end_says_why() {
+        let interrupt = Interrupt::default();
+        let mut child = shell("echo 'weir: error: no such thing' >&2; exit 1", &interrupt);
+        let error = child.expect::<Value>(LONG).expect_err("it ended");
+        assert_eq!(
+            error.to_string(),
+            "the shell ended early (exit status: 1): no such thing"
+        );
+    }
+
+    #[test]
+    fn silence_ends_in_time() {
+        let interrupt = Interrupt::default();
+        let mut child = shell("sleep 20", &interrupt);
+        let nothing = child.event::<Value>(Duration::from_millis(50));
+        assert!(nothing.expect("no failure").is_none());
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_wait() {
+        let interrupt = Interrupt::default();
+        let mut child = shell("sleep 20", &interrupt);
+        interrupt.raise();
+        assert!(child.expect::<Value>(LONG).is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! The report as one page that needs nothing else: no script, no font, no network.
+
+use std::fmt::Write as _;
+
+use super::table::{DETAILS, RATIOS, detail_cells, legend, mpps, notes, ratio_rows};
+use super::{Report, Summary};
+use crate::bench::protocol::{Bench, Engine};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Geometry of the bars, in pixels of the SVG.
+const ROW: usize = 26;
+const LABEL: usize = 190;
+const LONGEST: usize = 480;
+const FIGURE: usize = 70;
+
+/// The page.
+pub fn render(report: &Report) -> String {
+    let mut page = String::new();
+    let mut add = |part: &str| {
+        page.push_str(part);
+        page.push('\n');
+    };
+    add("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
+    add("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    add("<meta name=\"color-scheme\" content=\"light dark\">");
+    add("<title>weir bench</title>");
+    add(&format!(
+        "<style>\n{STYLE}</style>\n</head>\n<body>\n<main>"
+    ));
+    add("<h1>weir bench</h1>");
+    add(&format!(
+        "<p>{} &middot; {}</p>",
+        escape(&report.host.date),
+        escape(&report.host.place)
+    ));
+    if report.interrupted {
+        add("<p class=\"warning\">Interrupted: what was not finished is missing.</p>");
+    }
+    let rows = rows(report);
+    for bench in [Bench::Rxdrop, Bench::Txpush, Bench::L2fwd] {
+        let of_bench: Vec<_> = rows
+            .iter()
+            .filter(|row| row.combination.bench == bench)
+            .copied()
+            .collect();
+        if !of_bench.is_empty() {
+            add(&format!("<h2>{bench}</h2>"));
+            add(&bars(&of_bench));
+        }
+    }
+    add("<h2>Figures</h2>");
+    add(&details(report, &rows));
+    let ratios = ratio_rows(report);
+    if !ratios.is_empty() {
+        add("<h2>Ratios</h2>");
+        let rows = ratios.into_iter().map(Vec::from);
+        add(&table("ratios", RATIOS.into_iter(), rows));
+    }
+    add("<h2>What the columns mean</h2>\n<dl>");
+    for (name, meaning) in legend(report) {
+        add(&format!(
+            "<dt>{}</dt><dd>{}</dd>",
+            escape(name),
+            escape(&meaning)
+        ));
+    }
+    add("</dl>");
+    let notes: Vec<String> = notes(report)
+        .into_iter()
+        .chain(report.host.notes.iter().cloned())
+        .collect();
+    if !notes.is_empty() {
+        add("<h2>Notes</h2>\n<ul>");
+        for note in notes {
+            add(&format!("<li>{}</li>", escape(&note)));
+        }
+        add("</ul>");
+    }
+    add("<h2>To repeat it</h2>");
+    add(&format!("<pre>{}</pre>", escape(&report.host.command)));
+    add("</main>\n</body>\n</html>");
+    page
+}
+
+/// One row of the summary for each combination that was measured.
+fn rows(report: &Report) -> Vec<&Summary> {
+    report
+        .combinations()
+        .into_iter()
+        .filter_map(|it| report.medians(it))
+        .collect()
+}
+
+/// Medians as bars, with lines from the slowest to the fastest round.
+fn bars(rows: &[&Summary]) -> String {
+    let most = rows.iter().map(|row| row.pps_max).fold(1.0, f64::max);
+    let length = |pps: f64| pps / most * LONGEST as f64;
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Millions of packets a second\">\n",
+        LABEL + LONGEST + FIGURE,
+        rows.len() * ROW
+    );
+    for (index, row) in rows.iter().enumerate() {
+        let combination = row.combination;
+        let top = index * ROW;
+        let middle = top + ROW / 2;
+        let class = match combination.engine {
+            Engine::Xsk => "ours",
+            _ => "other",
+        };
+        let name = combination.to_string();
+        let name = name.split_once(' ').map_or("", |(_, way)| way);
+        let (low, high) = (length(row.pps_min), length(row.pps_max));
+        let parts = [
+            format!(
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                LABEL - 8,
+                middle + 4,
+                escape(name)
+            ),
+            format!(
+                "<rect class=\"{class}\" x=\"{LABEL}\" y=\"{}\" width=\"{:.1}\" height=\"{}\"/>",
+                top + 4,
+                length(row.pps_median),
+                ROW - 8
+            ),
+            format!(
+                "<path class=\"range\" d=\"M{:.1} {middle}H{:.1}\"/>",
+                LABEL as f64 + low,
+                LABEL as f64 + high
+            ),
+            format!(
+                "<text x=\"{:.1}\" y=\"{}\">{}</text>",
+                LABEL as f64 + high + 8.0,
+                middle + 4,
+                mpps(row.pps_median)
+            ),
+        ];
+        let _ = writeln!(svg, "{}", parts.concat());
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+fn details(report: &Report, rows: &[&Summary]) -> String {
+    let cells = rows.iter().map(|row| {
+        let bench = row.combination.bench.to_string();
+        std::iter::once(bench)
+            .chain(detail_cells(report, row))
+            .collect()
+    });
+    let names = std::iter::once("bench").chain(DETAILS);
+    table("figures", names, cells)
+}
+
+fn table<'a>(
+    class: &str,
+    names: impl Iterator<Item = &'a str>,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    let mut html = format!("<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>");
+    for name in names {
+        let _ = write!(html, "<th>{}</th>", escape(name));
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    for row in rows {
+        html.push_str("<tr>");
+        for cell in row {
+            let _ = write!(html, "<td>{}</td>", escape(&cell));
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody>\n</table></div>");
+    html
+}
+
+/// Text that is only text wherever it stands in a page.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::report;
+    use super::*;
+
+    #[test]
+    fn text_stays_text() {
+        assert_eq!(
+            escape("<a href=\"x\">'&'</a>"),
+            "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;"
+        );
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else_and_has_all() {
+        let page = render(&report());
+        for text in [
+            "A &amp; B",
+            "no &lt;zero-copy&gt;",
+            "weir bench rxdrop --lab",
+            "2.00",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        for reference in ["http:", "https:", "src=", "href=", "@import", "url("] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+        assert_eq!(page.matches("<rect").count(), 2);
+    }
+}

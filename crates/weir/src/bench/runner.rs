@@ -1,0 +1,390 @@
+//! One run after another: processes started, heard, ended, and their numbers compared.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::check::{Check, Counted, between};
+use super::child::{Child, own_command};
+use super::interrupt::Interrupt;
+use super::load::LoadEvent;
+use super::plan::Combination;
+use super::protocol::{Bench, Event, Mode, Totals};
+use super::worker::WorkerArgs;
+use crate::lab::{Counters, Device, Lab, Side};
+
+/// The longest that a process takes to begin: a queue that was just given up takes its time.
+const START: Duration = Duration::from_secs(10);
+
+/// The longest that packets, or the end of a window, may stay away.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest that a process takes to end. A worker drains for a second at most.
+const END: Duration = Duration::from_secs(5);
+
+/// Where the packets are.
+pub enum Place {
+    /// In a network of our own.
+    Lab(Box<Lab>),
+    /// On a queue of a device of this host, where others are responsible for traffic.
+    Device {
+        /// The device's name.
+        name: String,
+        /// The queue.
+        queue: u32,
+        /// The device.
+        device: Device,
+    },
+}
+
+/// What is the same for all runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Frame length without the FCS.
+    pub size: u16,
+    /// Frames a second that the load offers; `None` for as many as it can.
+    pub pps: Option<u64>,
+    /// Time from the first packet to the window.
+    pub warmup: Duration,
+    /// Time that is measured.
+    pub window: Duration,
+    /// Packets handled at once, at most.
+    pub batch: u32,
+    /// Whether rxdrop reads payloads.
+    pub verify: bool,
+    /// The CPU of the load, and of the kernel's side of receiving it.
+    pub load_cpu: usize,
+    /// The CPU of the engine.
+    pub app_cpu: usize,
+}
+
+/// What one run gave.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The mode that the kernel reports.
+    pub mode_obtained: Option<Mode>,
+    /// Better modes that were tried first, with reasons.
+    pub refusals: Vec<String>,
+    /// Packets handled in the window.
+    pub packets: u64,
+    /// The window's true length.
+    pub seconds: f64,
+    /// The engine's thread in user mode.
+    pub user_ns: u64,
+    /// The engine's thread in the kernel.
+    pub sys_ns: u64,
+    /// Whether the numbers add up.
+    pub check: Check,
+}
+
+/// How a run ended that was no failure.
+#[derive(Debug)]
+pub enum Outcome {
+    /// With figures.
+    Measured(Box<Measured>),
+    /// The device or its driver does not offer the mode.
+    Refused {
+        /// The error number.
+        errno: i32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Measures combinations in one place, one at a time.
+pub struct Runner<'a> {
+    /// Where.
+    pub place: &'a Place,
+    /// How.
+    pub settings: &'a Settings,
+    /// Until when.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Runner<'_> {
+    /// Measures one combination.
+    pub fn measure(&self, combination: Combination) -> Result<Outcome> {
+        let receives = combination.bench != Bench::Txpush;
+        let sends = combination.bench != Bench::Rxdrop;
+        let before = self.counters()?;
+        let lab = match self.place {
+            Place::Lab(lab) => Some(lab.as_ref()),
+            Place::Device { .. } => None,
+        };
+        // Two processes, so that the sink outlives the load: what the load sent last is still
+        // on its way back when it ends.
+        let sink = match lab {
+            Some(lab) if sends => Some(self.start_load("sink", lab, &["--no-load", "--sink"])?),
+            _ => None,
+        };
+        let mut worker = self.start_worker(combination)?;
+        let (mode_obtained, refusals) = match worker.expect(START)? {
+            Event::Ready {
+                mode_obtained,
+                refusals,
+            } => (mode_obtained, refusals),
+            event => return self.refusal(combination, event),
+        };
+        let load = match lab {
+            Some(lab) if receives => Some(self.start_load("load", lab, &self.load_words())?),
+            _ => None,
+        };
+        let Some(window) = worker.event(self.longest_window())? else {
+            bail!("{}", self.explain_silence(worker)?);
+        };
+        let Event::Window {
+            packets,
+            seconds,
+            user_ns,
+            sys_ns,
+        } = window
+        else {
+            return Err(failed(window));
+        };
+        let load_sent = load.map(end_load).transpose()?.map(|(sent, _)| sent);
+        let engine = end_worker(worker)?;
+        let sink = sink.map(end_load).transpose()?.and_then(|(_, sink)| sink);
+        let after = self.counters()?;
+        let counted = Counted {
+            load_sent,
+            device: between(&before.app, &after.app),
+            device_queue_full: lab.map(|_| between(&before.load, &after.load).tx_dropped),
+            engine,
+            sink,
+        };
+        let check = match lab {
+            Some(_) => Check::in_lab(combination.bench, mode_obtained, counted),
+            None => Check::on_device(combination.bench, counted),
+        };
+        Ok(Outcome::Measured(Box::new(Measured {
+            mode_obtained,
+            refusals,
+            packets,
+            seconds,
+            user_ns,
+            sys_ns,
+            check,
+        })))
+    }
+
+    fn longest_window(&self) -> Duration {
+        self.settings.warmup + self.settings.window + PATIENCE
+    }
+
+    fn start_worker(&self, combination: Combination) -> Result<Child<'_>> {
+        let settings = self.settings;
+        let (dev, queue) = match self.place {
+            Place::Lab(lab) => (lab.app().device.clone(), 0),
+            Place::Device { name, queue, .. } => (name.clone(), *queue),
+        };
+        let args = WorkerArgs {
+            engine: combination.engine,
+            bench: combination.bench,
+            dev,
+            queue,
+            mode: combination.mode,
+            wait: combination.wait,
+            size: settings.size.into(),
+            batch: settings.batch,
+            warmup_ms: settings.warmup.as_millis() as u64,
+            window_ms: settings.window.as_millis() as u64,
+            cpu: settings.app_cpu as u32,
+            verify: settings.verify,
+        };
+        let mut command = own_command("bench-worker");
+        command.args(args.to_words());
+        Child::start("worker", command, self.interrupt, |command| {
+            match self.place {
+                Place::Lab(lab) => lab.app().spawn(command),
+                Place::Device { .. } => command.spawn().context("cannot start a worker"),
+            }
+        })
+    }
+
+    fn load_words(&self) -> Vec<String> {
+        match self.settings.pps {
+            Some(pps) => vec!["--pps".into(), pps.to_string()],
+            None => Vec::new(),
+        }
+    }
+
+    /// Starts a load or a sink, and waits until it is in place.
+    fn start_load(
+        &self,
+        name: &'static str,
+        lab: &Lab,
+        words: &[impl AsRef<std::ffi::OsStr>],
+    ) -> Result<Child<'_>> {
+        let side: &Side = lab.load();
+        let mut command: Command = own_command("bench-load");
+        command
+            .args(["--dev", &side.device])
+            .args(["--size", &self.settings.size.to_string()])
+            .args(["--cpu", &self.settings.load_cpu.to_string()])
+            .args(words);
+        let mut load = Child::start(name, command, self.interrupt, |command| side.spawn(command))?;
+        match load.expect(START)? {
+            LoadEvent::Started => Ok(load),
+            event @ LoadEvent::Done { .. } => bail!("the {name} ended at its start: {event:?}"),
+        }
+    }
+
+    /// A first event that is not `ready`: the mode is not to be had, or something is wrong.
+    fn refusal(&self, combination: Combination, event: Event) -> Result<Outcome> {
+        let Event::Failed {
+            step,
+            errno,
+            message,
+        } = event
+        else {
+            return Err(failed(event));
+        };
+        let is_refusal = matches!(combination.mode, Some(Mode::Drv | Mode::Zc))
+            && (errno == libc::EOPNOTSUPP || errno == ENOTSUPP);
+        if !is_refusal {
+            bail!("{}", failure(&step, errno, &message));
+        }
+        let place = match self.place {
+            Place::Lab(_) => " (a veth pair)",
+            Place::Device { .. } => "",
+        };
+        Ok(Outcome::Refused {
+            errno,
+            reason: format!("{}{place}", failure(&step, errno, &message)),
+        })
+    }
+
+    /// Why there was no window.
+    fn explain_silence(&self, worker: Child<'_>) -> Result<String> {
+        let seconds = self.longest_window().as_secs_f64();
+        let totals = end_worker(worker)?;
+        let handled = totals.received + totals.sent + totals.kernel_drops;
+        Ok(match self.place {
+            _ if handled > 0 => {
+                format!(
+                    "packets came, but the measuring was not over after {seconds} s: {totals:?}"
+                )
+            }
+            Place::Lab(_) => format!(
+                "no packet came within {seconds} s, though the load ran: a defect of weir or of this kernel"
+            ),
+            Place::Device { name, queue, .. } => format!(
+                "no packet came within {seconds} s: does anyone send to {name} (`ip -s link show dev {name}`), \
+                 and does it arrive on queue {queue} (`ethtool -S {name}`; `ethtool -X {name} equal 1` or \
+                 `ethtool -N` steers it there)?"
+            ),
+        })
+    }
+
+    fn counters(&self) -> Result<BothSides> {
+        Ok(match self.place {
+            Place::Lab(lab) => BothSides {
+                app: lab.app().counters()?,
+                load: lab.load().counters()?,
+            },
+            Place::Device { device, .. } => BothSides {
+                app: device.counters()?,
+                load: Counters::default(),
+            },
+        })
+    }
+}
+
+struct BothSides {
+    app: Counters,
+    load: Counters,
+}
+
+/// What some drivers answer instead of EOPNOTSUPP: an error of the kernel's inside.
+const ENOTSUPP: i32 = 524;
+
+/// One sentence for what a worker says of its failure.
+fn failure(step: &str, errno: i32, message: &str) -> String {
+    let name = errno_name(errno).map_or(String::new(), |name| format!("{name}: "));
+    format!("{step}: {name}{message}")
+}
+
+/// The names that people search for.
+fn errno_name(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        ENOTSUPP => "ENOTSUPP",
+        libc::EBUSY => "EBUSY",
+        libc::EPERM => "EPERM",
+        libc::EINVAL => "EINVAL",
+        libc::ENODEV => "ENODEV",
+        libc::ENETDOWN => "ENETDOWN",
+        libc::ENOMEM => "ENOMEM",
+        libc::ENOBUFS => "ENOBUFS",
+        _ => return None,
+    })
+}
+
+/// The error for an event that is not the one expected.
+fn failed(event: Event) -> anyhow::Error {
+    match event {
+        Event::Failed {
+            step,
+            errno,
+            message,
+        } => anyhow::anyhow!("{}", failure(&step, errno, &message)),
+        event => anyhow::anyhow!("the worker said {event:?} at the wrong time"),
+    }
+}
+
+fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
+    worker.terminate();
+    loop {
+        match worker.expect(END)? {
+            Event::Done(totals) => {
+                worker.wait()?;
+                return Ok(totals);
+            }
+            // It was under way already.
+            Event::Window { .. } => {}
+            event => return Err(failed(event)),
+        }
+    }
+}
+
+/// Ends a load or a sink: frames sent, and what the sink received.
+fn end_load(mut load: Child<'_>) -> Result<(u64, Option<crate::bpf::SinkCounts>)> {
+    load.terminate();
+    match load.expect(END)? {
+        LoadEvent::Done { sent, sink } => {
+            load.wait()?;
+            Ok((sent, sink))
+        }
+        event @ LoadEvent::Started => bail!("the load said {event:?} at its end"),
+    }
+}
+
+impl Place {
+    /// A queue of a device of this host.
+    pub fn device(name: &str, queue: u32, size: u16) -> Result<Self> {
+        let found = xsk::Device::lookup(name)?;
+        ensure!(
+            found.up,
+            "{name} is down: bring it up with `ip link set dev {name} up`"
+        );
+        let queues = found.rx_queues.min(found.tx_queues);
+        ensure!(
+            queue < queues,
+            "{name} has no queue {queue}: its queues are 0 to {} (`ethtool -l {name}`)",
+            queues.saturating_sub(1)
+        );
+        ensure!(
+            u32::from(size) <= found.mtu + ETHERNET_HEADER,
+            "frames of {size} bytes are too long for {name}: lower --size to {}, or raise the MTU",
+            found.mtu + ETHERNET_HEADER
+        );
+        Ok(Self::Device {
+            name: name.into(),
+            queue,
+            device: Device::open(name)?,
+        })
+    }
+}
+
+const ETHERNET_HEADER: u32 = 14;

@@ -1,0 +1,82 @@
+//! `weir man` and `weir completions`: made from what the command line itself is parsed with.
+
+use std::io::{Write as _, stdout};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use super::Cli;
+
+/// `weir man`
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The command to describe, e.g. `bench` or `lab up` [default: weir itself]
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    pub command: Vec<String>,
+    /// Write the pages of all commands into a directory, e.g. /usr/local/share/man/man1
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `weir completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell they are for
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Runs `weir man`.
+pub fn man(args: &ManArgs) -> Result<()> {
+    if let Some(dir) = &args.dir {
+        return clap_mangen::generate_to(Cli::command(), dir).with_context(|| {
+            format!(
+                "cannot write man pages to {}: is it there and writable?",
+                dir.display()
+            )
+        });
+    }
+    let mut command = Cli::command().disable_help_subcommand(true);
+    // Gives subcommands their full names.
+    command.build();
+    let mut described = &command;
+    for name in &args.command {
+        let found = described.find_subcommand(name);
+        ensure!(
+            found.is_some_and(|it| !it.is_hide_set()),
+            "there is no command '{name}': see `weir help`"
+        );
+        described = found.unwrap_or(described);
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(described.clone())
+        .render(&mut page)
+        .context("cannot make the man page")?;
+    print(&page)
+}
+
+/// Runs `weir completions`.
+pub fn completions(args: &CompletionsArgs) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
+    print(&script)
+}
+
+fn print(bytes: &[u8]) -> Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}
