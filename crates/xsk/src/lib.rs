@@ -96,7 +96,7 @@ mod ring;
 mod socket;
 #[cfg(not(loom))]
 mod sys;
-#[cfg(all(feature = "testing", not(loom)))]
+#[cfg(all(any(test, feature = "testing"), not(loom)))]
 #[doc(hidden)]
 pub mod testing;
 #[cfg(not(loom))]

@@ -85,8 +85,8 @@ impl<'u> Queue<'u> {
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn cached(&self) -> u32 {
-        self.cache.len() as u32
+    pub(crate) fn cached(&self) -> impl Iterator<Item = u64> {
+        self.cache.iter().map(Chunk::addr)
     }
 
     #[cfg(any(test, feature = "testing"))]
