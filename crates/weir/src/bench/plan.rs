@@ -116,6 +116,16 @@ impl Plan {
         }
     }
 
+    /// Whether anything is measured with this engine.
+    pub fn uses(&self, engine: Engine) -> bool {
+        self.combinations.iter().any(|it| it.engine == engine)
+    }
+
+    /// Whether anything is measured in this bench.
+    pub fn does(&self, bench: Bench) -> bool {
+        self.combinations.iter().any(|it| it.bench == bench)
+    }
+
     /// All runs in order, with their rounds from 1. Within a round every engine has its turn, so
     /// that whatever drifts on this machine drifts for all of them.
     pub fn runs(&self) -> impl Iterator<Item = (u32, Combination)> {

@@ -4,13 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::check::{Check, Counted, between};
 use super::child::{Child, own_command};
 use super::interrupt::Interrupt;
 use super::load::LoadEvent;
-use super::plan::Combination;
-use super::protocol::{Bench, Event, Mode, Totals};
+use super::plan::{Combination, Plan};
+use super::protocol::{Bench, Engine, Event, Mode, Totals};
 use super::worker::WorkerArgs;
 use crate::lab::{Counters, Device, Lab, Side};
 
@@ -154,7 +155,7 @@ impl Runner<'_> {
             sink,
         };
         let check = match lab {
-            Some(_) => Check::in_lab(combination.bench, mode_obtained, counted),
+            Some(_) => Check::in_lab(combination.bench, counted),
             None => Check::on_device(combination.bench, counted),
         };
         Ok(Outcome::Measured(Box::new(Measured {
@@ -301,8 +302,10 @@ const ENOTSUPP: i32 = 524;
 
 /// One sentence for what a worker says of its failure.
 fn failure(step: &str, errno: i32, message: &str) -> String {
-    let name = errno_name(errno).map_or(String::new(), |name| format!("{name}: "));
-    format!("{step}: {name}{message}")
+    match errno_name(errno) {
+        Some(name) if !message.contains(name) => format!("{step}: {name}: {message}"),
+        _ => format!("{step}: {message}"),
+    }
 }
 
 /// The names that people search for.
@@ -361,8 +364,9 @@ fn end_load(mut load: Child<'_>) -> Result<(u64, Option<crate::bpf::SinkCounts>)
 }
 
 impl Place {
-    /// A queue of a device of this host.
-    pub fn device(name: &str, queue: u32, size: u16) -> Result<Self> {
+    /// A queue of a device of this host, after a look at what would keep the engines of `plan`
+    /// from it: one error here instead of one for each run.
+    pub fn device(name: &str, queue: u32, size: u16, plan: &Plan) -> Result<Self> {
         let found = xsk::Device::lookup(name)?;
         ensure!(
             found.up,
@@ -371,20 +375,38 @@ impl Place {
         let queues = found.rx_queues.min(found.tx_queues);
         ensure!(
             queue < queues,
-            "{name} has no queue {queue}: its queues are 0 to {} (`ethtool -l {name}`)",
-            queues.saturating_sub(1)
+            "{name} has no queue {queue}: it has {queues}, counted from 0 (`ethtool -l {name}`)"
         );
+        let longest = found.mtu + ETHERNET_HEADER;
         ensure!(
-            u32::from(size) <= found.mtu + ETHERNET_HEADER,
-            "frames of {size} bytes are too long for {name}: lower --size to {}, or raise the MTU",
-            found.mtu + ETHERNET_HEADER
+            u32::from(size) <= longest,
+            "frames of {size} bytes are too long for {name}: lower --size to {longest}, or raise the MTU"
         );
+        need(CapabilitySet::NET_RAW, "CAP_NET_RAW")?;
+        if plan.uses(Engine::Xsk) || plan.uses(Engine::Libxdp) {
+            need(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN")?;
+            if let Some(program) = found.programs.first() {
+                bail!(
+                    "{name} has an XDP program already ({program}): remove it (`ip link set dev {name} xdp off`, \
+                     or stop its owner), or bench packet sockets only with --engine packet-v2,packet-v3"
+                );
+            }
+        }
         Ok(Self::Device {
             name: name.into(),
             queue,
             device: Device::open(name)?,
         })
     }
+}
+
+fn need(capability: CapabilitySet, name: &str) -> Result<()> {
+    let own = capabilities(None).context("cannot ask for this process's capabilities")?;
+    ensure!(
+        own.effective.contains(capability),
+        "a bench on a device needs {name}: run it as root, e.g. with sudo"
+    );
+    Ok(())
 }
 
 const ETHERNET_HEADER: u32 = 14;

@@ -194,9 +194,9 @@ impl BenchArgs {
         }
     }
 
-    fn place(&self) -> Result<Place> {
+    fn place(&self, plan: &Plan) -> Result<Place> {
         match &self.dev {
-            Some(name) => Place::device(name, self.queue, self.size),
+            Some(name) => Place::device(name, self.queue, self.size, plan),
             None => Ok(Place::Lab(Box::new(Lab::anonymous(&LabConfig::default())?))),
         }
     }
@@ -220,7 +220,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     };
     let cpus = Cpus::choose(args.load_cpu, args.app_cpu)?;
     let interrupt = Interrupt::listen()?;
-    let place = args.place()?;
+    let place = args.place(&plan)?;
     announce(&place, &plan);
     cpus.leave_to_engines()?;
     let settings = args.settings(&cpus);
@@ -332,22 +332,20 @@ fn announce(place: &Place, plan: &Plan) {
     };
     let mut text =
         format!("weir: on {name}, one after another and each gone when its run is over:\n");
-    let uses = |engine: Engine| plan.combinations.iter().any(|it| it.engine == engine);
-    let does = |bench: Bench| plan.combinations.iter().any(|it| it.bench == bench);
-    if uses(Engine::PacketV2) || uses(Engine::PacketV3) {
+    if plan.uses(Engine::PacketV2) || plan.uses(Engine::PacketV3) {
         text += "  packet sockets, which see a copy of all that the device receives\n";
     }
-    if uses(Engine::Xsk) || uses(Engine::Libxdp) {
+    if plan.uses(Engine::Xsk) || plan.uses(Engine::Libxdp) {
         let _ = writeln!(
             text,
             "  an XDP program, and an AF_XDP socket on queue {queue}: what comes to that queue goes to the bench, \
              not to this host"
         );
     }
-    if does(Bench::Txpush) {
+    if plan.does(Bench::Txpush) {
         text += "  txpush: sends UDP from 198.18.0.1 to 198.18.0.2 as fast as it can\n";
     }
-    if does(Bench::L2fwd) {
+    if plan.does(Bench::L2fwd) {
         text += "  l2fwd: sends back what it receives, with MAC addresses swapped\n";
     }
     // Nobody may be there to read it.

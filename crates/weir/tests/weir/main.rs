@@ -3,6 +3,7 @@
 //! A test that needs what this process has not is reported as ignored, with the reason, and
 //! never as passed.
 
+mod bench;
 mod lab;
 mod load;
 mod packet;
@@ -15,7 +16,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();
     let arguments = Arguments::from_args();
-    let trials = [lab::trials(), load::trials()].concat();
+    let trials = [bench::trials(), lab::trials(), load::trials()].concat();
     libtest_mimic::run(
         &arguments,
         trials.into_iter().map(Test::into_trial).collect(),

@@ -62,6 +62,15 @@ impl Host {
         }
     }
 
+    /// The machine in a few words.
+    pub fn machine(&self) -> String {
+        let plural = if self.cpus == 1 { "" } else { "s" };
+        format!(
+            "{}, {} with {} CPU{plural}, weir {}",
+            self.kernel, self.cpu_model, self.cpus, self.weir
+        )
+    }
+
     /// Which CPU does what.
     pub fn cpu_note(&self) -> String {
         let app = self.app_cpu;

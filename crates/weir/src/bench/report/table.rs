@@ -22,16 +22,7 @@ pub fn render(report: &Report, plain: bool) -> String {
     };
     let combinations = report.combinations();
     if let Some(wait) = main_wait(&combinations) {
-        let run = report.runs.first();
-        let load = match run.and_then(|run| run.offered_pps) {
-            Some(pps) => format!(" at {pps} offered packets a second"),
-            None => String::new(),
-        };
-        let size = run.map_or(String::new(), |run| format!(" of {} bytes", run.size));
-        line(&format!(
-            "Mpps: millions of frames{size} a second{load}, {}, median of the rounds",
-            waiting(wait)
-        ));
+        line(&wrap(&title(report, wait), 2));
         line(&overview(report, &combinations, wait, plain));
         line("");
     }
@@ -54,6 +45,22 @@ pub fn render(report: &Report, plain: bool) -> String {
         }
     }
     text
+}
+
+fn title(report: &Report, wait: Wait) -> String {
+    let runs = || report.runs.iter();
+    let size = runs()
+        .next()
+        .map_or(String::new(), |run| format!(" of {} bytes", run.size));
+    let load = runs()
+        .find_map(|run| run.offered_pps)
+        .map_or(String::new(), |pps| {
+            format!("; {pps} a second are offered to rxdrop and l2fwd")
+        });
+    format!(
+        "Millions of frames{size} a second, {}, median of the rounds{load}:",
+        waiting(wait)
+    )
 }
 
 fn waiting(wait: Wait) -> &'static str {
@@ -129,6 +136,9 @@ fn figure(report: &Report, combination: Combination) -> String {
 
 /// Three figures that count.
 pub fn mpps(pps: f64) -> String {
+    if pps == 0.0 {
+        return "0".into();
+    }
     let mpps = pps / 1e6;
     let digits = if mpps >= 9.995 {
         1
@@ -289,10 +299,7 @@ pub fn notes(report: &Report) -> Vec<String> {
     for (what, reason) in report.refusals() {
         notes.push(format!("refused: {what}: {reason}"));
     }
-    for it in &report.unavailable {
-        let wait = it.wait.map_or(String::new(), |wait| format!(" {wait}"));
-        notes.push(format!("not available: {}{wait}: {}", it.engine, it.reason));
-    }
+    notes.extend(unavailable_notes(report));
     for it in &report.failed {
         notes.push(format!(
             "failed: {}, round {}: {}",
@@ -304,6 +311,22 @@ pub fn notes(report: &Report) -> Vec<String> {
         notes.push("interrupted: what was not finished is missing.".into());
     }
     notes
+}
+
+/// What does not exist, each reason once.
+fn unavailable_notes(report: &Report) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for it in &report.unavailable {
+        let wait = it.wait.map_or(String::new(), |wait| format!(" {wait}"));
+        let what = format!("{}{wait}", it.engine);
+        match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {
+            Some((_, all)) => all.push(what),
+            None => reasons.push((&it.reason, vec![what])),
+        }
+    }
+    let note =
+        |(reason, all): (&str, Vec<String>)| format!("not available: {}: {reason}", all.join(", "));
+    reasons.into_iter().map(note).collect()
 }
 
 /// Why `auto` got what it got.
@@ -364,15 +387,11 @@ pub fn legend(report: &Report) -> Vec<(&'static str, String)> {
 }
 
 fn host_line(report: &Report) -> String {
-    let host = &report.host;
     format!(
-        "{}, {} with {} CPUs, weir {}. {} Rates drift from run to run, by 30% and more on a \
-         virtual machine; ratios of the same round hold.",
-        host.kernel,
-        host.cpu_model,
-        host.cpus,
-        host.weir,
-        host.cpu_note()
+        "{}. {} Rates drift from run to run, by 30% and more on a virtual machine; ratios of the \
+         same round hold.",
+        report.host.machine(),
+        report.host.cpu_note()
     )
 }
 

@@ -1,0 +1,373 @@
+//! `weir bench`: whole runs, in labs of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{Test, failure, success, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![
+        the_numbers_of_every_bench_add_up,
+        the_table_is_for_people,
+        zero_copy_is_refused_with_its_reason,
+        bad_input_is_one_error,
+        a_page_is_written_whole,
+        a_device_of_this_host_is_benched,
+        what_is_in_the_way_on_a_device_is_named,
+        ctrl_c_prints_what_is_finished,
+        a_killed_bench_leaves_nothing,
+        man_pages_and_completions_are_printed,
+    ]
+}
+
+/// The shortest bench of one AF_PACKET engine.
+const SHORT: [&str; 7] = [
+    "--lab",
+    "--engine",
+    "packet-v3",
+    "--rounds",
+    "1",
+    "--seconds",
+    "0.1",
+];
+
+fn bench(which: &str, words: &[&str]) -> Command {
+    let mut command = weir();
+    command.arg("bench").arg(which).args(words);
+    command
+}
+
+fn json(command: &mut Command) -> Result<Value> {
+    let text = success(command.args(["--format", "json"]))?;
+    serde_json::from_str(&text).context("the report is not JSON")
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
+    value[key].as_array().with_context(|| format!("no {key}"))
+}
+
+fn the_numbers_of_every_bench_add_up() -> Result<()> {
+    let report = json(&mut bench("all", &SHORT))?;
+    let runs = array(&report, "runs")?;
+    let benches: Vec<_> = runs.iter().map(|run| run["bench"].clone()).collect();
+    ensure!(benches == ["rxdrop", "txpush", "l2fwd"], "{benches:?}");
+    for run in runs {
+        ensure!(run["check"]["ok"] == true, "{run}");
+        ensure!(run["packets"].as_u64() > Some(0), "{run}");
+        ensure!(run["pps"].as_f64() > Some(0.0), "{run}");
+        for wrong in ["corrupted", "duplicates", "reordered"] {
+            ensure!(run[wrong] == 0, "{wrong}: {run}");
+        }
+    }
+    ensure!(array(&report, "summary")?.len() == 3, "{report}");
+    ensure!(report["interrupted"] == false, "{report}");
+    Ok(())
+}
+
+fn the_table_is_for_people() -> Result<()> {
+    let text = success(&mut bench("rxdrop", &SHORT))?;
+    for word in ["AF_PACKET", "V3", "rxdrop", "Mpps", "CPU"] {
+        ensure!(text.contains(word), "no {word} in {text}");
+    }
+    ensure!(text.is_ascii(), "{text}");
+    ensure!(text.lines().all(|line| line.len() <= 100), "{text}");
+    Ok(())
+}
+
+fn zero_copy_is_refused_with_its_reason() -> Result<()> {
+    let words = ["--engine", "xsk", "--mode", "zc", "--rounds", "2"];
+    let report = json(bench("txpush", &["--lab"]).args(words))?;
+    let refused = array(&report, "refused")?;
+    ensure!(refused.len() == 1, "{report}");
+    ensure!(refused[0]["errno"] == libc::EOPNOTSUPP, "{report}");
+    let reason = refused[0]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("EOPNOTSUPP"), "{report}");
+    ensure!(array(&report, "runs")?.is_empty(), "{report}");
+    Ok(())
+}
+
+fn bad_input_is_one_error() -> Result<()> {
+    let unwritable = "/nonexistent/report.html";
+    for (words, code, cause) in [
+        (&["--rounds", "1"][..], 2, "--lab"),
+        (&["--lab", "--dev", "lo"], 2, "--dev"),
+        (&["--lab", "--engine", "dpdk"], 2, "dpdk"),
+        (&["--lab", "--mode", "fast"], 2, "fast"),
+        (&["--lab", "--size", "63"], 2, "63"),
+        (&["--lab", "--size", "1501"], 2, "1501"),
+        (&["--lab", "--rounds", "0"], 2, "0"),
+        (&["--lab", "--seconds", "0"], 2, "seconds"),
+        (&["--dev", "weir-none"], 1, "weir-none"),
+        (&["--dev", "lo", "--queue", "99"], 1, "no queue 99"),
+        (&["--lab", "--app-cpu", "1023"], 1, "CPU 1023"),
+        (&["--lab", "--html", unwritable], 1, unwritable),
+        (
+            &["--lab", "--html", "/dev/null", "--force"],
+            1,
+            "not a file",
+        ),
+    ] {
+        let stderr = failure(&mut bench("rxdrop", words), code)?;
+        ensure!(stderr.contains(cause), "{words:?}: {stderr}");
+        let errors = stderr.matches("error:").count();
+        ensure!(errors == 1, "{words:?}: {stderr}");
+    }
+    Ok(())
+}
+
+fn a_page_is_written_whole() -> Result<()> {
+    let directory = Directory::new("page")?;
+    let page = directory.path.join("report.html");
+    let path = page.to_string_lossy().into_owned();
+    success(bench("rxdrop", &SHORT).args(["--html", &path]))?;
+    let html = fs::read_to_string(&page)?;
+    ensure!(html.starts_with("<!DOCTYPE html>"), "{html}");
+    ensure!(html.trim_end().ends_with("</html>"), "{html}");
+    ensure!(html.contains("weir bench rxdrop --lab"), "{html}");
+
+    let stderr = failure(bench("rxdrop", &SHORT).args(["--html", &path]), 1)?;
+    ensure!(stderr.contains("--force"), "{stderr}");
+    success(bench("rxdrop", &SHORT).args(["--html", &path, "--force"]))?;
+    ensure!(
+        fs::read_dir(&directory.path)?.count() == 1,
+        "something is left"
+    );
+    Ok(())
+}
+
+/// A directory that is removed at the end.
+struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    fn new(name: &str) -> Result<Self> {
+        let name = format!("weir-bench-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A test that failed for another reason should say that one.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A lab with a name, which is taken down at the end: its devices are real ones for a bench that
+/// is started inside.
+struct NamedLab {
+    name: String,
+}
+
+impl NamedLab {
+    fn up(purpose: &str) -> Result<Self> {
+        let name = format!("bench-{purpose}-{}", std::process::id());
+        success(weir().args(["lab", "up", &name]))?;
+        Ok(Self { name })
+    }
+
+    /// `weir` on the application's side.
+    fn weir(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &format!("weir-{}-app", self.name)])
+            .arg(env!("CARGO_BIN_EXE_weir"))
+            .args(words);
+        command
+    }
+}
+
+impl Drop for NamedLab {
+    fn drop(&mut self) {
+        // A test that failed for another reason should say that one.
+        let _ = weir().args(["lab", "down", &self.name]).output();
+    }
+}
+
+fn a_device_of_this_host_is_benched() -> Result<()> {
+    let lab = NamedLab::up("dev")?;
+    let words = ["bench", "txpush", "--dev", "weir0", "--engine", "packet-v2"];
+    let short = ["--rounds", "1", "--seconds", "0.1", "--format", "json"];
+    let output = lab.weir(&words).args(short).output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{stderr}");
+    ensure!(stderr.contains("on weir0"), "not announced: {stderr}");
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let run = &array(&report, "runs")?[0];
+    ensure!(run["packets"].as_u64() > Some(0), "{run}");
+    ensure!(!array(&run["check"], "not_checked")?.is_empty(), "{run}");
+    ensure!(report["host"]["load_cpu"].is_null(), "{report}");
+
+    // Nobody sends, so there is nothing to receive.
+    let words = ["bench", "rxdrop", "--dev", "weir0", "--engine", "packet-v2"];
+    let stderr = failure(lab.weir(&words).args(short), 1)?;
+    ensure!(stderr.contains("no packet came"), "{stderr}");
+    Ok(())
+}
+
+fn what_is_in_the_way_on_a_device_is_named() -> Result<()> {
+    let lab = NamedLab::up("way")?;
+    let words = ["bench", "txpush", "--dev", "weir0", "--engine", "xsk"];
+    let long = ["--mode", "drv", "--rounds", "1", "--seconds", "60"];
+    let mut first = Started::new(lab.weir(&words).args(long))?;
+    soon("the first bench has its program in place", || {
+        let status = success(weir().args(["lab", "status", "--json"]))?;
+        let status: Value = serde_json::from_str(&status)?;
+        let labs = array(&status, "labs")?;
+        let ours = labs.iter().find(|it| it["name"] == lab.name);
+        Ok(ours.is_some_and(|it| !it["app"]["xdp_program"].is_null()))
+    })?;
+    let second = lab.weir(&words).args(long).output()?;
+    first.end()?;
+    let stderr = String::from_utf8_lossy(&second.stderr);
+    ensure!(second.status.code() == Some(1), "{stderr}");
+    ensure!(stderr.contains("XDP program"), "{stderr}");
+    ensure!(stderr.contains("name xsk_redirect"), "{stderr}");
+    Ok(())
+}
+
+/// A `weir` that runs while the test does something else.
+struct Started {
+    child: Child,
+}
+
+impl Started {
+    fn new(command: &mut Command) -> Result<Self> {
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        Ok(Self { child })
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("no process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Its exit code, or `None` if a signal ended it.
+    fn end(&mut self) -> Result<Option<i32>> {
+        self.signal(Signal::INT)?;
+        Ok(self.child.wait()?.code())
+    }
+
+    /// The processes it has started.
+    fn children(&self) -> Result<Vec<i32>> {
+        let pid = self.child.id();
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        Ok(list
+            .split_whitespace()
+            .filter_map(|it| it.parse().ok())
+            .collect())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn soon(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so()? {
+        ensure!(Instant::now() < end, "not within 20 s: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn ctrl_c_prints_what_is_finished() -> Result<()> {
+    let words = ["--lab", "--engine", "packet-v2", "--seconds", "0.1"];
+    let mut started =
+        Started::new(bench("rxdrop", &words).args(["--rounds", "1000", "--format", "json"]))?;
+    let mut children = Vec::new();
+    soon("the first run has begun", || {
+        children = started.children()?;
+        Ok(!children.is_empty())
+    })?;
+    let first = children.clone();
+    soon("the first run is over", || {
+        children = started.children()?;
+        Ok(!children.is_empty() && !children.iter().any(|pid| first.contains(pid)))
+    })?;
+    let code = started.end()?;
+    ensure!(code == Some(130), "exit code {code:?}");
+    let stdout = started.child.stdout.take().context("no output")?;
+    let report: Value = serde_json::from_reader(stdout)?;
+    ensure!(report["interrupted"] == true, "{report}");
+    ensure!(!array(&report, "runs")?.is_empty(), "{report}");
+    ensure!(array(&report, "failed")?.is_empty(), "{report}");
+    gone(&children)
+}
+
+fn gone(children: &[i32]) -> Result<()> {
+    soon("all children are gone", || {
+        let there = |pid: &i32| PathBuf::from(format!("/proc/{pid}")).exists();
+        Ok(!children.iter().any(there))
+    })
+}
+
+fn a_killed_bench_leaves_nothing() -> Result<()> {
+    let words = [
+        "--lab",
+        "--engine",
+        "xsk",
+        "--mode",
+        "drv",
+        "--seconds",
+        "60",
+    ];
+    let mut started = Started::new(&mut bench("l2fwd", &words))?;
+    let mut children = Vec::new();
+    soon("sink, worker and load run", || {
+        children = started.children()?;
+        Ok(children.len() == 3)
+    })?;
+    started.signal(Signal::KILL)?;
+    started.child.wait()?;
+    gone(&children)?;
+    json(&mut bench("rxdrop", &SHORT))?;
+    Ok(())
+}
+
+fn man_pages_and_completions_are_printed() -> Result<()> {
+    let page = success(weir().args(["man", "bench"]))?;
+    for word in [".TH weir-bench 1", "rxdrop", "Exit status"] {
+        ensure!(page.contains(word), "no {word:?} in {page}");
+    }
+    success(weir().args(["man", "lab", "up"]))?;
+    failure(weir().args(["man", "bench-worker"]), 1)?;
+
+    let directory = Directory::new("man")?;
+    success(weir().arg("man").arg("--dir").arg(&directory.path))?;
+    let mut pages: Vec<String> = fs::read_dir(&directory.path)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    pages.sort();
+    ensure!(pages.contains(&"weir-bench.1".into()), "{pages:?}");
+    ensure!(!pages.iter().any(|it| it.contains("worker")), "{pages:?}");
+
+    for shell in ["bash", "zsh", "fish"] {
+        let script = success(weir().args(["completions", shell]))?;
+        let mut lines = BufReader::new(script.as_bytes()).lines();
+        ensure!(
+            lines.any(|line| line.is_ok_and(|line| line.contains("rxdrop"))),
+            "{shell}: {script}"
+        );
+    }
+    Ok(())
+}
