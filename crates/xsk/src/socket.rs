@@ -216,7 +216,11 @@ impl Endpoint {
             }
         }
         self.patient = 0;
-        self.kick(queue)
+        self.kick(queue)?;
+        // A program that only forwards to this socket neither receives nor allocates from it, so
+        // nothing else would take its chunks back.
+        queue.reclaim();
+        Ok(())
     }
 
     /// Wakes the kernel until it has taken everything or makes no progress. In copy mode the
