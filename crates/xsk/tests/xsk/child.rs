@@ -1,4 +1,155 @@
-use std::process::ExitCode;
+//! This program started again, for what only a process of its own can show: being killed, and
+//! lacking a capability.
+
+use crate::netns::Side;
+use crate::{Outcome, Result};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_res_uid};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Duration;
+use xsk::{Mode, Socket, Umem};
+
+/// Names the role, and after a space the device and the mode.
+const VARIABLE: &str = "XSK_TEST_CHILD";
+
+/// What a child does before it opens a socket.
+#[derive(Debug, Clone, Copy)]
+pub enum Role {
+    /// Nothing; it holds the socket until it is killed.
+    Hold,
+    /// Becomes an ordinary user.
+    Unprivileged,
+    /// Keeps `CAP_NET_RAW` only.
+    OnlyNetRaw,
+    /// Lowers the memory lock limit to 64 KiB and drops `CAP_IPC_LOCK`.
+    LittleMemory,
+}
+
+const ROLES: [Role; 4] = [
+    Role::Hold,
+    Role::Unprivileged,
+    Role::OnlyNetRaw,
+    Role::LittleMemory,
+];
+
+/// A child that has opened its socket, or said why it could not. Killed when dropped.
+pub struct Started {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Started {
+    /// Starts a child inside a namespace.
+    pub fn new(side: &Side, role: Role, mode: Mode) -> Result<Self> {
+        let mode = if mode == Mode::Skb { "skb" } else { "drv" };
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .env(VARIABLE, format!("{role:?} {} {mode}", side.device))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = side.inside(|| command.spawn())?;
+        let output = child.stdout.take().ok_or("the child's output")?;
+        Ok(Self {
+            child,
+            output: BufReader::new(output),
+        })
+    }
+
+    /// The next line that it prints.
+    pub fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// `kill -9`, until it is gone.
+    pub fn kill(&mut self) -> Outcome {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // An error says that it has ended already.
+        let _ = self.kill();
+    }
+}
+
+/// Does what a child does, when this process is one.
 pub fn run() -> Option<ExitCode> {
-    None
+    let order = std::env::var(VARIABLE).ok()?;
+    let mut words = order.split(' ');
+    let role = words.next()?;
+    let role = ROLES.into_iter().find(|r| format!("{r:?}") == role)?;
+    let mode = |name| {
+        if name == "skb" {
+            Mode::Skb
+        } else {
+            Mode::Driver
+        }
+    };
+    let result = work(role, words.next()?, mode(words.next()?));
+    Some(result.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+fn work(role: Role, device: &str, mode: Mode) -> Outcome {
+    // It must not outlive a killed test.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    prepare(role)?;
+    let umem = Umem::builder().build()?;
+    let opened = Socket::builder(&umem, device, 0).mode(mode).open();
+    let mut output = std::io::stdout();
+    let mut socket = match opened {
+        Ok(socket) => socket,
+        Err(error) => {
+            writeln!(output, "{:?}: {error}", error.kind())?;
+            return Ok(());
+        }
+    };
+    writeln!(output, "ready")?;
+    loop {
+        socket.wait(Duration::from_millis(100))?;
+        let mut batch = socket.recv(64);
+        while let Some(packet) = batch.next_packet() {
+            let _ = packet.send();
+        }
+        drop(batch);
+        socket.flush()?;
+    }
+}
+
+fn prepare(role: Role) -> Outcome {
+    const NOBODY: u32 = 65534;
+    match role {
+        Role::Hold => Ok(()),
+        Role::Unprivileged => {
+            let nobody = rustix::process::Uid::from_raw(NOBODY);
+            Ok(set_thread_res_uid(nobody, nobody, nobody)?)
+        }
+        Role::OnlyNetRaw => keep_capabilities(CapabilitySet::NET_RAW),
+        Role::LittleMemory => {
+            let limit = Some(64 << 10);
+            setrlimit(
+                Resource::Memlock,
+                Rlimit {
+                    current: limit,
+                    maximum: limit,
+                },
+            )?;
+            keep_capabilities(CapabilitySet::all() - CapabilitySet::IPC_LOCK)
+        }
+    }
+}
+
+fn keep_capabilities(kept: CapabilitySet) -> Outcome {
+    let now = rustix::thread::capabilities(None)?;
+    let sets = CapabilitySets {
+        effective: now.effective & kept,
+        permitted: now.permitted & kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, sets)?)
 }

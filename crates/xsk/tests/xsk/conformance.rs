@@ -320,8 +320,9 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
     }
     exchange(
         |flight| {
+            raw::publish(&mut tx);
             let sent = wait_until(STALL, || {
-                tx.flush().expect("flush");
+                raw::send_once(&tx).expect("send");
                 raw::pending(&mut tx) == 0 || flight.stopped()
             });
             assert!(sent, "the TX ring is stuck behind a bad descriptor");

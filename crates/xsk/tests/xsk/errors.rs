@@ -1,4 +1,315 @@
-use crate::Test;
+//! What stands in a socket's way is an error that names the obstacle and the cure, and leaves
+//! nothing behind.
+
+use crate::budget::{STALL, scaled, wait_until};
+use crate::child::{Role, Started};
+use crate::netns::{Lab, Side};
+use crate::traffic::all_home;
+use crate::{Outcome, Test};
+use std::fs::File;
+use std::time::{Duration, Instant};
+use xsk::testing::programs;
+use xsk::{AttachMode, ErrorKind, Mode, ModeObtained, Socket, SocketBuilder, Umem};
+
 pub fn tests() -> Vec<Test> {
-    Vec::new()
+    vec![
+        Test::new("error: missing device", missing_device),
+        Test::new("error: device is down", device_down),
+        Test::new("error: queue out of range", queue_out_of_range),
+        Test::new("error: MTU larger than a chunk", mtu_too_large),
+        Test::new(
+            "error: MTU larger than the driver's limit",
+            mtu_beyond_driver,
+        ),
+        Test::new("error: another program attached, SKB", || {
+            other_program(Mode::Skb)
+        }),
+        Test::new("error: another program attached, DRV", || {
+            other_program(Mode::Driver)
+        }),
+        Test::new("error: queue held by a living socket", busy_queue),
+        Test::new("error: a queue twice on one UMEM", same_queue_twice),
+        Test::new("error: zero-copy on veth", zero_copy),
+        Test::new("error: settings the kernel would refuse", settings),
+        Test::new("error: a map that is none, or too small", maps),
+        Test::new("error: memory lock limit", || {
+            from_child(
+                Role::LittleMemory,
+                "MemoryLock",
+                &["ulimit -l", "CAP_IPC_LOCK", "65536"],
+            )
+        }),
+        Test::new("error: no capability", || {
+            from_child(
+                Role::Unprivileged,
+                "PermissionDenied",
+                &["CAP_NET_RAW", "root"],
+            )
+        }),
+        Test::new("error: no CAP_BPF", || {
+            from_child(
+                Role::OnlyNetRaw,
+                "PermissionDenied",
+                &["CAP_BPF", "CAP_NET_ADMIN"],
+            )
+        }),
+    ]
+}
+
+/// The error of a refused `open`, which must be of this kind, hold these words, and have left no
+/// program on the device and no chunk away from home.
+fn refused<'u>(
+    side: &Side,
+    umem: &'u Umem,
+    kind: ErrorKind,
+    words: &[&str],
+    configure: impl FnOnce(SocketBuilder<'u>) -> SocketBuilder<'u>,
+) -> xsk::Error {
+    let before = side.lookup().map(|device| device.programs);
+    let builder = Socket::builder(umem, side.device, 0);
+    let opened = side.inside(|| configure(builder).open());
+    let error = opened.err().unwrap_or_else(|| panic!("{kind:?} expected"));
+    check(&error, kind, words);
+    if let Ok(before) = before {
+        // A command that another test has just forked holds copies until it executes.
+        let same = || side.lookup().is_ok_and(|device| device.programs == before);
+        assert!(wait_until(STALL, same), "a program was left");
+    }
+    error
+}
+
+fn check(error: &xsk::Error, kind: ErrorKind, words: &[&str]) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+fn umem() -> xsk::Result<Umem> {
+    Umem::builder().chunks(256).build()
+}
+
+fn missing_device() -> Outcome {
+    let umem = umem()?;
+    for name in [
+        "absent0",
+        "",
+        "a-name-of-more-than-15",
+        "a/b",
+        "a b",
+        "\0",
+        "%d",
+    ] {
+        let opened = Socket::builder(&umem, name, 0).open();
+        let error = opened.err().ok_or("it opened")?;
+        check(&error, ErrorKind::DeviceMissing, &["`ip link`"]);
+    }
+    all_home(&umem);
+    Ok(())
+}
+
+fn device_down() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    lab.rx.ip("link set dev rx0 down")?;
+    refused(
+        &lab.rx,
+        &umem,
+        ErrorKind::DeviceDown,
+        &["`ip link set dev rx0 up`"],
+        |b| b,
+    );
+    Ok(())
+}
+
+fn queue_out_of_range() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::with_queues(2)?);
+    for queue in [2, 3, 63, u32::MAX] {
+        let opened = lab.rx.open_queue(&umem, Mode::Auto, queue, |b| b);
+        let error = opened.err().ok_or("it opened")?;
+        check(
+            &error,
+            ErrorKind::QueueOutOfRange,
+            &["it has 2", "`ethtool -l rx0`"],
+        );
+    }
+    all_home(&umem);
+    Ok(())
+}
+
+fn mtu_too_large() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    // 2048 less the kernel's headroom, and a link header with a VLAN tag.
+    let most = 2048 - 256 - 18;
+    lab.rx.ip(&format!("link set dev rx0 mtu {}", most + 1))?;
+    let words = ["1775", "4096", "mtu 1774`"];
+    refused(&lab.rx, &umem, ErrorKind::MtuTooLarge, &words, |b| b);
+    lab.rx.ip(&format!("link set dev rx0 mtu {most}"))?;
+    lab.rx.open(&umem, Mode::Auto, |b| b)?;
+    Ok(())
+}
+
+/// veth's native XDP bounds the MTU of the peer; generic XDP does not.
+fn mtu_beyond_driver() -> Outcome {
+    let umem = Umem::builder().chunks(256).chunk_size(4096).build()?;
+    let lab = Lab::new()?;
+    lab.tx.ip("link set dev tx0 mtu 3700")?;
+    let refused = |mode| lab.rx.open(&umem, mode, |b| b);
+    let error = refused(Mode::Driver).err().ok_or("it opened")?;
+    check(
+        &error,
+        ErrorKind::MtuTooLarge,
+        &["ERANGE", "native", "mtu 1500`"],
+    );
+    let socket = refused(Mode::Auto)?;
+    assert_eq!(socket.mode(), ModeObtained::Skb);
+    assert!(
+        socket
+            .refusals()
+            .iter()
+            .any(|r| r.to_string().contains("ERANGE"))
+    );
+    Ok(())
+}
+
+fn other_program(mode: Mode) -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    let device = lab.rx.lookup()?;
+    let attach = |mode| lab.rx.inside(|| programs::attach_other(&device, mode));
+    let link = attach(if mode == Mode::Skb {
+        AttachMode::Skb
+    } else {
+        AttachMode::Driver
+    })?;
+    let program = lab.rx.lookup()?.programs.pop().ok_or("the program")?;
+    let (id, tag) = (format!("id {}", program.id), program.tag.ok_or("a tag")?);
+    let words = ["not_of_xsk", &id, &tag, "`ip link set dev rx0 xdp off`"];
+    let start = Instant::now();
+    for wanted in [mode, Mode::Auto] {
+        refused(&lab.rx, &umem, ErrorKind::ProgramAttached, &words, |b| {
+            b.mode(wanted)
+        });
+    }
+    // Nothing says that this program would leave, so it is not waited for.
+    assert!(start.elapsed() < scaled(Duration::from_millis(400)));
+    drop(link);
+    lab.rx.open(&umem, mode, |b| b)?;
+    Ok(())
+}
+
+/// It waits for the queue as long as it was told, and no longer.
+fn busy_queue() -> Outcome {
+    const PATIENCE: Duration = Duration::from_millis(60);
+    let (first, second, lab) = (umem()?, umem()?, Lab::new()?);
+    let holder = lab.rx.open(&first, Mode::Skb, |b| b)?;
+    let program = holder.program().ok_or("the program")?.clone();
+    let words = ["queue 0", "`ss --xdp -ep`"];
+    let start = Instant::now();
+    refused(&lab.rx, &second, ErrorKind::QueueBusy, &words, |b| {
+        b.mode(Mode::Skb).program(&program).busy_timeout(PATIENCE)
+    });
+    let took = start.elapsed();
+    assert!(
+        took >= PATIENCE && took < scaled(Duration::from_secs(1)),
+        "{took:?}"
+    );
+    // One that would attach a program of its own meets the holder's first.
+    let start = Instant::now();
+    let words = ["xsk_redirect", "`bpftool link`"];
+    refused(&lab.rx, &second, ErrorKind::ProgramAttached, &words, |b| {
+        b.mode(Mode::Skb).busy_timeout(PATIENCE)
+    });
+    let took = start.elapsed();
+    assert!(
+        took >= PATIENCE && took < scaled(Duration::from_secs(1)),
+        "{took:?}"
+    );
+    all_home(&second);
+    Ok(())
+}
+
+fn same_queue_twice() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    let first = lab.rx.open(&umem, Mode::Driver, |b| b)?;
+    let program = first.program().ok_or("the program")?.clone();
+    refused(
+        &lab.rx,
+        &umem,
+        ErrorKind::InvalidConfig,
+        &["`add_sibling`", "queue 0"],
+        |b| b.mode(Mode::Driver).program(&program),
+    );
+    Ok(())
+}
+
+fn zero_copy() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    let words = ["zero-copy", "EOPNOTSUPP 95", "copy mode"];
+    let error = refused(&lab.rx, &umem, ErrorKind::ModeRefused, &words, |b| {
+        b.mode(Mode::ZeroCopy)
+    });
+    assert_eq!(error.errno(), Some(95));
+    all_home(&umem);
+    Ok(())
+}
+
+fn settings() -> Outcome {
+    type Change = fn(SocketBuilder<'_>) -> SocketBuilder<'_>;
+    let (umem, lab) = (umem()?, Lab::new()?);
+    let cases: [(Change, &[&str]); 10] = [
+        (|b| b.rx_ring(1000), &["RX", "1000", "power of two"]),
+        (|b| b.tx_ring(3), &["TX", "power of two"]),
+        (|b| b.fill_ring(0), &["FILL", "power of two"]),
+        (|b| b.completion_ring(0), &["COMPLETION", "power of two"]),
+        (|b| b.fill_ring(u32::MAX), &["FILL", "at most"]),
+        (|b| b.rx_ring(1 << 31), &["RX", "at most"]),
+        (|b| b.rx_ring(0).tx_ring(0), &["RX", "TX", "slots"]),
+        (|b| b.tx_budget(31), &["31", "32"]),
+        (|b| b.tx_ring(64).tx_budget(65), &["65", "64"]),
+        (|b| b.tx_ring(0).tx_budget(32), &["budget", "TX ring"]),
+    ];
+    for (change, words) in cases {
+        refused(&lab.rx, &umem, ErrorKind::InvalidConfig, words, change);
+    }
+    all_home(&umem);
+    Ok(())
+}
+
+fn maps() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::with_queues(2)?);
+    let file = File::open("/dev/null")?;
+    refused(
+        &lab.rx,
+        &umem,
+        ErrorKind::Foreign,
+        &["not a BPF map"],
+        |b| b.map(file.into()),
+    );
+    let map = programs::xskmap(1)?;
+    let opened = lab.rx.open_queue(&umem, Mode::Driver, 1, |b| b.map(map));
+    let error = opened.err().ok_or("it opened")?;
+    check(
+        &error,
+        ErrorKind::QueueOutOfRange,
+        &["1 slots", "queue 1", "larger"],
+    );
+    all_home(&umem);
+    Ok(())
+}
+
+fn from_child(role: Role, kind: &str, words: &[&str]) -> Outcome {
+    let lab = Lab::new()?;
+    let mut child = Started::new(&lab.rx, role, Mode::Skb)?;
+    let line = child.line()?;
+    assert!(line.starts_with(kind), "{kind} expected: {line}");
+    for word in words {
+        assert!(line.contains(word), "{word:?} is not in: {line}");
+    }
+    let gone = || {
+        lab.rx
+            .lookup()
+            .is_ok_and(|device| device.programs.is_empty())
+    };
+    assert!(wait_until(STALL, gone), "a program was left");
+    Ok(())
 }

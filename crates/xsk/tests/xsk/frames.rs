@@ -1,4 +1,272 @@
-use crate::Test;
+//! Frames, waiting and settings across real sends.
+
+use crate::budget::{STALL, wait_until};
+use crate::netns::Lab;
+use crate::traffic::{all_home, deliver, drain, exchange, receive_all, receive_checked, send_all};
+use crate::{Outcome, Test, packet};
+use std::time::{Duration, Instant};
+use xsk::{Mode, Pages, Socket, Umem, Wait};
+
+const PACKETS: u64 = 1024;
+
 pub fn tests() -> Vec<Test> {
-    Vec::new()
+    let mut tests = vec![
+        Test::new("huge pages, or the reason for none", huge_pages),
+        Test::new(
+            "more frames kept than are lent for receiving",
+            keep_everything,
+        ),
+        Test::new("Poll wakes for a packet", || wakes(Wait::Poll)),
+        Test::new("Adaptive wakes for a packet", || wakes(Wait::adaptive())),
+        Test::new("Spin sees a packet", || wakes(Wait::Spin)),
+        Test::new("every way of waiting ends in time", waiting_ends),
+        Test::new("Adaptive gathers packets", adaptive_gathers),
+    ];
+    for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
+        let mut add = |name, body: fn(Mode) -> Outcome| {
+            tests.push(Test::new(format!("{prefix} {name}"), move || body(mode)));
+        };
+        add(
+            "head and tail move across a forwarded packet",
+            reshape_and_forward,
+        );
+        add("packets of the whole MTU", whole_mtu);
+        add("without need_wakeup", without_need_wakeup);
+        add("statistics", statistics);
+        add("small rings", small_rings);
+    }
+    tests
+}
+
+fn umem() -> xsk::Result<Umem> {
+    Umem::builder().chunks(1024).build()
+}
+
+fn send_one(tx: &mut Socket<'_>, sequence: u64) -> Outcome {
+    let mut frame = tx.alloc().ok_or("a frame")?;
+    packet::fill(&mut frame, 0, sequence, packet::MIN);
+    tx.send(frame)
+        .map_err(|refused| refused.reason.to_string())?;
+    drain(tx);
+    Ok(())
+}
+
+/// A tag is put in front, the tail cut, and the packet sent back by the socket it came in on.
+fn reshape_and_forward(mode: Mode) -> Outcome {
+    const TAG: [u8; 12] = *b"in the front";
+    let (far, near, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut source = lab.tx.open(&far, mode, |b| b)?;
+    let mut forwarder = lab.rx.open(&near, mode, |b| b)?;
+    for sequence in 0..PACKETS {
+        send_one(&mut source, sequence)?;
+        let there = || forwarder.wait(Duration::from_millis(10)).expect("wait");
+        assert!(wait_until(STALL, there));
+        let mut batch = forwarder.recv(64);
+        let mut received = batch.next_packet().ok_or("a packet")?;
+        received.adjust_head(-12)?;
+        received.adjust_tail(-4)?;
+        received[..12].copy_from_slice(&TAG);
+        received
+            .send()
+            .map_err(|refused| refused.reason.to_string())?;
+        drop(batch);
+        drain(&mut forwarder);
+        let there = || source.wait(Duration::from_millis(10)).expect("wait");
+        assert!(wait_until(STALL, there));
+        let mut batch = source.recv(64);
+        let mut back = batch.next_packet().ok_or("a packet")?;
+        assert_eq!((back.len(), &back[..12]), (packet::MIN + 12 - 4, &TAG[..]));
+        back.adjust_head(12)?;
+        packet::check(&back, sequence);
+        let kept = back.keep();
+        drop(batch);
+        packet::check(&kept, sequence);
+    }
+    drop((source, forwarder));
+    all_home(&far);
+    all_home(&near);
+    Ok(())
+}
+
+fn whole_mtu(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut rx = lab.rx.open(&to, mode, |b| b.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, mode, |b| b.rx_ring(0))?;
+    deliver(&mut tx, &mut rx, PACKETS, 14 + 1500)
+}
+
+fn without_need_wakeup(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut rx = lab.rx.open(&to, mode, |b| b.need_wakeup(false))?;
+    let mut tx = lab.tx.open(&from, mode, |b| b.need_wakeup(false))?;
+    deliver(&mut tx, &mut rx, PACKETS, packet::MIN)?;
+    deliver(&mut rx, &mut tx, PACKETS, packet::MIN)
+}
+
+/// Rings so small that every one of them runs full and round many times.
+fn small_rings(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut rx = lab
+        .rx
+        .open(&to, mode, |b| b.tx_ring(0).rx_ring(128).fill_ring(256))?;
+    let mut tx = lab
+        .tx
+        .open(&from, mode, |b| b.rx_ring(0).tx_ring(4).completion_ring(2))?;
+    deliver(&mut tx, &mut rx, 4 * PACKETS, packet::MIN)?;
+    drop((rx, tx));
+    all_home(&from);
+    all_home(&to);
+    Ok(())
+}
+
+fn statistics(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut rx = lab.rx.open(&to, mode, |b| b.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, mode, |b| b.rx_ring(0))?;
+    assert_eq!(rx.statistics()?, xsk::Statistics::default());
+    deliver(&mut tx, &mut rx, PACKETS, packet::MIN)?;
+    let (sent, received) = (tx.statistics()?, rx.statistics()?);
+    assert_eq!(
+        (sent.sent, sent.completed, sent.received),
+        (PACKETS, PACKETS, 0)
+    );
+    assert_eq!(
+        (received.sent, received.completed, received.received),
+        (0, 0, PACKETS)
+    );
+    assert!(sent.wakeups > 0 && sent.send_drops == 0);
+    let nothing_dropped = (
+        received.rx_dropped,
+        received.rx_ring_full,
+        received.fill_ring_empty,
+    );
+    assert_eq!(nothing_dropped, (0, 0, 0));
+    let count = to.accounting();
+    assert_eq!(count.receiving, 1024, "{count:?}");
+    Ok(())
+}
+
+fn huge_pages() -> Outcome {
+    let (from, lab) = (umem()?, Lab::new()?);
+    let to = Umem::builder().chunks(1024).huge_pages(true).build()?;
+    match to.pages() {
+        Pages::Huge => {}
+        Pages::FellBack(why) => assert!(why.contains("vm.nr_hugepages=1"), "{why}"),
+        other => panic!("asked for huge pages, got {other:?}"),
+    }
+    let mut rx = lab.rx.open(&to, Mode::Driver, |b| b.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
+    deliver(&mut tx, &mut rx, PACKETS, packet::MIN)
+}
+
+/// A program that keeps every packet takes the whole UMEM; once it lets go, packets come again.
+fn keep_everything() -> Outcome {
+    let (from, lab) = (umem()?, Lab::new()?);
+    let to = Umem::builder().chunks(256).build()?;
+    let mut rx = lab
+        .rx
+        .open(&to, Mode::Driver, |b| b.tx_ring(0).fill_frames(64))?;
+    let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
+    let mut kept = Vec::new();
+    for sequence in 0..256 {
+        send_one(&mut tx, sequence)?;
+        assert!(wait_until(STALL, || rx
+            .wait(Duration::from_millis(10))
+            .expect("wait")));
+        let mut batch = rx.recv(256);
+        kept.push(batch.next_packet().ok_or("a packet")?.keep());
+    }
+    // None is left for this one.
+    send_one(&mut tx, 256)?;
+    let dropped = || rx.statistics().is_ok_and(|now| now.fill_ring_empty > 0);
+    assert!(wait_until(STALL, dropped));
+    assert!(rx.recv(1).is_empty());
+    for (sequence, frame) in (0..).zip(&kept) {
+        packet::check(frame, sequence);
+    }
+    drop(kept);
+    assert!(rx.recv(1).is_empty());
+    send_one(&mut tx, 257)?;
+    assert!(wait_until(STALL, || rx
+        .wait(Duration::from_millis(10))
+        .expect("wait")));
+    packet::check(&rx.recv(1).next_packet().ok_or("a packet")?, 257);
+    drop(rx);
+    all_home(&to);
+    Ok(())
+}
+
+/// The wait ends with the packet, long before its time is over.
+fn wakes(wait: Wait) -> Outcome {
+    const LONG: Duration = Duration::from_secs(20);
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut rx = lab
+        .rx
+        .open(&to, Mode::Driver, |b| b.tx_ring(0).wait(wait))?;
+    let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
+    for sequence in 0..20 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(2));
+                send_one(&mut tx, sequence).expect("sent");
+            });
+            let start = Instant::now();
+            assert!(
+                rx.wait(LONG).expect("wait"),
+                "packet {sequence} was not seen"
+            );
+            assert!(start.elapsed() < LONG / 2);
+            let mut batch = rx.recv(64);
+            assert_eq!(batch.len(), 1);
+            packet::check(&batch.next_packet().expect("a packet"), sequence);
+        });
+    }
+    Ok(())
+}
+
+fn waiting_ends() -> Outcome {
+    const SHORT: Duration = Duration::from_millis(20);
+    let (to, lab) = (umem()?, Lab::new()?);
+    for wait in [Wait::Spin, Wait::Poll, Wait::adaptive()] {
+        let mut rx = lab
+            .rx
+            .open(&to, Mode::Driver, |b| b.tx_ring(0).wait(wait))?;
+        for timeout in [SHORT, Duration::ZERO, SHORT] {
+            let start = Instant::now();
+            assert!(!rx.wait(timeout)?);
+            assert!(start.elapsed() >= timeout, "{wait:?} ended early");
+            assert!(start.elapsed() < STALL, "{wait:?} ended late");
+        }
+    }
+    Ok(())
+}
+
+/// With packets coming all the time there are fewer sleeps than packets.
+fn adaptive_gathers() -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let max_delay = Duration::from_millis(5);
+    let wait = Wait::Adaptive { max_delay };
+    let mut rx = lab
+        .rx
+        .open(&to, Mode::Driver, |b| b.tx_ring(0).wait(wait))?;
+    let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
+    exchange(
+        |flight| send_all(&mut tx, 8 * PACKETS, packet::MIN, flight),
+        |flight| receive_all(&mut rx, 0..8 * PACKETS, packet::MIN, flight),
+    );
+    let statistics = rx.statistics()?;
+    assert!(
+        statistics.sleeps * 4 < statistics.received,
+        "{statistics:?}"
+    );
+    // And the packets are whole when they are looked at late.
+    exchange(
+        |flight| send_all(&mut tx, 64, packet::MIN, flight),
+        |flight| {
+            receive_checked(&mut rx, 0..64, flight, |received, sequence| {
+                packet::check(received, sequence);
+            });
+        },
+    );
+    Ok(())
 }

@@ -1,4 +1,223 @@
-use crate::Test;
+//! Opening again, closing in the middle of traffic, and devices that go away.
+
+use crate::budget::{STALL, scaled, wait_until};
+use crate::child::{Role, Started};
+use crate::netns::Lab;
+use crate::traffic::{all_home, deliver};
+use crate::{Outcome, Result, Test, packet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use xsk::{ErrorKind, Mode, Socket, Umem};
+
+/// Longest time for a queue to be free again.
+const REBIND: Duration = Duration::from_millis(500);
+/// Times that sockets are closed in the middle of traffic.
+const CLOSES: u32 = 20;
+
 pub fn tests() -> Vec<Test> {
-    Vec::new()
+    let mut tests = Vec::new();
+    for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
+        let mut add = |name, body: fn(Mode) -> Outcome| {
+            tests.push(Test::new(format!("{prefix} {name}"), move || body(mode)));
+        };
+        add("open again after a close", rebind_after_close);
+        add("open again after kill -9", rebind_after_kill);
+        add("close in the middle of traffic", close_in_traffic);
+        add("device set down in the middle of traffic", device_down);
+        add("device deleted in the middle of traffic", device_deleted);
+        add("peer down", peer_down);
+    }
+    tests
+}
+
+fn umem() -> xsk::Result<Umem> {
+    Umem::builder().chunks(1024).build()
+}
+
+fn no_program(lab: &Lab) -> bool {
+    lab.rx
+        .lookup()
+        .is_ok_and(|device| device.programs.is_empty())
+}
+
+/// Opens the receiving side, quickly, and sees that packets come.
+fn open_in_time<'u>(lab: &Lab, mode: Mode, from: &Umem, to: &'u Umem) -> Result<Socket<'u>> {
+    let start = Instant::now();
+    let mut rx = lab.rx.open(to, mode, |b| b)?;
+    let took = start.elapsed();
+    assert!(took < scaled(REBIND), "it took {took:?} to open");
+    let mut tx = lab.tx.open(from, mode, |b| b.rx_ring(0))?;
+    deliver(&mut tx, &mut rx, 64, packet::MIN)?;
+    Ok(rx)
+}
+
+fn rebind_after_close(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    for _ in 0..10 {
+        drop(open_in_time(&lab, mode, &from, &to)?);
+        // A command that another test has just forked holds a copy until it executes.
+        assert!(
+            wait_until(REBIND, || no_program(&lab)),
+            "the program has stayed"
+        );
+        all_home(&to);
+    }
+    Ok(())
+}
+
+fn rebind_after_kill(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    for round in 0..4 {
+        let mut child = Started::new(&lab.rx, Role::Hold, mode)?;
+        assert_eq!(child.line()?, "ready");
+        assert_eq!(lab.rx.lookup()?.programs.len(), 1);
+        child.kill()?;
+        // The other times it is opened at once, as a supervisor would.
+        if round % 2 == 0 {
+            assert!(
+                wait_until(REBIND, || no_program(&lab)),
+                "the program outlives its process"
+            );
+        }
+        drop(open_in_time(&lab, mode, &from, &to)?);
+    }
+    Ok(())
+}
+
+/// Sends back and forth until told to stop, or flushing fails.
+fn churn(socket: &mut Socket<'_>, stop: &AtomicBool) -> xsk::Result<()> {
+    let mut sequence = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut batch = socket.recv(64);
+        while let Some(received) = batch.next_packet() {
+            if packet::sequence(&received).is_multiple_of(2) {
+                // A full ring hands it back, and then it is recycled.
+                let _ = received.send();
+            }
+        }
+        drop(batch);
+        for _ in 0..16 {
+            let Some(mut frame) = socket.alloc() else {
+                break;
+            };
+            packet::fill(&mut frame, 0, sequence, packet::MIN);
+            sequence += 1;
+            if socket.send(frame).is_err() {
+                break;
+            }
+        }
+        socket.flush()?;
+    }
+    Ok(())
+}
+
+fn close_in_traffic(mode: Mode) -> Outcome {
+    let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
+    for round in 0..CLOSES {
+        let mut rx = lab.rx.open(&left, mode, |b| b)?;
+        let mut tx = lab.tx.open(&right, mode, |b| b)?;
+        let stops = [AtomicBool::new(false), AtomicBool::new(false)];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                churn(&mut rx, &stops[0]).expect("traffic");
+                drop(rx);
+            });
+            scope.spawn(|| {
+                churn(&mut tx, &stops[1]).expect("traffic");
+                drop(tx);
+            });
+            std::thread::sleep(Duration::from_millis(10));
+            // One closes while the other goes on sending to it.
+            let first = (round % 2) as usize;
+            stops[first].store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(10));
+            stops[1 - first].store(true, Ordering::Relaxed);
+        });
+        all_home(&left);
+        all_home(&right);
+    }
+    Ok(())
+}
+
+/// Runs `disturb` while packets go both ways, and gives the error that the sender's flush met.
+fn disturbed(
+    lab: &Lab,
+    mode: Mode,
+    umems: (&Umem, &Umem),
+    disturb: impl FnOnce() -> Outcome,
+) -> Result<Option<ErrorKind>> {
+    let mut rx = lab.rx.open(umems.0, mode, |b| b)?;
+    let mut tx = lab.tx.open(umems.1, mode, |b| b)?;
+    let stop = AtomicBool::new(false);
+    let start = Instant::now();
+    let kind = std::thread::scope(|scope| -> Result<_> {
+        // Its device may be gone as well.
+        let receiving = scope.spawn(|| churn(&mut rx, &stop).err());
+        let sending = scope.spawn(|| churn(&mut tx, &stop).err().map(|error| error.kind()));
+        std::thread::sleep(Duration::from_millis(20));
+        let outcome = disturb();
+        std::thread::sleep(Duration::from_millis(20));
+        stop.store(true, Ordering::Relaxed);
+        let _ = receiving.join().map_err(|_| "the receiver panicked")?;
+        let kind = sending.join().map_err(|_| "the sender panicked")?;
+        outcome.map(|()| kind)
+    })?;
+    // Waiting with the device gone ends too.
+    let _ = rx.wait(Duration::from_millis(10));
+    let _ = tx.wait(Duration::from_millis(10));
+    drop((rx, tx));
+    assert!(start.elapsed() < scaled(STALL * 2), "closing took too long");
+    all_home(umems.0);
+    all_home(umems.1);
+    Ok(kind)
+}
+
+fn device_down(mode: Mode) -> Outcome {
+    let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
+    let down = || lab.tx.ip("link set dev tx0 down");
+    let kind = disturbed(&lab, mode, (&left, &right), down)?;
+    assert_eq!(kind, Some(ErrorKind::DeviceDown));
+    // Up again, and everything works again.
+    lab.tx.ip("link set dev tx0 up")?;
+    drop(open_in_time(&lab, mode, &right, &left)?);
+    Ok(())
+}
+
+fn device_deleted(mode: Mode) -> Outcome {
+    let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
+    let delete = || lab.tx.ip("link delete dev tx0");
+    let kind = disturbed(&lab, mode, (&left, &right), delete)?;
+    // It is down for a moment before it is gone.
+    let known = [Some(ErrorKind::DeviceMissing), Some(ErrorKind::DeviceDown)];
+    assert!(known.contains(&kind), "{kind:?}");
+    let error = lab.tx.open(&right, mode, |b| b).err().ok_or("it opened")?;
+    assert_eq!(error.kind(), ErrorKind::DeviceMissing);
+    Ok(())
+}
+
+/// The kernel drops packets to a peer that is down, and completes them.
+fn peer_down(mode: Mode) -> Outcome {
+    let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut tx = lab.tx.open(&right, mode, |b| b.rx_ring(0))?;
+    lab.rx.ip("link set dev rx0 down")?;
+    for sequence in 0..64 {
+        let mut frame = tx.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        tx.send(frame)
+            .map_err(|refused| refused.reason.to_string())?;
+    }
+    let done = wait_until(STALL, || {
+        tx.flush().expect("a dropped packet is no error");
+        tx.reclaim();
+        tx.outstanding() == 0
+    });
+    assert!(done, "{} packets never completed", tx.outstanding());
+    let statistics = tx.statistics()?;
+    assert_eq!((statistics.sent, statistics.completed), (64, 64));
+    assert!(statistics.send_drops > 0, "{statistics:?}");
+    drop(tx);
+    all_home(&right);
+    lab.rx.ip("link set dev rx0 up")?;
+    drop(open_in_time(&lab, mode, &right, &left)?);
+    Ok(())
 }
