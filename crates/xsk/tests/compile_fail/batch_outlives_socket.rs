@@ -1,0 +1,7 @@
+fn misuse(mut socket: xsk::Socket<'_>) -> usize {
+    let batch = socket.recv(64);
+    drop(socket);
+    batch.len()
+}
+
+fn main() {}

@@ -1,0 +1,5 @@
+fn misuse(socket: std::sync::Arc<xsk::Socket<'_>>) -> xsk::Result<()> {
+    socket.flush()
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+fn misuse(socket: &mut xsk::Socket<'_>) -> xsk::Result<()> {
+    let batch = socket.recv(64);
+    socket.flush()?;
+    drop(batch);
+    Ok(())
+}
+
+fn main() {}

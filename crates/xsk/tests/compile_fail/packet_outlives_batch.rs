@@ -1,0 +1,8 @@
+fn misuse(socket: &mut xsk::Socket<'_>) {
+    let mut batch = socket.recv(64);
+    let packet = batch.next_packet();
+    drop(batch);
+    drop(packet);
+}
+
+fn main() {}

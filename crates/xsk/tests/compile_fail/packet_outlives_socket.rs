@@ -1,0 +1,8 @@
+fn misuse(mut socket: xsk::Socket<'_>) {
+    let mut batch = socket.recv(64);
+    let packet = batch.next_packet();
+    drop(socket);
+    drop(packet);
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+fn misuse(socket: &mut xsk::Socket<'_>, id: xsk::SiblingId) -> xsk::Result<()> {
+    let mut sibling = socket.sibling(id).unwrap();
+    socket.flush()?;
+    sibling.flush()
+}
+
+fn main() {}
