@@ -1,7 +1,9 @@
 fn misuse(socket: &mut xsk::Socket<'_>) {
+    let one = || socket.flush();
+    let other = || socket.flush();
     std::thread::scope(|scope| {
-        scope.spawn(|| socket.flush());
-        scope.spawn(|| socket.flush());
+        scope.spawn(one);
+        scope.spawn(other);
     });
 }
 
