@@ -8,7 +8,7 @@ use std::{
 
 fn main() {
     compile_bpf("load");
-    build_libxdp_loop();
+    build_libxdp_baselines();
 }
 
 /// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o` in the output directory, with clang and the
@@ -44,11 +44,11 @@ fn variable(name: &str) -> PathBuf {
         .into()
 }
 
-/// Compiles the libxdp baseline where libxdp is installed, for `include_bytes!`. It is
-/// optional: without it the bench says that the engine is not available.
-fn build_libxdp_loop() {
-    const SOURCE: &str = "libxdp/loop.c";
-    println!("cargo::rerun-if-changed={SOURCE}");
+/// Compiles the libxdp baselines where libxdp is installed: the loop, for `include_bytes!`,
+/// and the moves, for the micro-benchmark to link. They are optional: without them the bench
+/// says that the engine is not available.
+fn build_libxdp_baselines() {
+    println!("cargo::rerun-if-changed=libxdp");
     println!("cargo::rerun-if-env-changed=CC");
     println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
     println!("cargo::rustc-check-cfg=cfg(libxdp)");
@@ -62,21 +62,28 @@ fn build_libxdp_loop() {
         Ok(output) if output.status.success() => output.stdout,
         _ => return,
     };
+    let flags = String::from_utf8_lossy(&flags).into_owned();
     let program = variable("OUT_DIR").join("libxdp-loop");
+    let moves = variable("OUT_DIR").join("libxdp-moves.o");
+    if compile("libxdp/loop.c", &program, &flags) && compile("libxdp/moves.c", &moves, "-c") {
+        println!("cargo::rustc-cfg=libxdp");
+        println!("cargo::rustc-env=WEIR_LIBXDP_LOOP={}", program.display());
+        println!("cargo::rustc-link-arg-benches={}", moves.display());
+    }
+}
+
+/// Compiles C for this machine, and tells whether that worked.
+fn compile(source: &str, output: &Path, flags: &str) -> bool {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
     let result = Command::new(&compiler)
-        .args(["-O3", "-Wall", "-Wextra", "-o"]) // -O3: as the other engines are built
-        .arg(&program)
-        .arg(SOURCE)
-        .args(String::from_utf8_lossy(&flags).split_whitespace())
+        .args(["-O3", "-Wall", "-Wextra", source, "-o"]) // -O3: as the other engines are built
+        .arg(output)
+        .args(flags.split_whitespace())
         .output();
     match result {
-        Ok(output) if output.status.success() => {
-            println!("cargo::rustc-cfg=libxdp");
-            println!("cargo::rustc-env=WEIR_LIBXDP_LOOP={}", program.display());
-        }
+        Ok(output) if output.status.success() => return true,
         Ok(output) => {
-            println!("cargo::warning=no libxdp engine: {compiler} failed on {SOURCE}");
+            println!("cargo::warning=no libxdp engine: {compiler} failed on {source}");
             for line in String::from_utf8_lossy(&output.stderr).lines() {
                 println!("cargo::warning={line}");
             }
@@ -85,4 +92,5 @@ fn build_libxdp_loop() {
             println!("cargo::warning=no libxdp engine: cannot run {compiler}: {error}");
         }
     }
+    false
 }

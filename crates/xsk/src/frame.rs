@@ -5,15 +5,67 @@ use crate::umem::{Chunk, Umem};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+/// The bytes of a packet in its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// First byte, from the start of the chunk.
+    pub(crate) offset: u32,
+    /// Number of bytes.
+    pub(crate) len: u32,
+}
+
+impl Extent {
+    /// Whether the packet ends inside a chunk of this size.
+    #[inline]
+    pub(crate) fn fits(self, chunk_size: u32) -> bool {
+        self.offset
+            .checked_add(self.len)
+            .is_some_and(|end| end <= chunk_size)
+    }
+
+    /// See [`Frame::adjust_head`].
+    #[inline]
+    pub(crate) fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
+        let offset = self.offset.checked_add_signed(delta);
+        let len = i64::from(self.len) - i64::from(delta);
+        match (offset, u32::try_from(len)) {
+            (Some(offset), Ok(len)) => {
+                *self = Self { offset, len };
+                Ok(())
+            }
+            _ => Err(self.out_of_room("head", delta, self.offset)),
+        }
+    }
+
+    /// See [`Frame::adjust_tail`].
+    #[inline]
+    pub(crate) fn adjust_tail(&mut self, delta: i32, chunk_size: u32) -> Result<(), Error> {
+        let capacity = chunk_size - self.offset;
+        match self.len.checked_add_signed(delta) {
+            Some(len) if len <= capacity => {
+                self.len = len;
+                Ok(())
+            }
+            _ => Err(self.out_of_room("tail", delta, capacity - self.len)),
+        }
+    }
+
+    #[cold]
+    fn out_of_room(self, end: &str, delta: i32, room: u32) -> Error {
+        Error::invalid(format!(
+            "cannot move the packet's {end} by {delta}: it has {} bytes and {room} bytes of room there",
+            self.len
+        ))
+    }
+}
+
 /// A packet's chunk, owned: taken from the pool to be written and sent, or kept from a receive
 /// batch. It can be neither copied nor cloned; dropped, its chunk returns to the pool.
 ///
 /// It dereferences to the packet's bytes.
 pub struct Frame<'u> {
     chunk: Chunk<'u>,
-    /// First byte of the packet, from the start of the chunk.
-    offset: u32,
-    len: u32,
+    extent: Extent,
 }
 
 impl<'u> Frame<'u> {
@@ -21,19 +73,13 @@ impl<'u> Frame<'u> {
     #[inline]
     pub(crate) fn empty(chunk: Chunk<'u>) -> Self {
         let offset = chunk.umem().headroom();
-        Self {
-            chunk,
-            offset,
-            len: 0,
-        }
+        Self::new(chunk, Extent { offset, len: 0 })
     }
 
-    /// A frame as received. `None` when the packet would end outside the chunk; the chunk is
-    /// free then.
+    /// A frame with the packet at `extent`, which lies inside the chunk.
     #[inline]
-    pub(crate) fn received(chunk: Chunk<'u>, offset: u32, len: u32) -> Option<Self> {
-        let end = offset.checked_add(len)?;
-        (end <= chunk.umem().chunk_size()).then_some(Self { chunk, offset, len })
+    pub(crate) fn new(chunk: Chunk<'u>, extent: Extent) -> Self {
+        Self { chunk, extent }
     }
 
     /// Moves the packet's first byte by `delta` bytes: below zero it grows towards the start of
@@ -44,16 +90,9 @@ impl<'u> Frame<'u> {
     ///
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room
     /// or no such byte; the packet is unchanged.
+    #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
-        let offset = self.offset.checked_add_signed(delta);
-        let len = i64::from(self.len) - i64::from(delta);
-        match (offset, u32::try_from(len)) {
-            (Some(offset), Ok(len)) => {
-                (self.offset, self.len) = (offset, len);
-                Ok(())
-            }
-            _ => Err(self.out_of_room("head", delta, self.headroom())),
-        }
+        self.extent.adjust_head(delta)
     }
 
     /// Moves the packet's end by `delta` bytes: above zero it grows towards the end of the
@@ -62,22 +101,10 @@ impl<'u> Frame<'u> {
     /// # Errors
     ///
     /// As [`adjust_head`](Self::adjust_head).
+    #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Error> {
-        match self.len.checked_add_signed(delta) {
-            Some(len) if len <= self.capacity() => {
-                self.len = len;
-                Ok(())
-            }
-            _ => Err(self.out_of_room("tail", delta, self.tailroom())),
-        }
-    }
-
-    #[cold]
-    fn out_of_room(&self, end: &str, delta: i32, room: u32) -> Error {
-        Error::invalid(format!(
-            "cannot move the packet's {end} by {delta}: it has {} bytes and {room} bytes of room there",
-            self.len
-        ))
+        self.extent
+            .adjust_tail(delta, self.chunk.umem().chunk_size())
     }
 
     /// Makes the packet `bytes`, replacing what was there.
@@ -95,7 +122,7 @@ impl<'u> Frame<'u> {
                 self.capacity()
             )));
         }
-        self.len = bytes.len() as u32;
+        self.extent.len = bytes.len() as u32;
         self.copy_from_slice(bytes);
         Ok(())
     }
@@ -103,31 +130,31 @@ impl<'u> Frame<'u> {
     /// Length of the packet, in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.len as usize
+        self.extent.len as usize
     }
 
     /// Whether the packet has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.extent.len == 0
     }
 
     /// Room in front of the packet, in bytes.
     #[inline]
     pub fn headroom(&self) -> u32 {
-        self.offset
+        self.extent.offset
     }
 
     /// Room behind the packet, in bytes.
     #[inline]
     pub fn tailroom(&self) -> u32 {
-        self.capacity() - self.len
+        self.capacity() - self.extent.len
     }
 
     /// Longest packet that fits without moving its head, in bytes.
     #[inline]
     pub fn capacity(&self) -> u32 {
-        self.chunk.umem().chunk_size() - self.offset
+        self.chunk.umem().chunk_size() - self.extent.offset
     }
 
     /// The UMEM that the frame is of.
@@ -136,10 +163,9 @@ impl<'u> Frame<'u> {
         self.chunk.umem()
     }
 
-    /// Offset of the packet in its chunk, in bytes.
     #[inline]
-    pub(crate) fn offset(&self) -> u32 {
-        self.offset
+    pub(crate) fn extent(&self) -> Extent {
+        self.extent
     }
 
     #[inline]
@@ -158,14 +184,14 @@ impl Deref for Frame<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.chunk.bytes(self.offset, self.len)
+        self.chunk.bytes(self.extent)
     }
 }
 
 impl DerefMut for Frame<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.chunk.bytes_mut(self.offset, self.len)
+        self.chunk.bytes_mut(self.extent)
     }
 }
 
@@ -173,8 +199,8 @@ impl fmt::Debug for Frame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
             .field("chunk", &self.chunk.addr())
-            .field("offset", &self.offset)
-            .field("len", &self.len)
+            .field("offset", &self.extent.offset)
+            .field("len", &self.extent.len)
             .finish()
     }
 }
@@ -228,8 +254,11 @@ mod tests {
     #[test]
     fn head_and_tail_move_inside_the_chunk_only() {
         let umem = Umem::on_heap(2, 2048);
-        let mut frame =
-            Frame::received(umem.take_free().expect("a chunk"), 256, 100).expect("fits");
+        let extent = Extent {
+            offset: 256,
+            len: 100,
+        };
+        let mut frame = Frame::new(umem.take_free().expect("a chunk"), extent);
         frame[0] = 7;
         frame.adjust_head(-14).expect("room");
         assert_eq!((frame.len(), frame.headroom(), frame[14]), (114, 242, 7));
@@ -249,12 +278,17 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_past_its_chunk_is_refused_and_its_chunk_is_free_again() {
-        let umem = Umem::on_heap(1, 2048);
-        for (offset, len) in [(2000, 49), (0, 2049), (1, u32::MAX)] {
-            assert!(Frame::received(umem.take_free().expect("a chunk"), offset, len).is_none());
+    fn a_packet_past_its_chunk_does_not_fit() {
+        for (offset, len) in [(2000, 49), (0, 2049), (1, u32::MAX), (u32::MAX, 1)] {
+            assert!(!Extent { offset, len }.fits(2048));
         }
-        assert_eq!(umem.accounting().free, 1);
+        assert!(
+            Extent {
+                offset: 2000,
+                len: 48
+            }
+            .fits(2048)
+        );
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! One (device, queue) pair of a UMEM: its FILL and COMPLETION rings and its share of the free
 //! chunks.
 
-use crate::frame::{Frame, Reason, Refused};
-use crate::ring::{Consumer, Mapped, Producer};
+#![allow(clippy::inline_always)] // See `batch`.
+
+use crate::frame::{Extent, Frame, Reason, Refused};
+use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::sys::Desc;
-use crate::umem::{Chunk, QueueId, Umem};
+use crate::umem::{Chunk, QueueId, Receiving, Umem};
 
 /// The RX ring of a socket.
 pub(crate) type RxRing = Consumer<Desc, Mapped<Desc>>;
@@ -101,7 +103,7 @@ impl<'u> Queue<'u> {
     }
 
     /// Takes completed chunks back and lends free ones for receiving, as far as needed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn maintain(&mut self) {
         if self.sending > 0 {
             self.reclaim();
@@ -114,21 +116,34 @@ impl<'u> Queue<'u> {
     /// Takes back what the kernel has sent, in whatever order it says so: first for FILL when
     /// chunks are missing there, then for the next packets to send.
     pub(crate) fn reclaim(&mut self) -> u32 {
-        let completions = self.completion.available(u32::MAX);
-        for _ in 0..completions {
-            let addr = self.completion.pop();
-            match self.umem.completed(addr, self.id) {
-                Some(chunk) => {
-                    self.sending = self.sending.saturating_sub(1);
-                    self.completed += 1;
-                    self.put(chunk);
+        let mut completions = self.completion.peek(u32::MAX);
+        let count = completions.left();
+        if count == 0 {
+            return 0;
+        }
+        let missing = self.fill_target.saturating_sub(self.receiving);
+        let mut fill = self.fill.reserve(missing.min(count));
+        let (mut refilled, mut kept) = (0, 0);
+        for index in completions.by_ref() {
+            let addr = self.completion.read_at(index);
+            if fill.left() > 0 {
+                if self.umem.completed_to_receive(addr, self.id) {
+                    let slot = fill.next().expect("a slot is left");
+                    self.fill.write_at(slot, self.umem.chunk_start(addr));
+                    refilled += 1;
                 }
-                None => self.refused += 1,
+            } else if let Some(chunk) = self.umem.completed(addr, self.id) {
+                self.keep_free(chunk);
+                kept += 1;
             }
         }
-        self.completion.release();
-        self.fill.publish();
-        completions
+        self.completion.release_to(&completions);
+        self.publish_fill(&fill);
+        self.receiving += refilled;
+        self.sending -= refilled + kept;
+        self.completed += u64::from(refilled + kept);
+        self.refused += u64::from(count - refilled - kept);
+        count
     }
 
     /// Lends free chunks for receiving until the target is met, FILL is full, or none is left.
@@ -156,16 +171,6 @@ impl<'u> Queue<'u> {
         self.take().map(Frame::empty)
     }
 
-    /// Puts a chunk where it is needed most.
-    #[inline]
-    fn put(&mut self, chunk: Chunk<'u>) {
-        if self.receiving < self.fill_target && self.fill.free(1) > 0 {
-            self.lend_to_receive(chunk);
-        } else {
-            self.keep_free(chunk);
-        }
-    }
-
     #[inline]
     fn lend_to_receive(&mut self, chunk: Chunk<'u>) {
         self.receiving += 1;
@@ -181,90 +186,116 @@ impl<'u> Queue<'u> {
         // Else it is dropped here, which gives it to every queue of the UMEM.
     }
 
-    /// Takes the chunk of a received packet; `None`, counted, when it is not one that was lent
-    /// here, or the packet does not lie inside it.
+    /// What is lent here for receiving.
+    #[inline(always)]
+    pub(crate) fn lent(&self) -> Receiving<'u> {
+        self.umem.receiving(self.id)
+    }
+
+    /// Counts a descriptor that names no chunk lent here, or a packet outside its chunk.
+    // "C" says that it does not unwind, without which the callers' cursors could not stay in
+    // registers.
+    #[cold]
+    #[inline(never)]
+    pub(crate) extern "C" fn refuse(&mut self, addr: u64) {
+        self.refused += 1;
+        if self.lent().holds(addr) {
+            self.keep_received(addr);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    extern "C" fn keep_received(&mut self, addr: u64) {
+        let chunk = self.take_received(addr);
+        self.keep_free(chunk);
+    }
+
+    /// Makes a chunk ours that [`lent`](Self::lent) has shown.
     #[inline]
-    pub(crate) fn receive(&mut self, desc: Desc) -> Option<Frame<'u>> {
-        let Some(chunk) = self.umem.received(desc.addr, self.id) else {
-            self.refused += 1;
-            return None;
-        };
+    pub(crate) fn take_received(&mut self, addr: u64) -> Chunk<'u> {
         self.receiving -= 1;
-        let frame = Frame::received(chunk, self.umem.offset_in_chunk(desc.addr), desc.len);
-        if frame.is_none() {
-            self.refused += 1;
-        }
-        frame
+        let chunk = self.umem.received(addr, self.id);
+        chunk.expect("the table still says what it said when the packet was shown")
     }
 
-    /// Lends the chunk of a packet that nobody took for receiving again.
-    #[inline]
-    pub(crate) fn recycle(&mut self, chunk: Chunk<'u>) {
-        if self.fill.free(1) > 0 {
-            self.lend_to_receive(chunk);
-        } else {
-            self.keep_free(chunk);
+    /// Lends the chunk of a received packet for receiving again. The table need not change.
+    #[inline(always)]
+    pub(crate) fn recycle(&mut self, chunk: u64, fill: &mut Cursor) {
+        match fill.next() {
+            Some(slot) => self.fill.write_at(slot, chunk),
+            None => self.keep_received(chunk),
         }
     }
 
-    /// The same for a descriptor that was not even looked at: the table need not change when
-    /// the chunk goes straight back.
+    /// FILL slots for [`recycle`](Self::recycle).
     #[inline]
-    pub(crate) fn recycle_unread(&mut self, desc: Desc) {
-        if self.fill.free(1) == 0 || !self.umem.is_receiving(desc.addr, self.id) {
-            if let Some(frame) = self.receive(desc) {
-                self.keep_free(frame.into_chunk());
-            }
-            return;
-        }
-        self.fill.push(self.umem.chunk_start(desc.addr));
+    pub(crate) fn reserve_fill(&mut self, want: u32) -> Cursor {
+        self.fill.reserve(want)
     }
 
     /// Lets the kernel see what was recycled.
     #[inline]
-    pub(crate) fn publish_fill(&mut self) {
+    pub(crate) fn publish_fill(&mut self, recycled: &Cursor) {
+        self.fill.stage(recycled);
         self.fill.publish();
+    }
+
+    /// Lends the chunk of a received packet for sending.
+    #[inline(always)]
+    pub(crate) fn forward(&mut self, chunk: u64) {
+        self.umem.forward(chunk, self.id);
+    }
+
+    /// Accounts for chunks that went through [`forward`](Self::forward).
+    #[inline]
+    pub(crate) fn forwarded(&mut self, packets: u32) {
+        self.receiving -= packets;
+        self.sending += packets;
+    }
+
+    /// Why a packet cannot be sent, if it cannot.
+    #[inline]
+    pub(crate) fn cannot_send(
+        &self,
+        tx: Option<&mut TxRing>,
+        umem: &Umem,
+        len: u32,
+    ) -> Option<Reason> {
+        let Some(tx) = tx else {
+            return Some(Reason::NoRing);
+        };
+        if !std::ptr::eq(umem, self.umem) {
+            Some(Reason::Foreign)
+        } else if len == 0 {
+            Some(Reason::Empty)
+        } else if tx.free(1) == 0 {
+            Some(Reason::Full)
+        } else {
+            None
+        }
     }
 
     /// Puts a frame into the TX ring of a socket on this queue.
     #[inline]
     pub(crate) fn send(
         &mut self,
-        tx: Option<&mut TxRing>,
+        mut tx: Option<&mut TxRing>,
         frame: Frame<'u>,
     ) -> Result<(), Refused<Frame<'u>>> {
-        let Some(tx) = tx else {
-            return Err(Refused {
-                frame,
-                reason: Reason::NoRing,
-            });
-        };
-        if !frame.chunk().belongs_to(self.umem) {
-            return Err(Refused {
-                frame,
-                reason: Reason::Foreign,
-            });
+        let Extent { offset, len } = frame.extent();
+        if let Some(reason) = self.cannot_send(tx.as_deref_mut(), frame.umem(), len) {
+            return Err(Refused { frame, reason });
         }
-        if frame.is_empty() {
-            return Err(Refused {
-                frame,
-                reason: Reason::Empty,
+        if let Some(tx) = tx {
+            let addr = frame.into_chunk().lend_to_send(self.id) + u64::from(offset);
+            tx.push(Desc {
+                addr,
+                len,
+                options: 0,
             });
+            self.sending += 1;
         }
-        if tx.free(1) == 0 {
-            return Err(Refused {
-                frame,
-                reason: Reason::Full,
-            });
-        }
-        let (offset, len) = (frame.offset(), frame.len() as u32);
-        let addr = frame.into_chunk().lend_to_send(self.id) + u64::from(offset);
-        tx.push(Desc {
-            addr,
-            len,
-            options: 0,
-        });
-        self.sending += 1;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@
 //! What the other side writes is never trusted: an index that claims more than the ring holds is
 //! ignored and counted, and slots are masked, so that no value can reach outside the mapping.
 #![allow(unsafe_code)] // Slots are read and written through the mapping's raw pointer.
+#![allow(clippy::inline_always)] // See `batch`.
 #![cfg_attr(loom, allow(dead_code))] // The model checker sees the rings alone.
 
 #[cfg(all(test, loom))]
@@ -64,6 +65,37 @@ pub(crate) trait Shared<T> {
     fn read(&self, index: u32) -> T;
     /// Writes the slot of a free-running index.
     fn write(&self, index: u32, value: T);
+}
+
+/// Slots of a ring that are being worked through, apart from the ring so that the compiler can
+/// keep the place in registers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor {
+    /// The next slot, free-running.
+    pub(crate) next: u32,
+    /// The first that is not included.
+    pub(crate) end: u32,
+}
+
+impl Cursor {
+    /// Slots left.
+    #[inline]
+    pub(crate) fn left(&self) -> u32 {
+        self.end.wrapping_sub(self.next)
+    }
+}
+
+impl Iterator for Cursor {
+    type Item = u32;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        let index = self.next;
+        (index != self.end).then(|| {
+            self.next = index.wrapping_add(1);
+            index
+        })
+    }
 }
 
 /// The side of a ring that writes slots: FILL and TX in user space.
@@ -129,6 +161,32 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         self.shared.write(self.next, value);
         self.next = self.next.wrapping_add(1);
         true
+    }
+
+    /// Up to `want` free slots, to be written with [`write_at`](Self::write_at) by whoever keeps
+    /// the cursor in registers, and given back with [`stage`](Self::stage).
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, want: u32) -> Cursor {
+        let free = self.free(want).min(want);
+        Cursor {
+            next: self.next,
+            end: self.next.wrapping_add(free),
+        }
+    }
+
+    /// Writes a slot of a [`Cursor`].
+    #[inline(always)]
+    pub(crate) fn write_at(&mut self, index: u32, value: T) {
+        self.shared.write(index, value);
+    }
+
+    /// Takes over what was written up to where the cursor stands, and tells how many slots that
+    /// were.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, cursor: &Cursor) -> u32 {
+        let written = cursor.next.wrapping_sub(self.next);
+        self.next = cursor.next;
+        written
     }
 
     /// Lets the kernel see every slot pushed so far.
@@ -241,6 +299,30 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         let value = self.shared.read(self.next);
         self.next = self.next.wrapping_add(1);
         value
+    }
+
+    /// The slots that can be read now, at most `max`, to be read with
+    /// [`read_at`](Self::read_at) and given back with [`release_to`](Self::release_to).
+    #[inline(always)]
+    pub(crate) fn peek(&mut self, max: u32) -> Cursor {
+        let available = self.available(max);
+        Cursor {
+            next: self.next,
+            end: self.next.wrapping_add(available),
+        }
+    }
+
+    /// Copies a slot of a [`Cursor`] out.
+    #[inline(always)]
+    pub(crate) fn read_at(&self, index: u32) -> T {
+        self.shared.read(index)
+    }
+
+    /// Gives the slots up to where the cursor stands back to the kernel.
+    #[inline(always)]
+    pub(crate) fn release_to(&mut self, cursor: &Cursor) {
+        self.next = cursor.next;
+        self.release();
     }
 
     /// Gives every slot read so far back to the kernel.

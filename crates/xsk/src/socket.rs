@@ -177,7 +177,7 @@ impl Endpoint {
         self.zero_copy = zero_copy;
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv<'s, 'u>(&'s mut self, queue: &'s mut Queue<'u>, max: u32) -> RxBatch<'s, 'u> {
         queue.maintain();
         let batch = RxBatch::new(self.rx.as_mut(), self.tx.as_mut(), queue, max);
@@ -441,7 +441,7 @@ impl<'u> Socket<'u> {
     /// Takes up to `max` packets that have arrived. Never waits; the batch may be empty.
     ///
     /// Completed chunks are taken back and FILL is topped up on the way.
-    #[inline]
+    #[inline(always)]
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
         self.main.recv(&mut self.queue, max)
     }
@@ -474,6 +474,12 @@ impl<'u> Socket<'u> {
     #[inline]
     pub fn send(&mut self, frame: Frame<'u>) -> std::result::Result<(), Refused<Frame<'u>>> {
         self.main.send(&mut self.queue, frame)
+    }
+
+    /// Why a packet cannot be sent from this socket, if it cannot.
+    #[inline]
+    pub(crate) fn cannot_send(&mut self, umem: &Umem, len: u32) -> Option<crate::Reason> {
+        self.queue.cannot_send(self.main.tx.as_mut(), umem, len)
     }
 
     /// Packets that the TX ring has room for now; 0 without a TX ring.

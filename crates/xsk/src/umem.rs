@@ -7,8 +7,10 @@
 //! queue is refused and counted, so that two owners of the same bytes cannot come about, whatever
 //! the other side writes.
 #![allow(unsafe_code)] // Chunks are slices of the mapping.
+#![allow(clippy::inline_always)] // See `batch`.
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
+use crate::frame::Extent;
 use crate::sys::Mapping;
 use crossbeam_queue::ArrayQueue;
 use rustix::fs::MemfdFlags;
@@ -164,6 +166,8 @@ pub struct Umem {
     memory: Mapping,
     chunks: u32,
     chunk_shift: u32,
+    /// The bits of an address that are inside a chunk.
+    chunk_mask: u64,
     headroom: u32,
     pages: Pages,
     /// Who has each chunk: an [`Owner`] as its number.
@@ -244,6 +248,7 @@ impl Umem {
             memory,
             chunks: config.chunks,
             chunk_shift: config.chunk_size.trailing_zeros(),
+            chunk_mask: u64::from(config.chunk_size) - 1,
             headroom: config.headroom,
             pages,
             owners: (0..config.chunks).map(|_| AtomicU16::new(OURS)).collect(),
@@ -267,7 +272,7 @@ impl Umem {
 
     /// Bytes in a chunk.
     pub fn chunk_size(&self) -> u32 {
-        1 << self.chunk_shift
+        self.chunk_mask as u32 + 1
     }
 
     /// Bytes kept free in front of every packet.
@@ -371,12 +376,12 @@ impl Umem {
 
     /// Takes a chunk back that was lent to `queue` for sending. The address need not be the one
     /// that was sent: copy mode clears its lowest bit.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn completed(&self, addr: u64, queue: QueueId) -> Option<Chunk<'_>> {
         self.returned(addr, queue.sending())
     }
 
-    #[inline]
+    #[inline(always)]
     fn returned(&self, addr: u64, lent: u16) -> Option<Chunk<'_>> {
         let index = addr >> self.chunk_shift;
         let owner = self.owners.get(usize::try_from(index).ok()?)?;
@@ -392,23 +397,86 @@ impl Umem {
         })
     }
 
-    /// Whether `addr` lies in a chunk that is lent to `queue` for receiving.
-    #[inline]
-    pub(crate) fn is_receiving(&self, addr: u64, queue: QueueId) -> bool {
-        let owner = self.owners.get((addr >> self.chunk_shift) as usize);
-        owner.is_some_and(|owner| owner.load(Relaxed) == queue.receiving())
+    /// Moves a chunk that is lent to `queue` for receiving over to sending on the same queue.
+    #[inline(always)]
+    pub(crate) fn forward(&self, addr: u64, queue: QueueId) {
+        self.relend(addr, queue.receiving(), queue.sending());
     }
 
-    /// Offset of an address inside its chunk, in bytes.
+    /// Moves a chunk that `queue` has sent over to receiving; false when it was not being sent.
+    #[inline(always)]
+    pub(crate) fn completed_to_receive(&self, addr: u64, queue: QueueId) -> bool {
+        self.relend(addr, queue.sending(), queue.receiving())
+    }
+
+    #[inline(always)]
+    fn relend(&self, addr: u64, from: u16, to: u16) -> bool {
+        let owner = self.owners.get((addr >> self.chunk_shift) as usize);
+        match owner {
+            Some(owner) if owner.load(Relaxed) == from => {
+                owner.store(to, Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The bytes of a packet that was received into a chunk lent to some queue.
+    ///
+    /// # Safety
+    ///
+    /// `chunk` is the address of a chunk of this UMEM and `at` lies inside a chunk. The chunk
+    /// was lent for receiving and the kernel has given it back in a descriptor; while the slice
+    /// lives it is not lent again, nor made a [`Chunk`], nor borrowed another time.
     #[inline]
-    pub(crate) fn offset_in_chunk(&self, addr: u64) -> u32 {
-        addr as u32 & (self.chunk_size() - 1)
+    pub(crate) unsafe fn received_bytes(&self, chunk: u64, at: Extent) -> &[u8] {
+        // SAFETY: needed to reach mapped memory; the caller promises that it is inside.
+        let start = unsafe { self.start(chunk, at) };
+        // SAFETY: needed because the memory is mapped; all else is the caller's promise.
+        unsafe { std::slice::from_raw_parts(start, at.len as usize) }
+    }
+
+    /// As [`received_bytes`](Self::received_bytes), for writing.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // The promise is what makes it exclusive.
+    pub(crate) unsafe fn received_bytes_mut(&self, chunk: u64, at: Extent) -> &mut [u8] {
+        // SAFETY: as in `received_bytes`.
+        let start = unsafe { self.start(chunk, at) };
+        // SAFETY: as in `received_bytes`.
+        unsafe { std::slice::from_raw_parts_mut(start, at.len as usize) }
+    }
+
+    /// Where bytes of a chunk start.
+    ///
+    /// # Safety
+    ///
+    /// `chunk` is the address of a chunk of this UMEM, and `at` lies inside a chunk.
+    #[inline]
+    unsafe fn start(&self, chunk: u64, at: Extent) -> *mut u8 {
+        let offset = chunk as usize + at.offset as usize;
+        // SAFETY: needed to reach mapped memory; the caller promises that it is inside.
+        unsafe { self.memory.start().as_ptr().add(offset) }
+    }
+
+    /// A view of what is lent to `queue` for receiving.
+    #[inline(always)]
+    pub(crate) fn receiving(&self, queue: QueueId) -> Receiving<'_> {
+        Receiving {
+            owners: &self.owners,
+            shift: self.chunk_shift,
+            mask: self.chunk_mask,
+            lent: queue.receiving(),
+        }
     }
 
     /// The first address of the chunk that an address lies in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn chunk_start(&self, addr: u64) -> u64 {
-        addr >> self.chunk_shift << self.chunk_shift
+        addr & !self.chunk_mask
     }
 }
 
@@ -420,6 +488,38 @@ impl fmt::Debug for Umem {
             .field("headroom", &self.headroom)
             .field("pages", &self.pages)
             .finish_non_exhaustive()
+    }
+}
+
+/// What [`Umem::receiving`] shows: a copy of all that is needed to check a descriptor, so that it
+/// need not be loaded again for each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receiving<'u> {
+    owners: &'u [AtomicU16],
+    shift: u32,
+    mask: u64,
+    lent: u16,
+}
+
+impl Receiving<'_> {
+    /// The chunk that a packet was received into, and the packet's place in there; `None` when
+    /// the chunk is not lent to the queue for receiving or the packet does not lie inside it.
+    #[inline(always)]
+    pub(crate) fn find(self, addr: u64, len: u32) -> Option<(u64, Extent)> {
+        let offset = addr & self.mask;
+        let inside = offset + u64::from(len) <= self.mask + 1;
+        let extent = Extent {
+            offset: offset as u32,
+            len,
+        };
+        (inside && self.holds(addr)).then_some((addr & !self.mask, extent))
+    }
+
+    /// Whether the chunk that an address lies in is lent to the queue for receiving.
+    #[inline(always)]
+    pub(crate) fn holds(self, addr: u64) -> bool {
+        let owner = self.owners.get((addr >> (self.shift & 63)) as usize);
+        owner.is_some_and(|owner| owner.load(Relaxed) == self.lent)
     }
 }
 
@@ -446,12 +546,6 @@ impl<'u> Chunk<'u> {
     #[inline]
     pub(crate) fn umem(&self) -> &'u Umem {
         self.umem
-    }
-
-    /// Whether the chunk is of this UMEM.
-    #[inline]
-    pub(crate) fn belongs_to(&self, umem: &Umem) -> bool {
-        std::ptr::eq(self.umem, umem)
     }
 
     /// Address of the first byte, in the UMEM.
@@ -482,31 +576,29 @@ impl<'u> Chunk<'u> {
     }
 
     #[inline]
-    pub(crate) fn bytes(&self, offset: u32, len: u32) -> &[u8] {
-        let start = self.at(offset, len);
-        // SAFETY: needed because the memory is mapped. `at` checked the range to lie inside the
-        // chunk; `self` is the only right to it, borrowed for as long as the slice; the kernel
-        // has not been lent the chunk, so nobody writes.
-        unsafe { std::slice::from_raw_parts(start, len as usize) }
-    }
-
-    #[inline]
-    pub(crate) fn bytes_mut(&mut self, offset: u32, len: u32) -> &mut [u8] {
-        let start = self.at(offset, len);
-        // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(start, len as usize) }
-    }
-
-    #[inline]
-    fn at(&self, offset: u32, len: u32) -> *mut u8 {
-        let fits = offset
-            .checked_add(len)
-            .is_some_and(|end| end <= self.umem.chunk_size());
-        assert!(fits, "the bytes of a packet lie in its chunk");
-        let offset = self.addr() as usize + offset as usize;
+    pub(crate) fn bytes(&self, at: Extent) -> &[u8] {
+        assert!(
+            at.fits(self.umem.chunk_size()),
+            "a packet lies in its chunk"
+        );
         // SAFETY: needed to reach mapped memory. The index was below the number of chunks when
-        // the chunk was made, and the offset is inside the chunk.
-        unsafe { self.umem.memory.start().as_ptr().add(offset) }
+        // the chunk was made, and the extent was just checked.
+        let start = unsafe { self.umem.start(self.addr(), at) };
+        // SAFETY: needed because the memory is mapped. The range is inside the chunk; `self` is the only right to it, borrowed for as long as the slice; the kernel
+        // has not been lent the chunk, so nobody writes.
+        unsafe { std::slice::from_raw_parts(start, at.len as usize) }
+    }
+
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, at: Extent) -> &mut [u8] {
+        assert!(
+            at.fits(self.umem.chunk_size()),
+            "a packet lies in its chunk"
+        );
+        // SAFETY: as in `bytes`.
+        let start = unsafe { self.umem.start(self.addr(), at) };
+        // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(start, at.len as usize) }
     }
 }
 
@@ -571,7 +663,7 @@ mod tests {
         for addr in [4 * 2048, u64::MAX, 1 << 48, u64::from(u32::MAX) * 2048] {
             assert!(umem.received(addr, queue).is_none());
             assert!(umem.completed(addr, queue).is_none());
-            assert!(!umem.is_receiving(addr, queue));
+            assert!(umem.receiving(queue).find(addr, 0).is_none());
         }
     }
 

@@ -15,7 +15,7 @@ pub mod play;
 mod tests;
 
 use crate::batch::RxBatch;
-use crate::frame::{Frame, Refused};
+use crate::frame::{Extent, Frame, Refused};
 use crate::queue::{Queue, RxRing, TxRing};
 use crate::ring::{Consumer, Mapped, Offsets, Producer, Shared, Slot};
 use crate::sys::{Desc, Mapping};
@@ -229,7 +229,9 @@ impl<'u> Model<'u> {
             .received(addr, self.id)
             .ok_or_else(|| format!("FILL held {addr:#x}, which was not lent"))?;
         let (offset, len) = (self.packet_offset(), packet.len() as u32);
-        chunk.bytes_mut(offset, len).copy_from_slice(packet);
+        chunk
+            .bytes_mut(Extent { offset, len })
+            .copy_from_slice(packet);
         let addr = chunk.lend_to_receive(self.id) + u64::from(offset);
         let options = 0;
         self.kernel_rx.push(Desc { addr, len, options });
@@ -270,7 +272,7 @@ impl<'u> Model<'u> {
 
     /// Checks a TX descriptor as the kernel does (`xp_aligned_validate_desc`), and reads it.
     fn bytes_to_send(&self, desc: Desc) -> Checked<Vec<u8>> {
-        let offset = self.umem.offset_in_chunk(desc.addr);
+        let offset = (desc.addr - self.umem.chunk_start(desc.addr)) as u32;
         let end = u64::from(offset) + u64::from(desc.len);
         if desc.len == 0 || desc.options != 0 || end > u64::from(self.umem.chunk_size()) {
             return Err(format!("TX held {desc:?}, which the kernel refuses"));
@@ -279,7 +281,12 @@ impl<'u> Model<'u> {
             .umem
             .completed(desc.addr, self.id)
             .ok_or_else(|| format!("TX held {desc:?}, whose chunk was not lent"))?;
-        let bytes = chunk.bytes(offset, desc.len).to_vec();
+        let bytes = chunk
+            .bytes(Extent {
+                offset,
+                len: desc.len,
+            })
+            .to_vec();
         chunk.lend_to_send(self.id);
         Ok(bytes)
     }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The moves of a packet through the four rings with libxdp's inline functions, as
+ * xdpsock makes them, on rings in plain memory; and the kernel's moves, which the
+ * measurement of weir's library calls too, so that both pay the same for them.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include <xdp/xsk.h>
+
+#define SLOTS 2048
+#define CHUNK 2048
+#define PACKET 64
+
+/* `Words` in crates/xsk/src/testing/moves.rs. */
+struct words {
+	__u32 *producer;
+	__u32 *consumer;
+	__u32 *flags;
+	void *slots;
+};
+
+struct rings {
+	struct words rx, tx, fill, completion;
+};
+
+static struct xsk_ring_cons rx, completion;
+static struct xsk_ring_prod tx, fill;
+/* Completions come in any order, so a program has to keep what is free. */
+static __u64 free_frames[SLOTS];
+static __u32 free_count;
+static char *area;
+
+static void step(__u32 *word, __u32 by)
+{
+	__atomic_store_n(word, *word + by, __ATOMIC_RELEASE);
+}
+
+/* The kernel receives: the slots of RX hold good descriptors already. */
+void moves_kernel_receives(const struct rings *rings, __u32 packets)
+{
+	step(rings->fill.consumer, packets);
+	step(rings->rx.producer, packets);
+}
+
+/* The kernel sends what is in TX, and completes it. */
+void moves_kernel_sends(const struct rings *rings, __u32 packets)
+{
+	const struct xdp_desc *descs = rings->tx.slots;
+	__u64 *addrs = rings->completion.slots;
+	__u32 from = *rings->tx.consumer, to = *rings->completion.producer;
+
+	for (__u32 i = 0; i < packets; i++)
+		addrs[(to + i) & (SLOTS - 1)] = descs[(from + i) & (SLOTS - 1)].addr;
+	step(rings->tx.consumer, packets);
+	step(rings->completion.producer, packets);
+}
+
+static void lay_out_cons(struct xsk_ring_cons *ring, const struct words *words)
+{
+	*ring = (struct xsk_ring_cons){
+		.mask = SLOTS - 1,
+		.size = SLOTS,
+		.producer = words->producer,
+		.consumer = words->consumer,
+		.ring = words->slots,
+		.flags = words->flags,
+	};
+}
+
+static void lay_out_prod(struct xsk_ring_prod *ring, const struct words *words)
+{
+	*ring = (struct xsk_ring_prod){
+		.cached_cons = SLOTS,
+		.mask = SLOTS - 1,
+		.size = SLOTS,
+		.producer = words->producer,
+		.consumer = words->consumer,
+		.ring = words->slots,
+		.flags = words->flags,
+	};
+}
+
+/* Takes zeroed rings and the start of the packets' memory, and lends every chunk. */
+void moves_set_up(const struct rings *rings, void *memory)
+{
+	struct xdp_desc *descs = rings->rx.slots;
+	__u32 at = 0;
+
+	lay_out_cons(&rx, &rings->rx);
+	lay_out_cons(&completion, &rings->completion);
+	lay_out_prod(&tx, &rings->tx);
+	lay_out_prod(&fill, &rings->fill);
+	area = memory;
+	for (free_count = 0; free_count < SLOTS; free_count++)
+		free_frames[free_count] = free_count * CHUNK;
+	for (__u64 i = 0; i < SLOTS; i++)
+		descs[i] = (struct xdp_desc){ .addr = i * CHUNK + 256, .len = PACKET };
+	xsk_ring_prod__reserve(&fill, SLOTS, &at);
+	for (__u64 i = 0; i < SLOTS; i++)
+		*xsk_ring_prod__fill_addr(&fill, at++) = i * CHUNK;
+	xsk_ring_prod__submit(&fill, SLOTS);
+}
+
+/* Receives a batch and lends its chunks again. Returns the sum of lengths and places. */
+__u64 moves_receive(__u32 batch)
+{
+	__u32 rx_at = 0, fill_at = 0;
+	__u64 sum = 0;
+	__u32 packets = xsk_ring_cons__peek(&rx, batch, &rx_at);
+
+	if (!packets || xsk_ring_prod__reserve(&fill, packets, &fill_at) != packets)
+		return 0;
+	for (__u32 i = 0; i < packets; i++) {
+		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&rx, rx_at++);
+		__u64 addr = xsk_umem__add_offset_to_addr(desc->addr);
+
+		sum += (uintptr_t)xsk_umem__get_data(area, addr) + desc->len;
+		*xsk_ring_prod__fill_addr(&fill, fill_at++) =
+			xsk_umem__extract_addr(desc->addr);
+	}
+	xsk_ring_prod__submit(&fill, packets);
+	xsk_ring_cons__release(&rx, packets);
+	return sum;
+}
+
+/* Sends a batch. Returns whether the kernel wants to be woken. */
+int moves_send(__u32 batch)
+{
+	__u32 at = 0;
+
+	if (free_count < batch || xsk_ring_prod__reserve(&tx, batch, &at) != batch)
+		return -1;
+	for (__u32 i = 0; i < batch; i++) {
+		struct xdp_desc *desc = xsk_ring_prod__tx_desc(&tx, at++);
+
+		desc->addr = free_frames[--free_count];
+		desc->len = PACKET;
+		desc->options = 0;
+	}
+	xsk_ring_prod__submit(&tx, batch);
+	return xsk_ring_prod__needs_wakeup(&tx);
+}
+
+/* Takes completions back. Returns how many. */
+__u32 moves_complete(__u32 batch)
+{
+	__u32 at = 0;
+	__u32 packets = xsk_ring_cons__peek(&completion, batch, &at);
+
+	for (__u32 i = 0; i < packets; i++)
+		free_frames[free_count++] = *xsk_ring_cons__comp_addr(&completion, at++);
+	xsk_ring_cons__release(&completion, packets);
+	return packets;
+}
+
+/* Receives a batch and sends it on, as l2fwd does; completions go to FILL. */
+__u32 moves_forward(__u32 batch)
+{
+	__u32 rx_at = 0, at = 0, fill_at = 0;
+	__u32 completed = xsk_ring_cons__peek(&completion, batch, &at);
+	__u32 packets;
+
+	if (completed) {
+		if (xsk_ring_prod__reserve(&fill, completed, &fill_at) != completed)
+			return 0;
+		for (__u32 i = 0; i < completed; i++)
+			*xsk_ring_prod__fill_addr(&fill, fill_at++) =
+				*xsk_ring_cons__comp_addr(&completion, at++);
+		xsk_ring_prod__submit(&fill, completed);
+		xsk_ring_cons__release(&completion, completed);
+	}
+	packets = xsk_ring_cons__peek(&rx, batch, &rx_at);
+	if (!packets || xsk_ring_prod__reserve(&tx, packets, &at) != packets)
+		return 0;
+	for (__u32 i = 0; i < packets; i++) {
+		const struct xdp_desc *from = xsk_ring_cons__rx_desc(&rx, rx_at++);
+		struct xdp_desc *to = xsk_ring_prod__tx_desc(&tx, at++);
+
+		to->addr = from->addr;
+		to->len = from->len;
+		to->options = 0;
+	}
+	xsk_ring_prod__submit(&tx, packets);
+	xsk_ring_cons__release(&rx, packets);
+	return packets;
+}

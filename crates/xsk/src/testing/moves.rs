@@ -1,0 +1,151 @@
+//! The rings of one socket in plain memory, to measure what moving a packet costs without a
+//! kernel. The other side of the rings is whoever gets the [`Words`].
+
+use crate::batch::RxBatch;
+use crate::frame::{Frame, Refused};
+use crate::queue::{Queue, RxRing, TxRing};
+use crate::ring::{Consumer, Mapped, Offsets, Producer, Slot};
+use crate::sys::{Desc, Mapping};
+use crate::umem::{Umem, XDP_PACKET_HEADROOM};
+use std::sync::Arc;
+
+/// Where the parts of a ring lie, as on x86-64 with Linux 6.18: each index on a cache line pair
+/// of its own.
+const LAYOUT: Offsets = Offsets {
+    producer: 0,
+    consumer: 128,
+    flags: 196,
+    slots: 320,
+};
+
+/// Slots of each ring.
+pub const SLOTS: u32 = 2048;
+
+/// Addresses of one ring's shared words and slots, for code in C.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Words {
+    /// The producer's index.
+    pub producer: *mut u32,
+    /// The consumer's index.
+    pub consumer: *mut u32,
+    /// The flag word.
+    pub flags: *mut u32,
+    /// The slots.
+    pub slots: *mut u8,
+}
+
+/// A ring's memory.
+#[derive(Debug)]
+struct Memory(Arc<Mapping>);
+
+impl Memory {
+    fn new<T: Slot>() -> Self {
+        let len = LAYOUT.slots + SLOTS as usize * size_of::<T>();
+        Self(Arc::new(Mapping::heap(len)))
+    }
+
+    fn ring<T: Slot>(&self) -> Mapped<T> {
+        Mapped::new(Arc::clone(&self.0), LAYOUT, SLOTS).expect("the layout fits")
+    }
+
+    fn words(&self) -> Words {
+        let start = self.0.start().as_ptr();
+        let word = |offset| start.wrapping_add(offset).cast();
+        Words {
+            producer: word(LAYOUT.producer),
+            consumer: word(LAYOUT.consumer),
+            flags: word(LAYOUT.flags),
+            slots: start.wrapping_add(LAYOUT.slots),
+        }
+    }
+}
+
+/// A UMEM for [`Moves`]: enough chunks to fill RX and TX.
+pub fn umem() -> Umem {
+    Umem::on_heap(2 * SLOTS, 2048)
+}
+
+/// A socket's user side, with every slot of RX naming a chunk that is lent for receiving.
+#[derive(Debug)]
+pub struct Moves<'u> {
+    queue: Queue<'u>,
+    rx: RxRing,
+    tx: TxRing,
+    memory: [Memory; 4],
+}
+
+impl<'u> Moves<'u> {
+    /// Lays the rings out and lends half of the chunks for receiving.
+    pub fn new(umem: &'u Umem) -> Self {
+        let memory = [
+            Memory::new::<Desc>(),
+            Memory::new::<Desc>(),
+            Memory::new::<u64>(),
+            Memory::new::<u64>(),
+        ];
+        let [rx, tx, fill, completion] = &memory;
+        let mut received = Producer::<Desc, _>::new(rx.ring());
+        for chunk in 0..SLOTS {
+            let addr = u64::from(chunk * umem.chunk_size() + XDP_PACKET_HEADROOM);
+            received.push(Desc {
+                addr,
+                len: 64,
+                options: 0,
+            });
+        }
+        let id = umem.register_queue().expect("the first queue");
+        let fill = Producer::new(fill.ring());
+        let completion = Consumer::new(completion.ring());
+        let mut queue = Queue::new(umem, id, fill, completion, SLOTS);
+        queue.maintain();
+        let (rx, tx) = (Consumer::new(rx.ring()), Producer::new(tx.ring()));
+        Self {
+            queue,
+            rx,
+            tx,
+            memory,
+        }
+    }
+
+    /// The words of RX, TX, FILL and COMPLETION, in this order.
+    pub fn words(&self) -> [Words; 4] {
+        [0, 1, 2, 3].map(|ring: usize| self.memory[ring].words())
+    }
+
+    /// As [`Socket::recv`](crate::Socket::recv).
+    #[inline(always)]
+    pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
+        self.queue.maintain();
+        RxBatch::new(Some(&mut self.rx), Some(&mut self.tx), &mut self.queue, max)
+    }
+
+    /// As [`Socket::alloc`](crate::Socket::alloc).
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Frame<'u>> {
+        self.queue.alloc()
+    }
+
+    /// As [`Socket::send`](crate::Socket::send).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), Refused<Frame<'u>>> {
+        self.queue.send(Some(&mut self.tx), frame)
+    }
+
+    /// As [`Socket::flush`](crate::Socket::flush), without the system call.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        self.tx.publish();
+        self.tx.needs_wakeup()
+    }
+
+    /// As [`Socket::reclaim`](crate::Socket::reclaim).
+    #[inline]
+    pub fn reclaim(&mut self) -> u32 {
+        self.queue.reclaim()
+    }
+}
