@@ -165,7 +165,7 @@ impl<'a> Child<'a> {
     fn kill(&mut self) {
         // It may have ended already.
         let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.exit_status(EXIT);
     }
 }
 

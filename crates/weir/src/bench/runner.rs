@@ -60,6 +60,14 @@ pub struct Settings {
     pub app_cpu: usize,
 }
 
+impl Settings {
+    /// About how long a run takes: measuring, and what is around it.
+    pub fn duration(&self) -> Duration {
+        const AROUND: Duration = Duration::from_millis(250);
+        self.warmup + self.window + AROUND
+    }
+}
+
 /// What one run gave.
 #[derive(Debug, Clone)]
 pub struct Measured {

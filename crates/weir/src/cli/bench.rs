@@ -230,7 +230,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         settings: &settings,
         interrupt: &interrupt,
     };
-    let progress = Progress::new(plan.runs().count(), args.format == Format::Table);
+    let progress = Progress::new(
+        plan.runs().count(),
+        settings.duration(),
+        args.format == Format::Table,
+    );
     let mut report = Report::new(host, plan.unavailable.clone());
     measure_all(&plan, &runner, &progress, &mut report);
     drop(progress);

@@ -79,7 +79,8 @@ impl Host {
                 "CPU {app} does everything: load, kernel and engine take turns, so rates say little."
             ),
             Some(load) => format!(
-                "CPU {load} makes the load and does the kernel's part of receiving it; CPU {app} runs the engine."
+                "CPU {load} makes the load and does the kernel's part of receiving it; CPU {app} runs the \
+                 engine, and the kernel's part of receiving what it sends."
             ),
             None => format!("CPU {app} runs the engine."),
         }

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::table::{DETAILS, RATIOS, detail_cells, legend, mpps, notes, ratio_rows};
-use super::{Report, Summary};
-use crate::bench::protocol::{Bench, Engine};
+use super::table::{
+    DETAILS, Overview, RATIOS, detail_cells, legend, mpps, notes, ratio_rows, title,
+};
+use super::{Report, Summary, main_wait};
+use crate::bench::protocol::{Bench, Engine, Wait};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -36,6 +38,10 @@ pub fn render(report: &Report) -> String {
     ));
     if report.interrupted {
         add("<p class=\"warning\">Interrupted: what was not finished is missing.</p>");
+    }
+    if let Some(wait) = main_wait(&report.combinations()) {
+        add(&format!("<p>{}</p>", escape(&title(report, wait))));
+        add(&overview(report, wait));
     }
     let rows = rows(report);
     for bench in [Bench::Rxdrop, Bench::Txpush, Bench::L2fwd] {
@@ -141,6 +147,21 @@ fn bars(rows: &[&Summary]) -> String {
     }
     svg.push_str("</svg>");
     svg
+}
+
+fn overview(report: &Report, wait: Wait) -> String {
+    let overview = Overview::new(report, wait);
+    let headings: Vec<String> = overview
+        .headings
+        .iter()
+        .map(|it| it.replace('\n', " "))
+        .collect();
+    let names = std::iter::once("").chain(headings.iter().map(String::as_str));
+    let rows = overview.rows.into_iter().map(|(bench, figures)| {
+        let bench = bench.to_string();
+        std::iter::once(bench).chain(figures).collect()
+    });
+    table("overview", names, rows)
 }
 
 fn details(report: &Report, rows: &[&Summary]) -> String {

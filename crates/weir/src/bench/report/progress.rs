@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::bench::plan::Combination;
 
-const TEMPLATE: &str = "[{pos}/{len}] {bar:20} {msg:<28} about {eta} left";
+const TEMPLATE: &str = "[{pos}/{len}] {bar:20} {msg}";
 
 /// How far the bench is.
 pub struct Progress {
     bar: ProgressBar,
+    each: Duration,
 }
 
 impl Progress {
-    /// Of so many runs. Shows nothing unless `shown`, and unless standard error is a terminal.
-    pub fn new(runs: usize, shown: bool) -> Self {
+    /// Of so many runs, each of which takes about so long. Shows nothing unless `shown`, and
+    /// unless standard error is a terminal.
+    pub fn new(runs: usize, each: Duration, shown: bool) -> Self {
         let target = if shown {
             ProgressDrawTarget::stderr()
         } else {
@@ -26,13 +28,15 @@ impl Progress {
             bar.set_style(style.progress_chars("##-"));
         }
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar }
+        Self { bar, each }
     }
 
     /// A run begins.
     pub fn begin(&self, round: u32, combination: Combination) {
+        let left = self.bar.length().unwrap_or(0) - self.bar.position();
+        let time = HumanDuration(self.each * left as u32);
         self.bar
-            .set_message(format!("{combination}, round {round}"));
+            .set_message(format!("{combination}, round {round}; about {time} left"));
     }
 
     /// A run is over.

@@ -197,7 +197,7 @@ mod tests {
         }
         let summary = summarize(&runs);
         assert_eq!(summary.len(), 2);
-        assert_eq!(summary[0].pps_median, 300.0);
+        assert_eq!(summary[0].pps_median.to_string(), "300");
         assert_eq!(summary[0].ratio_to, Some(Engine::Libxdp));
         assert_eq!(summary[0].ratio_median, Some(1.5));
         assert_eq!(summary[1].ratio_to, None);

@@ -10,6 +10,8 @@ use crate::bench::protocol::{Bench, Engine, Mode, Wait};
 
 /// The longest line.
 const WIDTH: usize = 100;
+/// A thread that spins on a CPU of its own gets more of it than this, in percent.
+const SPINS: f64 = 90.0;
 /// Where the sentences of the legend begin.
 const LEGEND: usize = 18;
 
@@ -23,7 +25,7 @@ pub fn render(report: &Report, plain: bool) -> String {
     let combinations = report.combinations();
     if let Some(wait) = main_wait(&combinations) {
         line(&wrap(&title(report, wait), 2));
-        line(&overview(report, &combinations, wait, plain));
+        line(&overview(report, wait, plain));
         line("");
     }
     if !report.summary.is_empty() {
@@ -47,7 +49,8 @@ pub fn render(report: &Report, plain: bool) -> String {
     text
 }
 
-fn title(report: &Report, wait: Wait) -> String {
+/// What the overview shows.
+pub fn title(report: &Report, wait: Wait) -> String {
     let runs = || report.runs.iter();
     let size = runs()
         .next()
@@ -71,31 +74,54 @@ fn waiting(wait: Wait) -> &'static str {
     }
 }
 
-fn overview(report: &Report, combinations: &[Combination], wait: Wait, plain: bool) -> String {
-    let shown = || combinations.iter().filter(|it| it.wait == wait);
-    let mut columns: Vec<Combination> = Vec::new();
-    let mut benches: Vec<Bench> = Vec::new();
-    for combination in shown() {
-        if !columns.iter().any(|it| column(*it) == column(*combination)) {
-            columns.push(*combination);
+/// The table of the AF_XDP RFC.
+pub struct Overview {
+    /// What the columns are, in lines.
+    pub headings: Vec<String>,
+    /// A bench, and its figure in each column.
+    pub rows: Vec<(Bench, Vec<String>)>,
+}
+
+impl Overview {
+    /// Of what was measured while waiting in one way.
+    pub fn new(report: &Report, wait: Wait) -> Self {
+        let mut columns: Vec<Combination> = Vec::new();
+        let mut benches: Vec<Bench> = Vec::new();
+        for combination in report.combinations() {
+            if combination.wait != wait {
+                continue;
+            }
+            if !columns.iter().any(|it| column(*it) == column(combination)) {
+                columns.push(combination);
+            }
+            if !benches.contains(&combination.bench) {
+                benches.push(combination.bench);
+            }
         }
-        if !benches.contains(&combination.bench) {
-            benches.push(combination.bench);
+        columns.sort_by_key(|it| column(*it));
+        let figures = |bench| {
+            columns
+                .iter()
+                .map(|it| figure(report, Combination { bench, ..*it }))
+                .collect()
+        };
+        Self {
+            rows: benches.into_iter().map(|it| (it, figures(it))).collect(),
+            headings: columns.into_iter().map(heading).collect(),
         }
     }
-    columns.sort_by_key(|it| column(*it));
-    let style = if plain {
+}
+
+fn overview(report: &Report, wait: Wait, plain: bool) -> String {
+    let overview = Overview::new(report, wait);
+    let mut table = table(if plain {
         presets::ASCII_FULL_CONDENSED
     } else {
         presets::UTF8_FULL_CONDENSED
-    };
-    let mut table = table(style);
-    table.set_header(row("", columns.iter().copied().map(heading)));
-    for bench in benches {
-        let cells = columns
-            .iter()
-            .map(|it| figure(report, Combination { bench, ..*it }));
-        table.add_row(row(&bench.to_string(), cells));
+    });
+    table.set_header(row("", overview.headings.into_iter()));
+    for (bench, figures) in overview.rows {
+        table.add_row(row(&bench.to_string(), figures.into_iter()));
     }
     table.to_string()
 }
@@ -307,6 +333,7 @@ pub fn notes(report: &Report) -> Vec<String> {
         ));
     }
     notes.extend(auto_notes(report));
+    notes.extend(shared_cpu_note(report));
     if report.interrupted {
         notes.push("interrupted: what was not finished is missing.".into());
     }
@@ -343,6 +370,23 @@ fn auto_notes(report: &Report) -> Vec<String> {
     notes
 }
 
+/// Whether something else ran on the engines' CPU: then a figure says less about the engine.
+fn shared_cpu_note(report: &Report) -> Option<String> {
+    let spinning = |row: &&Summary| row.combination.wait == Wait::Spin;
+    let least = report
+        .summary
+        .iter()
+        .filter(spinning)
+        .map(|row| row.app_cpu_percent_median)
+        .min_by(f64::total_cmp)?;
+    (least < SPINS).then(|| {
+        format!(
+            "note: spinning engines had as little as {least:.0}% of CPU {}: something else ran there, and their rates are too low.",
+            report.host.app_cpu
+        )
+    })
+}
+
 /// What the columns mean, for those who see them for the first time: a name and a sentence.
 pub fn legend(report: &Report) -> Vec<(&'static str, String)> {
     let mut legend = vec![
@@ -369,7 +413,10 @@ pub fn legend(report: &Report) -> Vec<(&'static str, String)> {
             "user, sys",
             "CPU time of the engine's thread for one packet, in nanoseconds: its own and in system calls.".into(),
         ),
-        ("CPU %", "how busy that thread was: spinning always is.".into()),
+        (
+            "CPU %",
+            "share of the window that this thread was on its CPU: near 100 when it spins.".into(),
+        ),
         (
             "dropped",
             "share of the packets that reached the engine's socket too fast, or that the device could not send."
