@@ -140,7 +140,8 @@ impl<'u> Queue<'u> {
         self.completion.release_to(&completions);
         self.publish_fill(&fill);
         self.receiving += refilled;
-        self.sending -= refilled + kept;
+        // A forgotten batch leaves chunks that were sent and not counted.
+        self.sending = self.sending.saturating_sub(refilled + kept);
         self.completed += u64::from(refilled + kept);
         self.refused += u64::from(count - refilled - kept);
         count

@@ -150,10 +150,22 @@ fn user_to_kernel<P: Protocol + 'static>(size: u32) {
             }
         });
         let mut ring = Producer::<u32, _, P>::new(memory);
-        for message in 0..MESSAGES {
-            while !ring.push(message) {
+        // One alone, and the rest as a batch would.
+        while !ring.push(0) {
+            thread::yield_now();
+        }
+        ring.publish();
+        let mut message = 1;
+        while message < MESSAGES {
+            let mut slots = ring.reserve(MESSAGES - message);
+            if slots.left() == 0 {
                 thread::yield_now();
             }
+            for slot in slots.by_ref() {
+                ring.write_at(slot, message);
+                message += 1;
+            }
+            ring.stage(&slots);
             ring.publish();
         }
         kernel.join().expect("the kernel's thread");
@@ -172,17 +184,23 @@ fn kernel_to_user<P: Protocol + 'static>(size: u32) {
             }
         });
         let mut ring = Consumer::<u32, _, P>::new(memory);
-        let mut expected = 0;
+        // One alone, and the rest as a batch would.
+        while ring.available(1) == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(ring.pop(), 0);
+        ring.release();
+        let mut expected = 1;
         while expected < MESSAGES {
-            let there = ring.available(u32::MAX);
-            if there == 0 {
+            let mut slots = ring.peek(u32::MAX);
+            if slots.left() == 0 {
                 thread::yield_now();
             }
-            for _ in 0..there {
-                assert_eq!(ring.pop(), expected);
+            for slot in slots.by_ref() {
+                assert_eq!(ring.read_at(slot), expected);
                 expected += 1;
             }
-            ring.release();
+            ring.release_to(&slots);
         }
         kernel.join().expect("the kernel's thread");
         assert_eq!(ring.hostile(), 0);

@@ -457,6 +457,11 @@ impl<'u> Places<'u> {
         same("receiving in all", count.receiving, receiving)?;
         let sending = models.iter().map(|m| m.queue.sending()).sum();
         same("sending in all", count.sending, sending)?;
+        for tx in models.iter().map(|model| &model.tx) {
+            if tx.staged() > tx.size() {
+                return Err("more was put into TX than there is room for".into());
+            }
+        }
         let sum = count.free + count.held + count.receiving + count.sending + count.retired;
         same("chunks in all", sum, self.umem.chunks())
     }

@@ -271,3 +271,42 @@ fn a_consumer_index_that_goes_back_frees_no_slot() {
     }
     assert!(model.hostile() > 0);
 }
+
+/// Chunks of a batch that is forgotten may be lost, but none is had twice, and a peer that then
+/// completes what was never sent finds nothing to break.
+#[test]
+fn a_forgotten_batch_gives_no_chunk_twice() {
+    let umem = umem(CHUNKS, 2048);
+    let mut model = Model::new(&umem, SMALL);
+    drop(model.recv(0));
+    for _ in 0..4 {
+        assert_eq!(model.receive(&[1; 60]), Ok(true));
+    }
+    model.announce();
+    let mut batch = model.recv(8);
+    let mut frames = vec![batch.next_packet().expect("the first").keep()];
+    batch
+        .next_packet()
+        .expect("the second")
+        .send()
+        .expect("room");
+    std::mem::forget(batch.next_packet());
+    std::mem::forget(batch);
+
+    let next = model.load(Ring::Completion, Word::Producer);
+    for ahead in 0..4 {
+        model.forge_completion(ahead, u64::from(ahead) * 2048);
+    }
+    model.store(Ring::Completion, Word::Producer, next.wrapping_add(4));
+    model.reclaim();
+    let mut batch = model.recv(8);
+    while let Some(packet) = batch.next_packet() {
+        frames.push(packet.keep());
+    }
+    drop(batch);
+    frames.extend(std::iter::from_fn(|| model.alloc()));
+    let mut chunks: Vec<_> = frames.iter().map(|frame| frame.chunk().addr()).collect();
+    chunks.sort_unstable();
+    chunks.dedup();
+    assert_eq!(chunks.len(), frames.len());
+}
