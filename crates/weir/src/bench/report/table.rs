@@ -411,7 +411,8 @@ pub fn legend(report: &Report) -> Vec<(&'static str, String)> {
         ),
         (
             "user, sys",
-            "CPU time of the engine's thread for one packet, in nanoseconds: its own and in system calls.".into(),
+            "CPU time of the engine's thread for one packet, in nanoseconds: its own and in system calls. Most \
+             kernels sample which of the two it is, at each tick; their sum is exact.".into(),
         ),
         (
             "CPU %",
