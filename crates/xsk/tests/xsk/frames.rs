@@ -5,7 +5,8 @@ use crate::netns::Lab;
 use crate::traffic::{all_home, deliver, drain, exchange, receive_all, receive_checked, send_all};
 use crate::{Outcome, Test, packet};
 use std::time::{Duration, Instant};
-use xsk::{Mode, Pages, Socket, Umem, Wait};
+use xsk::testing::raw;
+use xsk::{Feature, Mode, Pages, Socket, Umem, Wait};
 
 const PACKETS: u64 = 1024;
 
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
             "more frames kept than are lent for receiving",
             keep_everything,
         ),
+        Test::new("what is not looked at is lent again", unread_is_recycled),
         Test::new("Poll wakes for a packet", || wakes(Wait::Poll)),
         Test::new("Adaptive wakes for a packet", || wakes(Wait::adaptive())),
         Test::new("Spin sees a packet", || wakes(Wait::Spin)),
@@ -23,8 +25,12 @@ pub fn tests() -> Vec<Test> {
         Test::new("Adaptive gathers packets", adaptive_gathers),
     ];
     for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
-        let mut add = |name, body: fn(Mode) -> Outcome| {
-            tests.push(Test::new(format!("{prefix} {name}"), move || body(mode)));
+        let mut add = |name: &str, body: fn(Mode) -> Outcome| {
+            let mut test = Test::new(format!("{prefix} {name}"), move || body(mode));
+            if name.contains("budget") {
+                test.needs = &[Feature::XdpLink, Feature::TxBudget];
+            }
+            tests.push(test);
         };
         add(
             "head and tail move across a forwarded packet",
@@ -34,6 +40,7 @@ pub fn tests() -> Vec<Test> {
         add("without need_wakeup", without_need_wakeup);
         add("statistics", statistics);
         add("small rings", small_rings);
+        add("the TX budget is what was asked for", tx_budget);
     }
     tests
 }
@@ -119,6 +126,24 @@ fn small_rings(mode: Mode) -> Outcome {
     Ok(())
 }
 
+/// More than the kernel's own 32.
+fn tx_budget(mode: Mode) -> Outcome {
+    let (from, lab) = (umem()?, Lab::new()?);
+    let mut tx = lab.tx.open(&from, mode, |b| b.rx_ring(0).tx_budget(64))?;
+    assert!(tx.refusals().is_empty());
+    for sequence in 0..65 {
+        let mut frame = tx.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        tx.send(frame)
+            .map_err(|refused| refused.reason.to_string())?;
+    }
+    raw::publish(&mut tx);
+    // EAGAIN says that the budget is used up.
+    let _ = raw::send_once(&tx);
+    assert_eq!(raw::pending(&mut tx), 1);
+    Ok(())
+}
+
 fn statistics(mode: Mode) -> Outcome {
     let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
     let mut rx = lab.rx.open(&to, mode, |b| b.tx_ring(0))?;
@@ -191,6 +216,34 @@ fn keep_everything() -> Outcome {
         .wait(Duration::from_millis(10))
         .expect("wait")));
     packet::check(&rx.recv(1).next_packet().ok_or("a packet")?, 257);
+    drop(rx);
+    all_home(&to);
+    Ok(())
+}
+
+/// Many more packets than chunks go by, and of each batch the first is looked at.
+fn unread_is_recycled() -> Outcome {
+    let (from, lab) = (umem()?, Lab::new()?);
+    let to = Umem::builder().chunks(64).build()?;
+    let mut rx = lab.rx.open(&to, Mode::Driver, |b| b.tx_ring(0))?;
+    let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
+    for first in (0..PACKETS).step_by(32) {
+        for sequence in first..first + 32 {
+            send_one(&mut tx, sequence)?;
+        }
+        let mut next = first;
+        let all = wait_until(STALL, || {
+            let mut batch = rx.recv(8);
+            let count = batch.len() as u64;
+            if let Some(received) = batch.next_packet() {
+                packet::check(&received, next);
+            }
+            next += count;
+            next == first + 32
+        });
+        assert!(all, "packet {next} does not come: {:?}", rx.statistics());
+    }
+    assert_eq!(rx.statistics()?.fill_ring_empty, 0);
     drop(rx);
     all_home(&to);
     Ok(())

@@ -156,7 +156,7 @@ fn disturbed(
         let sending = scope.spawn(|| churn(&mut tx, &stop).err().map(|error| error.kind()));
         std::thread::sleep(Duration::from_millis(20));
         let outcome = disturb();
-        std::thread::sleep(Duration::from_millis(20));
+        wait_until(STALL, || outcome.is_err() || sending.is_finished());
         stop.store(true, Ordering::Relaxed);
         let _ = receiving.join().map_err(|_| "the receiver panicked")?;
         let kind = sending.join().map_err(|_| "the sender panicked")?;
