@@ -34,12 +34,6 @@ fn umem() -> xsk::Result<Umem> {
     Umem::builder().chunks(1024).build()
 }
 
-fn no_program(lab: &Lab) -> bool {
-    lab.rx
-        .lookup()
-        .is_ok_and(|device| device.programs.is_empty())
-}
-
 /// Opens the receiving side, quickly, and sees that packets come.
 fn open_in_time<'u>(lab: &Lab, mode: Mode, from: &Umem, to: &'u Umem) -> Result<Socket<'u>> {
     let start = Instant::now();
@@ -55,11 +49,7 @@ fn rebind_after_close(mode: Mode) -> Outcome {
     let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
     for _ in 0..10 {
         drop(open_in_time(&lab, mode, &from, &to)?);
-        // A command that another test has just forked holds a copy until it executes.
-        assert!(
-            wait_until(REBIND, || no_program(&lab)),
-            "the program has stayed"
-        );
+        assert!(lab.rx.has_no_program(REBIND), "the program has stayed");
         all_home(&to);
     }
     Ok(())
@@ -75,7 +65,7 @@ fn rebind_after_kill(mode: Mode) -> Outcome {
         // The other times it is opened at once, as a supervisor would.
         if round % 2 == 0 {
             assert!(
-                wait_until(REBIND, || no_program(&lab)),
+                lab.rx.has_no_program(REBIND),
                 "the program outlives its process"
             );
         }

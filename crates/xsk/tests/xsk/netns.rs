@@ -4,7 +4,7 @@
 //! Unsafe code is needed for unshare(2), which may split what the threads of a process share.
 #![allow(unsafe_code)]
 
-use crate::budget::{SET_UP, scaled};
+use crate::budget::{SET_UP, scaled, wait_until};
 use crate::{Outcome, Result};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
@@ -140,6 +140,13 @@ impl Side {
     /// What the kernel tells of the device.
     pub fn lookup(&self) -> xsk::Result<Device> {
         self.inside(|| Device::lookup(self.device))
+    }
+
+    /// Whether the device is without an XDP program, soon at least: a command that another test
+    /// has just forked holds copies of our descriptors until it executes.
+    pub fn has_no_program(&self, limit: Duration) -> bool {
+        let none = || self.lookup().is_ok_and(|now| now.programs.is_empty());
+        wait_until(limit, none)
     }
 }
 

@@ -172,12 +172,7 @@ fn two_queues(mode: Mode) -> Outcome {
     drop((rx_other, tx_other));
     all_home(&to);
     all_home(&from);
-    let gone = || {
-        lab.rx
-            .lookup()
-            .is_ok_and(|device| device.programs.is_empty())
-    };
-    assert!(wait_until(STALL, gone), "the program has stayed");
+    assert!(lab.rx.has_no_program(STALL), "the program has stayed");
     Ok(())
 }
 
