@@ -21,16 +21,26 @@ fn compile_bpf(name: &str) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let mut command = Command::new(&clang);
     command
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
+        .args([
+            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
+        ])
         .arg("-I")
         .arg(variable("DEP_BPF_INCLUDE"));
     // Debian keeps asm/ where only a compiler for this machine, not one for BPF, looks.
     let architecture = variable("CARGO_CFG_TARGET_ARCH");
     let multiarch = Path::new("/usr/include").join(format!("{}-linux-gnu", architecture.display()));
-    command.arg("-idirafter").arg(multiarch).arg("-c").arg(&source).arg("-o").arg(&object);
+    command
+        .arg("-idirafter")
+        .arg(multiarch)
+        .arg("-c")
+        .arg(&source)
+        .arg("-o")
+        .arg(&object);
     match command.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("{clang} could not compile {source} ({status}); see its messages above"),
+        Ok(status) => {
+            panic!("{clang} could not compile {source} ({status}); see its messages above")
+        }
         Err(error) => panic!(
             "cannot run {clang} to compile {source}: {error}; install clang, or name it in CLANG"
         ),

@@ -98,7 +98,7 @@ fn receive(moves: &mut Moves<'_>, batch: u32) -> u64 {
 fn send(moves: &mut Moves<'_>, batch: u32) {
     for _ in 0..batch {
         let mut frame = moves.alloc().expect("completed frames come back");
-        frame.adjust_tail(64).expect("there is room");
+        frame.resize(64).expect("there is room");
         moves.send(frame).expect("the ring has room");
     }
     black_box(moves.publish());

@@ -111,19 +111,30 @@ impl<'u> Frame<'u> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when they are more than
-    /// [`capacity`](Self::capacity); the packet is unchanged.
+    /// As [`resize`](Self::resize).
     #[inline]
     pub fn fill_with(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        if bytes.len() > self.capacity() as usize {
+        self.resize(bytes.len())?;
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Makes the packet `len` bytes long. New bytes hold whatever the chunk held, which is what
+    /// was written there before the frame was last free.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when that is more than
+    /// [`capacity`](Self::capacity); the packet is unchanged.
+    #[inline]
+    pub fn resize(&mut self, len: usize) -> Result<(), Error> {
+        if len > self.capacity() as usize {
             return Err(Error::invalid(format!(
-                "a packet of {} bytes does not fit: the frame has room for {}",
-                bytes.len(),
+                "a packet of {len} bytes does not fit: the frame has room for {}",
                 self.capacity()
             )));
         }
-        self.extent.len = bytes.len() as u32;
-        self.copy_from_slice(bytes);
+        self.extent.len = len as u32;
         Ok(())
     }
 

@@ -1,8 +1,6 @@
 //! One (device, queue) pair of a UMEM: its FILL and COMPLETION rings and its share of the free
 //! chunks.
 
-#![allow(clippy::inline_always)] // See `batch`.
-
 use crate::frame::{Extent, Frame, Reason, Refused};
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::sys::Desc;

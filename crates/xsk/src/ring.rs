@@ -8,7 +8,6 @@
 //! What the other side writes is never trusted: an index that claims more than the ring holds is
 //! ignored and counted, and slots are masked, so that no value can reach outside the mapping.
 #![allow(unsafe_code)] // Slots are read and written through the mapping's raw pointer.
-#![allow(clippy::inline_always)] // See `batch`.
 #![cfg_attr(loom, allow(dead_code))] // The model checker sees the rings alone.
 
 #[cfg(all(test, loom))]
@@ -69,7 +68,7 @@ pub(crate) trait Shared<T> {
 
 /// Slots of a ring that are being worked through, apart from the ring so that the compiler can
 /// keep the place in registers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Cursor {
     /// The next slot, free-running.
     pub(crate) next: u32,

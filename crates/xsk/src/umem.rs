@@ -7,8 +7,6 @@
 //! queue is refused and counted, so that two owners of the same bytes cannot come about, whatever
 //! the other side writes.
 #![allow(unsafe_code)] // Chunks are slices of the mapping.
-#![allow(clippy::inline_always)] // See `batch`.
-
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::frame::Extent;
 use crate::sys::Mapping;

@@ -64,7 +64,7 @@ impl RunningLoad {
     /// Stops it: how many frames it sent, and what its sink received.
     fn stop(mut self) -> Result<(u64, Option<SinkCounts>)> {
         let asked = Instant::now();
-        let pid = Pid::from_raw(self.child.id() as i32).context("no such process")?;
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("no such process")?;
         kill_process(pid, Signal::TERM)?;
         let LoadEvent::Done { sent, sink } = self.event()? else {
             bail!("the load began again");

@@ -65,7 +65,7 @@ fn bind(socket: &OwnedFd, ifindex: u32) -> Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
         sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-        sll_ifindex: ifindex as i32,
+        sll_ifindex: ifindex.cast_signed(),
         sll_hatype: 0,
         sll_pkttype: 0,
         sll_halen: 0,

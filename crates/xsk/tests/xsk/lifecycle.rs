@@ -7,6 +7,7 @@ use crate::traffic::{all_home, deliver};
 use crate::{Outcome, Result, Test, packet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use xsk::testing::raw;
 use xsk::{ErrorKind, Mode, Socket, Umem};
 
 /// Longest time for a queue to be free again.
@@ -101,6 +102,21 @@ fn churn(socket: &mut Socket<'_>, stop: &AtomicBool) -> xsk::Result<()> {
     Ok(())
 }
 
+/// Fills the TX ring: the kernel may see the first half of it, and is told of none.
+fn leave_unsent(socket: &mut Socket<'_>) {
+    for sequence in 0..32 {
+        let Some(mut frame) = socket.alloc() else {
+            return;
+        };
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        // A full ring will do as well.
+        let _ = socket.send(frame);
+        if sequence == 15 {
+            raw::publish(socket);
+        }
+    }
+}
+
 fn close_in_traffic(mode: Mode) -> Outcome {
     let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
     for round in 0..CLOSES {
@@ -110,10 +126,12 @@ fn close_in_traffic(mode: Mode) -> Outcome {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 churn(&mut rx, &stops[0]).expect("traffic");
+                leave_unsent(&mut rx);
                 drop(rx);
             });
             scope.spawn(|| {
                 churn(&mut tx, &stops[1]).expect("traffic");
+                leave_unsent(&mut tx);
                 drop(tx);
             });
             std::thread::sleep(Duration::from_millis(10));

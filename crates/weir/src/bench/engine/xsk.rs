@@ -141,14 +141,14 @@ impl Engine for Xsk<'_> {
             self.prepare(source.template.bytes())?;
             self.sent_template = true;
         }
-        let size = source.template.bytes().len() as i32;
+        let size = source.template.bytes().len();
         let mut sent = 0;
         for _ in 0..self.socket.tx_room().min(self.batch) {
             let Some(mut frame) = self.socket.alloc() else {
                 break;
             };
             frame
-                .adjust_tail(size)
+                .resize(size)
                 .map_err(|error| failure("frame", &error))?;
             source.stamp(&mut frame);
             if self.socket.send(frame).is_err() {
