@@ -55,7 +55,7 @@ fn measure(criterion: &mut Criterion, group: &str, side: &str, mut pass: impl Fn
     for batch in BATCHES {
         group.throughput(Throughput::Elements(u64::from(batch)));
         group.bench_function(BenchmarkId::new(side, batch), |b| {
-            b.iter(|| pass(black_box(batch)))
+            b.iter(|| pass(black_box(batch)));
         });
     }
     group.finish();
@@ -147,7 +147,7 @@ fn libxdp(criterion: &mut Criterion) {
         kernel.sends(batch);
     });
     measure(criterion, "receive", "kernel", |batch| {
-        kernel.receives(batch)
+        kernel.receives(batch);
     });
     measure(criterion, "send", "kernel", |batch| kernel.sends(batch));
     measure(criterion, "forward", "kernel", |batch| {
