@@ -125,13 +125,13 @@ __u64 moves_receive(__u32 batch)
 	return sum;
 }
 
-/* Sends a batch. Returns whether the kernel wants to be woken. */
-int moves_send(__u32 batch)
+/* Sends a batch. Returns how many packets that were. */
+__u32 moves_send(__u32 batch)
 {
 	__u32 at = 0;
 
 	if (free_count < batch || xsk_ring_prod__reserve(&tx, batch, &at) != batch)
-		return -1;
+		return 0;
 	for (__u32 i = 0; i < batch; i++) {
 		struct xdp_desc *desc = xsk_ring_prod__tx_desc(&tx, at++);
 
@@ -140,7 +140,7 @@ int moves_send(__u32 batch)
 		desc->options = 0;
 	}
 	xsk_ring_prod__submit(&tx, batch);
-	return xsk_ring_prod__needs_wakeup(&tx);
+	return batch;
 }
 
 /* Takes completions back. Returns how many. */

@@ -4,7 +4,7 @@
 use crate::frame::{Extent, Frame, Reason, Refused};
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::sys::Desc;
-use crate::umem::{Chunk, QueueId, Receiving, Umem};
+use crate::umem::{Cache, Chunk, QueueId, Receiving, Umem};
 
 /// The RX ring of a socket.
 pub(crate) type RxRing = Consumer<Desc, Mapped<Desc>>;
@@ -22,8 +22,7 @@ pub(crate) struct Queue<'u> {
     fill: Producer<u64, Mapped<u64>>,
     pub(crate) completion: Consumer<u64, Mapped<u64>>,
     /// Free chunks; never longer than its first capacity, so that it never allocates.
-    cache: Vec<Chunk<'u>>,
-    cache_limit: usize,
+    cache: Cache<'u>,
     /// Chunks that should be lent for receiving, and those that are.
     fill_target: u32,
     receiving: u32,
@@ -50,8 +49,7 @@ impl<'u> Queue<'u> {
             fill_target: fill_target.min(fill.size()),
             fill,
             completion,
-            cache: Vec::with_capacity(cache_limit),
-            cache_limit,
+            cache: Cache::new(umem, cache_limit),
             receiving: 0,
             sending: 0,
             refused: 0,
@@ -86,7 +84,7 @@ impl<'u> Queue<'u> {
 
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn cached(&self) -> impl Iterator<Item = u64> {
-        self.cache.iter().map(Chunk::addr)
+        self.cache.addresses()
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -131,7 +129,7 @@ impl<'u> Queue<'u> {
                     refilled += 1;
                 }
             } else if let Some(chunk) = self.umem.completed(addr, self.id) {
-                self.keep_free(chunk);
+                self.cache.put(chunk);
                 kept += 1;
             }
         }
@@ -149,16 +147,12 @@ impl<'u> Queue<'u> {
     fn refill(&mut self) {
         let wanted = self.fill_target - self.receiving;
         for _ in 0..wanted.min(self.fill.free(wanted)) {
-            let Some(chunk) = self.take() else { break };
+            let Some(chunk) = self.cache.take() else {
+                break;
+            };
             self.lend_to_receive(chunk);
         }
         self.fill.publish();
-    }
-
-    /// A free chunk: from the cache, or else from the pool.
-    #[inline]
-    fn take(&mut self) -> Option<Chunk<'u>> {
-        self.cache.pop().or_else(|| self.umem.take_free())
     }
 
     /// A free frame for sending. Reclaims completed ones when none is at hand.
@@ -167,7 +161,7 @@ impl<'u> Queue<'u> {
         if self.cache.is_empty() && self.sending > 0 {
             self.reclaim();
         }
-        self.take().map(Frame::empty)
+        self.cache.take().map(Frame::empty)
     }
 
     #[inline]
@@ -175,14 +169,6 @@ impl<'u> Queue<'u> {
         self.receiving += 1;
         let lent = self.fill.push(chunk.lend_to_receive(self.id));
         debug_assert!(lent, "callers look for room first");
-    }
-
-    #[inline]
-    fn keep_free(&mut self, chunk: Chunk<'u>) {
-        if self.cache.len() < self.cache_limit {
-            self.cache.push(chunk);
-        }
-        // Else it is dropped here, which gives it to every queue of the UMEM.
     }
 
     /// What is lent here for receiving.
@@ -207,7 +193,7 @@ impl<'u> Queue<'u> {
     #[inline(never)]
     extern "C" fn keep_received(&mut self, addr: u64) {
         let chunk = self.take_received(addr);
-        self.keep_free(chunk);
+        self.cache.put(chunk);
     }
 
     /// Makes a chunk ours that [`lent`](Self::lent) has shown.

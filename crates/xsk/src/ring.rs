@@ -197,15 +197,26 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         }
     }
 
-    /// Whether the kernel has asked for a system call. The fence keeps our index store before
-    /// the flag load; without it the two sides can both miss each other, and the kernel sleeps on
-    /// a full ring. The kernel writes its flag without a barrier, so callers repeat their kick
-    /// while work is pending instead of relying on this alone.
+    /// Whether the kernel has asked for a system call.
+    ///
+    /// The flag counts when it is found set. Found clear it is looked at again behind a full
+    /// fence, which keeps our index store before the load; without it the two sides can both
+    /// miss each other, and the kernel sleeps on a full ring. The kernel writes its flag without
+    /// a barrier, so callers repeat their kick while work is pending instead of relying on this
+    /// alone.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
+        if self.flag() {
+            return true;
+        }
         if P::FENCE_BEFORE_FLAG {
             fence(Ordering::SeqCst);
         }
+        self.flag()
+    }
+
+    #[inline]
+    fn flag(&self) -> bool {
         self.shared.flags().load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 

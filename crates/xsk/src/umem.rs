@@ -361,7 +361,8 @@ impl Umem {
         retired
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub(crate) fn take_free(&self) -> Option<Chunk<'_>> {
         self.free.pop().map(|index| Chunk { umem: self, index })
     }
@@ -597,6 +598,70 @@ impl<'u> Chunk<'u> {
         let start = unsafe { self.umem.start(self.addr(), at) };
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(start, at.len as usize) }
+    }
+}
+
+/// Free chunks that one queue keeps to itself, at hand without an atomic step. What does not fit
+/// is for every queue of the UMEM.
+#[derive(Debug)]
+pub(crate) struct Cache<'u> {
+    umem: &'u Umem,
+    /// Indices of chunks that are ours, up to `len`.
+    indices: Box<[u32]>,
+    len: usize,
+}
+
+impl<'u> Cache<'u> {
+    /// An empty cache for at most `most` chunks.
+    pub(crate) fn new(umem: &'u Umem, most: usize) -> Self {
+        Self {
+            umem,
+            indices: vec![0; most].into(),
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Keeps a free chunk, here or in the common pool.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, chunk: Chunk<'u>) {
+        if let Some(slot) = self.indices.get_mut(self.len) {
+            *slot = ManuallyDrop::new(chunk).index;
+            self.len += 1;
+        }
+    }
+
+    /// A free chunk, from here or from the common pool.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Chunk<'u>> {
+        let Some(last) = self.len.checked_sub(1) else {
+            return self.umem.take_free();
+        };
+        self.len = last;
+        let index = *self.indices.get(last)?;
+        let umem = self.umem;
+        Some(Chunk { umem, index })
+    }
+
+    /// Addresses of the chunks here.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
+        let shift = self.umem.chunk_shift;
+        self.indices[..self.len]
+            .iter()
+            .map(move |&index| u64::from(index) << shift)
+    }
+}
+
+impl Drop for Cache<'_> {
+    fn drop(&mut self) {
+        for _ in 0..self.len {
+            drop(self.take());
+        }
     }
 }
 

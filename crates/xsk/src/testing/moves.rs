@@ -136,11 +136,10 @@ impl<'u> Moves<'u> {
         self.queue.send(Some(&mut self.tx), frame)
     }
 
-    /// As [`Socket::flush`](crate::Socket::flush), without the system call.
+    /// As [`Socket::flush`](crate::Socket::flush), without waking the kernel.
     #[inline]
-    pub fn publish(&mut self) -> bool {
+    pub fn publish(&mut self) {
         self.tx.publish();
-        self.tx.needs_wakeup()
     }
 
     /// As [`Socket::reclaim`](crate::Socket::reclaim).
