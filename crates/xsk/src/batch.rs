@@ -108,7 +108,7 @@ impl Drop for RxBatch<'_, '_> {
                 None => self.queue.refuse(addr),
             }
         }
-        rx.release_to(&self.received);
+        rx.release();
         if let Some(tx) = self.tx.as_deref_mut() {
             let sent = tx.stage(&self.send);
             self.queue.forwarded(sent);

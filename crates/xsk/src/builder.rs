@@ -119,6 +119,7 @@ impl<'u> SocketBuilder<'u> {
     }
 
     /// Whether the kernel says when it needs to be woken, which spares system calls. Default on.
+    /// A socket that shares its UMEM with an open one has that one's setting.
     pub fn need_wakeup(mut self, on: bool) -> Self {
         self.need_wakeup = on;
         self
@@ -168,6 +169,9 @@ impl<'u> SocketBuilder<'u> {
         self.check()?;
         let device = Device::lookup(&self.device)?;
         self.check_device(&device)?;
+        if let Source::Map(map) = &self.source {
+            check_map(map.as_fd(), self.queue)?;
+        }
         let lease = Lease {
             id: self.umem.register_queue()?,
             umem: self.umem,
@@ -177,7 +181,7 @@ impl<'u> SocketBuilder<'u> {
         let opening = Opening {
             device: &device,
             refusals: Vec::new(),
-            deadline: Instant::now() + self.busy_timeout,
+            deadline: deadline(self.busy_timeout),
             config: self,
         };
         opening.open(lease, &source).map_err(|error| {
@@ -187,15 +191,9 @@ impl<'u> SocketBuilder<'u> {
     }
 
     fn check(&self) -> Result<()> {
-        check_ring("RX", self.rx_ring, true)?;
-        check_ring("TX", self.tx_ring, true)?;
+        check_rings(self.rx_ring, self.tx_ring)?;
         check_ring("FILL", self.fill_ring, false)?;
         check_ring("COMPLETION", self.completion_ring, false)?;
-        if self.rx_ring == 0 && self.tx_ring == 0 {
-            return Err(Error::invalid(
-                "a socket needs an RX ring, a TX ring, or both: give one of them slots",
-            ));
-        }
         if let Some(budget) = self.tx_budget
             && !(32..=self.tx_ring).contains(&budget)
         {
@@ -253,6 +251,17 @@ impl<'u> SocketBuilder<'u> {
     }
 }
 
+fn check_rings(rx: u32, tx: u32) -> Result<()> {
+    check_ring("RX", rx, true)?;
+    check_ring("TX", tx, true)?;
+    if rx == 0 && tx == 0 {
+        return Err(Error::invalid(
+            "a socket needs an RX ring, a TX ring, or both: give one of them slots",
+        ));
+    }
+    Ok(())
+}
+
 fn check_ring(name: &str, slots: u32, may_be_none: bool) -> Result<()> {
     if (slots == 0 && may_be_none) || (slots.is_power_of_two() && slots <= MAX_RING) {
         return Ok(());
@@ -283,6 +292,13 @@ impl Drop for Lease<'_> {
     }
 }
 
+/// When waiting ends; a time too long to be told is as good as a year.
+fn deadline(timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + YEAR)
+}
+
 /// A socket on its way to being open.
 struct Opening<'d, 'u> {
     config: SocketBuilder<'u>,
@@ -292,7 +308,7 @@ struct Opening<'d, 'u> {
 }
 
 impl<'u> Opening<'_, 'u> {
-    fn open(mut self, lease: Lease<'u>, source: &Source) -> Result<Socket<'u>> {
+    fn open(mut self, mut lease: Lease<'u>, source: &Source) -> Result<Socket<'u>> {
         let fd = Arc::new(socket()?);
         let lender = self.lender();
         if lender.is_none() {
@@ -311,9 +327,15 @@ impl<'u> Opening<'_, 'u> {
         queue.maintain();
         let program = self.attach(source)?;
         let zero_copy = self.bind_best(fd.as_fd(), lender.as_ref(), program.as_ref())?;
+        drop(lender);
+        if zero_copy {
+            // From here on the device may hold chunks, also if something below fails.
+            lease.ends(AfterClose::MayTouchAll);
+        }
         let mut main = Endpoint::new(fd, rx, tx, self.config.rx_ring, self.config.wait);
         main.set_zero_copy(zero_copy);
         let mode = self.obtained(zero_copy, program.as_ref());
+        self.expect_attach_mode(mode)?;
         let installed = self.install(main.fd().as_fd(), source, program.as_ref())?;
         self.config
             .umem
@@ -525,6 +547,19 @@ impl<'u> Opening<'_, 'u> {
         }
     }
 
+    /// A program that is shared or the caller's runs where it was attached.
+    fn expect_attach_mode(&self, mode: ModeObtained) -> Result<()> {
+        let runs = match (self.config.mode, mode) {
+            (Mode::Skb, ModeObtained::Driver) => "native (driver)",
+            (Mode::Driver, ModeObtained::Skb) => "generic (skb)",
+            _ => return Ok(()),
+        };
+        let message = format!(
+            "the program that the socket is to use runs as {runs} XDP: ask for that mode, or attach it in the other"
+        );
+        Err(Error::new(ErrorKind::ModeRefused, message))
+    }
+
     /// Puts the socket where the program looks for it.
     fn install(
         &self,
@@ -538,11 +573,12 @@ impl<'u> Opening<'_, 'u> {
             Error::os(ErrorKind::Os, errno, message)
         };
         let map = match (source, program) {
-            (Source::Map(map), _) => {
-                check_map(map.as_fd(), queue)?;
-                map.as_fd()
+            (Source::Map(map), _) => map.as_fd(),
+            (_, Some(program)) => {
+                // Queues may have been added since a shared program was attached.
+                check_map(program.map(), queue)?;
+                program.map()
             }
-            (_, Some(program)) => program.map(),
             (_, None) => return Ok(None),
         };
         Installed::new(map, queue, fd, program.cloned())
@@ -710,6 +746,11 @@ fn bind_error(errno: Errno, flags: SocketAddrXdpFlags, device: &Device, queue: u
                 "queue {queue} of {name} is held by another AF_XDP socket: `ss --xdp -ep` shows whose; end it, or use another queue"
             ),
         ),
+        Errno::NETDOWN => (
+            ErrorKind::DeviceDown,
+            format!("{name} is down: set it up with `ip link set dev {name} up`"),
+        ),
+        Errno::NODEV => (ErrorKind::DeviceMissing, format!("{name} is gone")),
         // Some drivers let out the kernel's internal 524 (ENOTSUPP).
         _ if zero_copy && (errno == Errno::OPNOTSUPP || errno.raw_os_error() == 524) => (
             ErrorKind::ModeRefused,
@@ -733,11 +774,6 @@ fn bind_error(errno: Errno, flags: SocketAddrXdpFlags, device: &Device, queue: u
                 "the kernel does not take this combination of settings for queue {queue} of {name}"
             ),
         ),
-        Errno::NETDOWN => (
-            ErrorKind::DeviceDown,
-            format!("{name} is down: set it up with `ip link set dev {name} up`"),
-        ),
-        Errno::NODEV => (ErrorKind::DeviceMissing, format!("{name} is gone")),
         _ => (ErrorKind::Os, format!("binding to queue {queue} of {name}")),
     };
     Error::os(kind, errno, message)
@@ -784,18 +820,21 @@ pub(crate) fn open_sibling(
     tx: u32,
     wait: Wait,
 ) -> Result<Endpoint> {
-    check_ring("RX", rx, true)?;
-    check_ring("TX", tx, true)?;
+    check_rings(rx, tx)?;
     let fd = socket()?;
     let offsets = own_ring_sizes(fd.as_fd(), rx, tx)?;
     let (rx_ring, tx_ring) = open_rings(fd.as_fd(), &offsets, rx, tx)?;
+    // A kernel without the option sends 32 at a time, as for the main socket.
+    let _ = sys::set_tx_budget(fd.as_fd(), TX_BUDGET.min(tx));
     let addr = SocketAddrXdp::new(
         SocketAddrXdpFlags::XDP_SHARED_UMEM,
         facts.ifindex,
         facts.queue,
     );
-    bind_until(fd.as_fd(), &addr, main.fd().as_fd(), Instant::now())
-        .map_err(|errno| Error::os(ErrorKind::Os, errno, "binding a second socket to the queue"))?;
+    bind_until(fd.as_fd(), &addr, main.fd().as_fd(), Instant::now()).map_err(|errno| {
+        let message = "binding a second socket to the queue: it has to be done in the network namespace of the first, while the device is up";
+        Error::os(ErrorKind::Os, errno, message)
+    })?;
     let mut sibling = Endpoint::new(Arc::new(fd), rx_ring, tx_ring, rx, wait);
     sibling.set_zero_copy(facts.mode == ModeObtained::ZeroCopy);
     Ok(sibling)

@@ -39,10 +39,10 @@ pub enum ErrorKind {
 }
 
 /// An error with its cause and its cure: what was tried, what the kernel said, and what to do.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     errno: Option<Errno>,
@@ -88,6 +88,13 @@ impl Error {
     /// The kernel's error number, when the kernel was asked.
     pub fn errno(&self) -> Option<i32> {
         self.0.errno.map(Errno::raw_os_error)
+    }
+}
+
+/// As [`Display`](fmt::Display), so that a `main` that returns it shows cause and cure.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -70,9 +70,12 @@ impl AttachedProgram {
         }
     }
 
-    /// Whether it is this library's own: then its owner is closing, or is another process.
-    fn is_ours(&self) -> bool {
-        self.name.as_deref() == Some("xsk_redirect")
+    /// Whether it may be this library's own: then its owner may be closing. Without the right to
+    /// look, it may.
+    fn may_be_ours(&self) -> bool {
+        self.name
+            .as_deref()
+            .is_none_or(|name| name == "xsk_redirect")
     }
 }
 
@@ -212,7 +215,7 @@ fn link(
         let leaving = error.kind() == ErrorKind::ProgramAttached
             && Device::lookup(&device.name)?
                 .obstacle()
-                .is_none_or(AttachedProgram::is_ours);
+                .is_none_or(AttachedProgram::may_be_ours);
         if !leaving || Instant::now() >= deadline {
             return Err(error);
         }
@@ -227,12 +230,21 @@ fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
             let now = Device::lookup(name).ok();
             let obstacle = now.as_ref().and_then(Device::obstacle);
             let what = obstacle.map_or("a program".to_owned(), ToString::to_string);
+            let share = match obstacle {
+                Some(program) if program.may_be_ours() => {
+                    "share it, if a socket of this process holds it, with `SocketBuilder::program`; or "
+                }
+                _ => "",
+            };
             let message = format!(
-                "{name} already has an XDP program ({what}): end the process that holds it, or remove it with `ip link set dev {name} xdp off` (`bpftool link` shows links), or give this socket that program's XSKMAP"
+                "{name} already has an XDP program ({what}): {share}end the process that holds it, or remove it with `ip link set dev {name} xdp off` (`bpftool link` shows links), or give this socket that program's XSKMAP"
             );
             Error::os(ErrorKind::ProgramAttached, errno, message)
         }
         Errno::PERM | Errno::ACCESS => {
+            refused(format!("attaching the XDP program to {name}"))(errno)
+        }
+        Errno::INVAL if !sys::xdp_link_known() => {
             refused(format!("attaching the XDP program to {name}"))(errno)
         }
         Errno::RANGE => {

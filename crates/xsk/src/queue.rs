@@ -12,7 +12,7 @@ pub(crate) type RxRing = Consumer<Desc, Mapped<Desc>>;
 pub(crate) type TxRing = Producer<Desc, Mapped<Desc>>;
 
 /// Most free chunks that a queue keeps to itself; the rest is for every queue of the UMEM.
-const CACHE: usize = 512;
+const CACHE: usize = 128;
 
 /// The FILL and COMPLETION pair of a queue and the chunks that are lent through it.
 #[derive(Debug)]
@@ -21,7 +21,6 @@ pub(crate) struct Queue<'u> {
     id: QueueId,
     fill: Producer<u64, Mapped<u64>>,
     pub(crate) completion: Consumer<u64, Mapped<u64>>,
-    /// Free chunks; never longer than its first capacity, so that it never allocates.
     cache: Cache<'u>,
     /// Chunks that should be lent for receiving, and those that are.
     fill_target: u32,
@@ -42,7 +41,7 @@ impl<'u> Queue<'u> {
         completion: Consumer<u64, Mapped<u64>>,
         fill_target: u32,
     ) -> Self {
-        let cache_limit = CACHE.min(umem.chunks() as usize / 8).max(1);
+        let cache_limit = CACHE.min(umem.chunks() as usize / 32).max(1);
         Self {
             umem,
             id,
@@ -92,6 +91,12 @@ impl<'u> Queue<'u> {
         self.receiving
     }
 
+    /// Whether chunks are missing for receiving, none being free when they were looked for.
+    #[inline]
+    pub(crate) fn starves(&self) -> bool {
+        self.receiving < self.fill_target
+    }
+
     /// Whether the kernel asks to be told of new FILL entries.
     #[inline]
     pub(crate) fn fill_needs_wakeup(&self) -> bool {
@@ -133,7 +138,7 @@ impl<'u> Queue<'u> {
                 kept += 1;
             }
         }
-        self.completion.release_to(&completions);
+        self.completion.release();
         self.publish_fill(&fill);
         self.receiving += refilled;
         // A forgotten batch leaves chunks that were sent and not counted.

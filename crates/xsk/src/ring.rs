@@ -311,14 +311,17 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         value
     }
 
-    /// The slots that can be read now, at most `max`, to be read with
-    /// [`read_at`](Self::read_at) and given back with [`release_to`](Self::release_to).
+    /// Takes the slots that can be read now, at most `max`, to be read with
+    /// [`read_at`](Self::read_at). They are not seen again: should the cursor be forgotten
+    /// half-way, a slot read twice could name a chunk that has changed hands in between.
     #[inline(always)]
     pub(crate) fn peek(&mut self, max: u32) -> Cursor {
         let available = self.available(max);
+        let next = self.next;
+        self.next = next.wrapping_add(available);
         Cursor {
-            next: self.next,
-            end: self.next.wrapping_add(available),
+            next,
+            end: self.next,
         }
     }
 
@@ -326,13 +329,6 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     #[inline(always)]
     pub(crate) fn read_at(&self, index: u32) -> T {
         self.shared.read(index)
-    }
-
-    /// Gives the slots up to where the cursor stands back to the kernel.
-    #[inline(always)]
-    pub(crate) fn release_to(&mut self, cursor: &Cursor) {
-        self.next = cursor.next;
-        self.release();
     }
 
     /// Gives every slot read so far back to the kernel.

@@ -24,6 +24,9 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// the kernel sets its flag without a barrier, so one could be missed.
 const PATIENT_FLUSHES: u32 = 64;
 
+/// How often a socket that waits with too few chunks in FILL looks for free ones.
+const REFILL: Duration = Duration::from_millis(1);
+
 /// Most pauses between two looks at the ring while spinning, about a microsecond. Each look takes
 /// the index's cache line from the CPU that fills the ring, and slows it.
 const MOST_PAUSES: u32 = 32;
@@ -40,7 +43,7 @@ pub enum Mode {
     Auto,
     /// Generic XDP with a copy. Any device.
     Skb,
-    /// Native XDP with a copy.
+    /// Native XDP with a copy. (A socket that only sends has no program, and one copy mode.)
     Driver,
     /// Native XDP, packets put straight into the UMEM by the device.
     ZeroCopy,
@@ -112,12 +115,12 @@ pub struct Statistics {
     pub send_drops: u64,
     /// Times that the thread slept for packets.
     pub sleeps: u64,
-    /// The kernel's: packets dropped for other reasons than the next two, such as being larger
-    /// than a chunk.
+    /// The kernel's: packets dropped because FILL was empty or they were larger than a chunk has
+    /// room for. Together with `rx_ring_full` all that the socket dropped.
     pub rx_dropped: u64,
     /// The kernel's: packets dropped because the RX ring was full.
     pub rx_ring_full: u64,
-    /// The kernel's: packets dropped because FILL was empty.
+    /// The kernel's: times that it found FILL empty; the packets are in `rx_dropped` too.
     pub fill_ring_empty: u64,
     /// The kernel's: TX descriptors that it found invalid.
     pub tx_invalid: u64,
@@ -140,7 +143,6 @@ struct Counters {
 pub(crate) struct Endpoint {
     rx: Option<RxRing>,
     pub(crate) tx: Option<TxRing>,
-    /// Dropped after the rings: their mappings pin the socket, and the queue with it.
     fd: Arc<OwnedFd>,
     zero_copy: bool,
     wait: Wait,
@@ -264,8 +266,23 @@ impl Endpoint {
         self.wait_empty(queue, timeout)
     }
 
+    /// Waits, and while chunks are missing for receiving looks for them now and then: other
+    /// threads may give some back, and without any no packet comes.
     fn wait_empty(&mut self, queue: &mut Queue<'_>, timeout: Duration) -> Result<bool> {
-        queue.maintain();
+        let start = Instant::now();
+        loop {
+            queue.maintain();
+            let left = timeout.saturating_sub(start.elapsed());
+            if !queue.starves() {
+                return self.wait_once(queue, left);
+            }
+            if self.wait_once(queue, left.min(REFILL))? || left <= REFILL {
+                return Ok(self.has_packets());
+            }
+        }
+    }
+
+    fn wait_once(&mut self, queue: &mut Queue<'_>, timeout: Duration) -> Result<bool> {
         if queue.fill_needs_wakeup() {
             self.counters.wakeups += 1;
             // Any answer will do: the call itself is the message.
@@ -367,11 +384,12 @@ fn send_error(errno: Errno) -> Error {
 ///
 /// It is used by one thread at a time: it can move to another thread, but not be shared.
 /// Dropping it stops the packets, waits a moment for those on their way out, and gives every
-/// chunk back to the UMEM.
+/// chunk back to the UMEM. What was put into TX and not flushed is not sent.
 #[derive(Debug)]
 pub struct Socket<'u> {
-    // Dropped in this order: the program first, so that packets stop; the rings before the
-    // sockets that they pin; the lease, which frees the chunks, when the kernel has let go.
+    // Dropped in this order: the program first, so that packets stop; then rings and sockets. The
+    // kernel's socket ends with the last of them, since mappings pin it, and the FILL and
+    // COMPLETION rings are in `queue`. The lease, which frees the chunks, comes after all.
     program: Option<Installed>,
     pub(crate) main: Endpoint,
     siblings: Vec<Endpoint>,
@@ -455,7 +473,7 @@ impl<'u> Socket<'u> {
     }
 
     /// Waits in the socket's way (see [`Wait`]) until a packet is there or `timeout` is over,
-    /// and tells which: true for a packet. A signal ends the wait early.
+    /// and tells which: true for a packet. A signal may end the wait early.
     ///
     /// # Errors
     ///
@@ -536,7 +554,8 @@ impl<'u> Socket<'u> {
         Ok(SiblingId(self.siblings.len() - 1))
     }
 
-    /// A sibling, to receive and send through; none when the id is of another socket.
+    /// A sibling of this socket, to receive and send through; none when it has no such one. Ids
+    /// count from the first for each socket, so one of another socket may name a sibling here.
     pub fn sibling(&mut self, id: SiblingId) -> Option<Port<'_, 'u>> {
         let endpoint = self.siblings.get_mut(id.0)?;
         Some(Port {
@@ -591,7 +610,8 @@ impl<'u> Socket<'u> {
         let deadline = Instant::now() + DRAIN;
         loop {
             self.queue.reclaim();
-            if self.queue.sending() == 0 || Instant::now() >= deadline {
+            let waiting = self.pending() + self.being_sent();
+            if waiting == 0 || Instant::now() >= deadline {
                 return;
             }
             for endpoint in std::iter::once(&mut self.main).chain(&mut self.siblings) {
@@ -599,14 +619,17 @@ impl<'u> Socket<'u> {
                 if pending > 0 && endpoint.kick(&mut self.queue).is_err() {
                     return;
                 }
-                if pending > 0 && endpoint.pending() == pending {
-                    std::thread::sleep(Duration::from_micros(100));
-                }
             }
-            if self.main.pending() == 0 {
-                std::thread::yield_now();
+            if self.pending() + self.being_sent() >= waiting {
+                std::thread::sleep(Duration::from_micros(100));
             }
         }
+    }
+
+    /// Packets in all TX rings that the kernel has not taken.
+    fn pending(&mut self) -> u32 {
+        let endpoints = std::iter::once(&mut self.main).chain(&mut self.siblings);
+        endpoints.map(Endpoint::pending).sum()
     }
 
     /// Chunks that the kernel took from a TX ring and has not completed.
@@ -635,13 +658,15 @@ impl Drop for Socket<'_> {
     }
 }
 
+/// For an event loop, or an XSKMAP. A duplicate must not outlive the socket: it would keep the
+/// kernel's side alive, which then writes to chunks that others use.
 impl AsFd for Socket<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.main.fd.as_fd()
     }
 }
 
-/// Names a sibling of the socket that made it.
+/// Names a sibling among those of one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiblingId(usize);
 
@@ -695,6 +720,8 @@ impl<'u> Port<'_, 'u> {
     }
 }
 
+/// For the XSKMAP slot that the program redirects to. Take it out of there before the socket is
+/// dropped; and as for [`Socket`], no duplicate must outlive it.
 impl AsFd for Port<'_, '_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.fd.as_fd()

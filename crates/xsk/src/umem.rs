@@ -4,8 +4,10 @@
 //! believes that the address was ours to give. So every chunk has an entry in a table here that
 //! says which side has it, and a [`Chunk`] exists in user space exactly while the entry says that
 //! it is ours. A descriptor or completion for a chunk that the table says was not lent to that
-//! queue is refused and counted, so that two owners of the same bytes cannot come about, whatever
-//! the other side writes.
+//! queue is refused and counted, so that two owners in user space of the same bytes cannot come
+//! about, whatever the other side writes. What no table can tell: a driver that publishes one
+//! received chunk twice, the second time after it was lent again, looks like one that received
+//! into it again.
 #![allow(unsafe_code)] // Chunks are slices of the mapping.
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::frame::Extent;
@@ -43,7 +45,8 @@ pub struct UmemBuilder {
 
 impl UmemBuilder {
     /// Number of chunks. Default 4096. At least as many as all sockets' FILL and TX rings can
-    /// hold at once, plus what the program keeps for itself.
+    /// hold at once, plus what the program keeps for itself, plus those that each queue keeps at
+    /// hand: a thirty-second part of all, at most 128.
     pub fn chunks(mut self, chunks: u32) -> Self {
         self.chunks = chunks;
         self

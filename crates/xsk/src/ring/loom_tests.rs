@@ -200,7 +200,7 @@ fn kernel_to_user<P: Protocol + 'static>(size: u32) {
                 assert_eq!(ring.read_at(slot), expected);
                 expected += 1;
             }
-            ring.release_to(&slots);
+            ring.release();
         }
         kernel.join().expect("the kernel's thread");
         assert_eq!(ring.hostile(), 0);
