@@ -1,13 +1,16 @@
-//! How long it takes from asking for a socket to the first packet on it, under a load of 100,000
-//! packets a second: on a device that nobody used, right after a close, and right after the
+//! How long it takes from asking for a socket to the first packet on it, while a packet comes
+//! every 100 µs: on a device that nobody used, right after a close, and right after the
 //! socket's owner was killed. Needs root.
 
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use weir::bench::frame::{APP_MAC, LOAD_MAC, Template};
 use weir::lab::{Lab, LabConfig, Side, netns};
 use xsk::{Mode, Socket, Umem, Wait};
 
@@ -63,29 +66,39 @@ fn rounds(mode: &str, before: impl Fn(&Lab) -> Result<Instant> + Sync) -> Result
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let lab = Lab::anonymous(&LabConfig::default())?;
-        let mut load = load(lab.load())?;
-        let time = (|| {
-            let start = before(&lab)?;
-            netns::run_in(lab.app().netns(), || {
-                first_packet(&lab.app().device, parse(mode))
-            })?;
-            Ok(start.elapsed().as_secs_f64() * 1e3)
-        })();
-        stop(&mut load)?;
+        let stop = AtomicBool::new(false);
+        let time = thread::scope(|scope| {
+            let sender = scope.spawn(|| send(lab.load(), &stop));
+            let time = once(&lab, mode, &before);
+            stop.store(true, Relaxed);
+            let sent = sender
+                .join()
+                .unwrap_or_else(|_| bail!("the sender panicked"));
+            time.and_then(|time| sent.map(|()| time))
+        });
         times.push(time?);
     }
     times.sort_by(f64::total_cmp);
     Ok(times)
 }
 
-fn first_packet(device: &str, mode: Mode) -> Result<()> {
+fn once(lab: &Lab, mode: &str, before: impl Fn(&Lab) -> Result<Instant>) -> Result<f64> {
+    let start = before(lab)?;
+    netns::run_in(lab.app().netns(), || {
+        first_packet(&lab.app().device, parse(mode))
+    })?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Opens a socket and tells when its first packet came.
+fn first_packet(device: &str, mode: Mode) -> Result<Instant> {
     let umem = Umem::builder().build()?;
     let mut socket = Socket::builder(&umem, device, 0)
         .mode(mode)
         .wait(Wait::Poll)
         .open()?;
     ensure!(socket.wait(LONGEST)?, "no packet came in {LONGEST:?}");
-    Ok(())
+    Ok(Instant::now())
 }
 
 /// The clock starts when a socket has just been closed.
@@ -126,28 +139,23 @@ fn own(mode: Mode) -> Result<()> {
     Ok(())
 }
 
-fn load(side: &Side) -> Result<Child> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command
-        .args([
-            "bench-load",
-            "--dev",
-            &side.device,
-            "--cpu",
-            "0",
-            "--pps",
-            "100000",
-        ])
-        .stdout(Stdio::piped());
-    let mut load = side.spawn(&mut command)?;
-    first_line(&mut load)?;
-    Ok(load)
-}
-
-fn stop(child: &mut Child) -> Result<()> {
-    child.kill()?;
-    child.wait()?;
-    Ok(())
+/// Sends a packet every 100 µs. The bench's own load would never let go of its CPU, and setting
+/// up and removing XDP programs waits for every CPU to let go once.
+fn send(side: &Side, stop: &AtomicBool) -> Result<()> {
+    netns::run_in(side.netns(), || {
+        let template = Template::new(64, LOAD_MAC, APP_MAC)?;
+        let umem = Umem::builder().chunks(64).build()?;
+        let mut socket = Socket::builder(&umem, &side.device, 0).rx_ring(0).open()?;
+        while !stop.load(Relaxed) {
+            if let Some(mut frame) = socket.alloc() {
+                frame.fill_with(template.bytes())?;
+                let _ = socket.send(frame);
+                socket.flush()?;
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    })
 }
 
 fn first_line(child: &mut Child) -> Result<String> {

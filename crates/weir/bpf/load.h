@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What load.bpf.c shares with src/bpf.rs, which has the same structures (LoadConfig,
- * LoadState): plain 64-bit words, so that both languages lay them out alike.
+ * What load.bpf.c shares with src/bpf.rs, which writes the words of load_config and reads
+ * those of load_state by their place: all are plain 64-bit words, so that nothing depends on
+ * how a compiler lays out a structure.
  */
 #ifndef WEIR_LOAD_H
 #define WEIR_LOAD_H

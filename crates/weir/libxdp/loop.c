@@ -8,12 +8,13 @@
  * the same work on each payload (src/bench/frame.rs).
  *
  * What differs from xdpsock, and why:
- *  - The XDP program is our own five instructions instead of libxdp's, and a bpf_link
- *    holds it: it is gone when this process is, also after kill -9, and kernels that
- *    refuse libxdp's dispatcher run it too.
+ *  - The XDP program is our own five instructions (in six slots, since one holds a 64-bit
+ *    address) instead of libxdp's, and a bpf_link holds it: it is gone when this process
+ *    is, also after kill -9, and kernels that refuse libxdp's dispatcher run it too.
  *  - l2fwd with poll() waits for POLLIN only. With POLLOUT, which xdpsock adds, poll()
  *    would never sleep, since the TX ring is hardly ever full. In copy mode poll() sends
  *    what is in the TX ring whatever it waits for.
+ *  - A device that goes down or away is an error, and no wait for room outlasts SIGTERM.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -702,9 +703,15 @@ struct round {
 static void kick_tx(void)
 {
 	if (sendto(xsk_fd, NULL, 0, MSG_DONTWAIT, NULL, 0) >= 0 || errno == ENOBUFS ||
-	    errno == EAGAIN || errno == EBUSY || errno == ENETDOWN || errno == EINTR)
+	    errno == EAGAIN || errno == EBUSY || errno == EINTR)
 		return;
-	fail("send", errno, "the kernel refuses to send on queue %u of %s", opt.queue, opt.dev);
+	if (errno == ENETDOWN || errno == ENXIO)
+		fail("send", errno,
+		     "%s went down or away while in use: see `ip link`, and `ip link set dev %s up`",
+		     opt.dev, opt.dev);
+	else
+		fail("send", errno, "the kernel refuses to send on queue %u of %s", opt.queue,
+		     opt.dev);
 	give_up();
 }
 
@@ -850,6 +857,12 @@ static always_inline struct round l2fwd(void)
 		round.completed += complete_l2fwd();
 		if (xsk_ring_prod__needs_wakeup(&tx))
 			kick_tx();
+		if (stop) {
+			/* Nothing was taken: draining comes back for it. */
+			xsk_ring_cons__cancel(&rx, round.received);
+			round.received = 0;
+			return round;
+		}
 	}
 	for (unsigned int i = 0; i < round.received; i++) {
 		const struct xdp_desc *in = xsk_ring_cons__rx_desc(&rx, from++);

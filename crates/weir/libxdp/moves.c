@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * The moves of a packet through the four rings with libxdp's inline functions, as
  * xdpsock makes them, on rings in plain memory; and the kernel's moves, which the
@@ -117,8 +117,7 @@ __u64 moves_receive(__u32 batch)
 		__u64 addr = xsk_umem__add_offset_to_addr(desc->addr);
 
 		sum += (uintptr_t)xsk_umem__get_data(area, addr) + desc->len;
-		*xsk_ring_prod__fill_addr(&fill, fill_at++) =
-			xsk_umem__extract_addr(desc->addr);
+		*xsk_ring_prod__fill_addr(&fill, fill_at++) = xsk_umem__extract_addr(desc->addr);
 	}
 	xsk_ring_prod__submit(&fill, packets);
 	xsk_ring_cons__release(&rx, packets);

@@ -179,7 +179,7 @@ impl<'u> Frame<'u> {
         self.extent
     }
 
-    #[inline]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn chunk(&self) -> &Chunk<'u> {
         &self.chunk
     }

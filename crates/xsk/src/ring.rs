@@ -304,7 +304,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Copies the next slot out. Call it as often as [`available`](Self::available) said.
-    #[inline]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn pop(&mut self) -> T {
         let value = self.shared.read(self.next);
         self.next = self.next.wrapping_add(1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// The exit code after a signal, as shells show it for SIGINT.
 pub const EXIT_CODE: u8 = 130;
@@ -29,10 +29,13 @@ impl std::error::Error for Interrupted {}
 
 impl Interrupt {
     /// From now on the first signal is noted, and the second one ends the process at once.
+    ///
+    /// SIGHUP stays as it was inherited, since nohup(1) has it ignored. Where it is not, it ends
+    /// the process at once, and the kernel takes down the rest, as after a `kill -9`.
     pub fn listen() -> Result<Self> {
         let interrupt = Self::default();
         let raised = &interrupt.raised;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM] {
             // The order counts: the first of the two sees what the second one noted last time.
             signal_hook::flag::register_conditional_shutdown(
                 signal,

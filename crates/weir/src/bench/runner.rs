@@ -140,7 +140,10 @@ impl Runner<'_> {
             _ => None,
         };
         let Some(window) = worker.event(self.longest_window())? else {
-            bail!("{}", self.explain_silence(worker)?);
+            // A load that failed is the reason, and says itself why.
+            let load = load.map(end_load).transpose()?;
+            let sent = load.map_or(0, |(sent, _)| sent);
+            bail!("{}", self.explain_silence(worker, sent)?);
         };
         let Event::Window {
             packets,
@@ -264,8 +267,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Why there was no window.
-    fn explain_silence(&self, worker: Child<'_>) -> Result<String> {
+    /// Why there was no window, though the load, if there was one, ran and ended well.
+    fn explain_silence(&self, worker: Child<'_>, load_sent: u64) -> Result<String> {
         let seconds = self.longest_window().as_secs_f64();
         let totals = end_worker(worker)?;
         let handled = totals.received + totals.sent + totals.kernel_drops;
@@ -276,7 +279,7 @@ impl Runner<'_> {
                 )
             }
             Place::Lab(_) => format!(
-                "no packet came within {seconds} s, though the load ran: a defect of weir or of this kernel"
+                "no packet came within {seconds} s, though the load sent {load_sent}: a defect of weir or of this kernel"
             ),
             Place::Device { name, queue, .. } => format!(
                 "no packet came within {seconds} s: does anyone send to {name} (`ip -s link show dev {name}`), \

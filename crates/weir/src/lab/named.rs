@@ -183,6 +183,11 @@ pub struct Removed {
 
 /// Removes the lab `name`, also one that a killed [`up`] left half made.
 pub fn down(name: &LabName) -> Result<Removed> {
+    // Before a look at what there is, so that it stays so. Without the directory there is no lab.
+    let _lock = Path::new(NETNS_DIR)
+        .exists()
+        .then(lock_directory)
+        .transpose()?;
     let existing: Vec<_> = Which::ALL
         .into_iter()
         .filter(|which| name.path(*which).exists())
@@ -191,7 +196,6 @@ pub fn down(name: &LabName) -> Result<Removed> {
         !existing.is_empty(),
         "there is no lab {name}: `weir lab status` lists those there are"
     );
-    let _lock = lock_directory()?;
     let mut processes = Vec::new();
     for which in existing {
         let path = name.path(which);
@@ -225,7 +229,8 @@ fn is_no_device(error: &anyhow::Error) -> bool {
 fn remove_name(path: &Path) -> Result<()> {
     match unmount(path, UnmountFlags::DETACH) {
         // INVAL: a killed `up` had made the file and not yet mounted the namespace.
-        Ok(()) | Err(Errno::INVAL) => {}
+        // NOENT: someone else has removed it, e.g. `ip netns delete`, which takes no lock.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
         Err(errno) => {
             return Err(errno).with_context(|| {
                 format!(
@@ -235,7 +240,10 @@ fn remove_name(path: &Path) -> Result<()> {
             });
         }
     }
-    fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other.with_context(|| format!("cannot remove {}", path.display())),
+    }
 }
 
 /// The names of all labs, complete or not.
