@@ -707,7 +707,7 @@ static void kick_tx(void)
 		return;
 	if (errno == ENETDOWN || errno == ENXIO)
 		fail("send", errno,
-		     "%s went down or away while in use: see `ip link`, and `ip link set dev %s up`",
+		     "%s went down or away while in use: see `ip link`, `ip link set dev %s up`",
 		     opt.dev, opt.dev);
 	else
 		fail("send", errno, "the kernel refuses to send on queue %u of %s", opt.queue,
