@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Sourced by ./run: the toolchain, the packages and root, each asked for only where it is needed.
 
-say() { printf '== %s\n' "$*"; }
+# What is being done; standard output is for results, e.g. `./run bench --format json >FILE`.
+say() { printf '== %s\n' "$*" >&2; }
 
 die() {
     printf 'error: %s\n' "$1" >&2
@@ -83,7 +84,7 @@ apt_has() { [[ -n $(apt-cache --quiet=0 madison "$1" 2>/dev/null) ]]; }
 apt_lists_empty() { ! compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
 
 apt_get() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null >&2
 }
 
 # Installs those of the given needs that are missing; says nothing when none is.
@@ -115,7 +116,7 @@ report_missing() {
             "install them with the package manager of this system, then run this again"
     fi
     say "not found, weir does without:"
-    printf '   %s\n' "$@"
+    printf '   %s\n' "$@" >&2
 }
 
 apt_install() {

@@ -27,7 +27,7 @@ run_step() {
 
 show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
 
-outcome() { printf '   %s (%s s)\n' "$1" "$took"; }
+outcome() { printf '   %s (%s s)\n' "$1" "$took" >&2; }
 
 skip() {
     say "test: $1: skipped, $2"
@@ -179,10 +179,10 @@ test_leaks() {
     say "test: leaks"
     if [[ -n $left ]]; then
         fail "leaks: left behind: ${left//$'\n'/; }"
-        echo "   FAILED"
+        echo "   FAILED" >&2
     else
         passed=$((passed + 1))
-        echo "   ok"
+        echo "   ok" >&2
     fi
 }
 
