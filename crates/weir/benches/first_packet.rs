@@ -23,6 +23,10 @@ fn main() -> Result<()> {
     if let Ok(mode) = env::var(OWNER) {
         return own(parse(&mode));
     }
+    // `cargo test --all-targets` runs it without this word, to see whether it builds.
+    if !env::args().any(|word| word == "--bench") {
+        return Ok(());
+    }
     if !rustix::process::geteuid().is_root() {
         println!("skipped: making a lab needs root");
         return Ok(());
