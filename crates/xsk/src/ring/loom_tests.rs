@@ -207,7 +207,7 @@ fn kernel_to_user<P: Protocol + 'static>(size: u32) {
     });
 }
 
-/// need_wakeup: the kernel goes to sleep while user space publishes. One of the two must see the
+/// `need_wakeup`: the kernel goes to sleep while user space publishes. One of the two must see the
 /// other.
 fn sleep_decision<P: Protocol + 'static>() {
     explore(|| {
