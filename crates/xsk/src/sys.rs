@@ -168,7 +168,13 @@ pub(crate) fn channels(socket: BorrowedFd<'_>, device: &str) -> SysResult<(u32, 
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
     // SAFETY: needed because rustix has no wrapper. `request` and the struct it points to are
     // locals of the layout that SIOCETHTOOL with this command reads and writes.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    let result = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCETHTOOL as libc::Ioctl,
+            &raw mut request,
+        )
+    };
     if result != 0 {
         return Err(last_errno());
     }
