@@ -34,6 +34,9 @@ pub struct RxBatch<'s, 'u> {
     send: Cursor,
 }
 
+/// No slots of a ring.
+const NONE: Cursor = Cursor { next: 0, end: 0 };
+
 impl<'s, 'u> RxBatch<'s, 'u> {
     #[inline(always)]
     pub(crate) fn new(
@@ -42,7 +45,6 @@ impl<'s, 'u> RxBatch<'s, 'u> {
         queue: &'s mut Queue<'u>,
         max: u32,
     ) -> Self {
-        const NONE: Cursor = Cursor { next: 0, end: 0 };
         let received = rx.as_mut().map_or(NONE, |rx| rx.peek(max));
         let fill = queue.reserve_fill(received.left());
         let send = tx.as_mut().map_or(NONE, |tx| tx.reserve(received.left()));
@@ -101,12 +103,10 @@ impl Drop for RxBatch<'_, '_> {
         let Some(rx) = self.rx.as_deref_mut() else {
             return;
         };
-        for index in self.received.by_ref() {
-            let Desc { addr, len, .. } = rx.read_at(index);
-            match self.lent.find(addr, len) {
-                Some((chunk, _)) => self.queue.recycle(chunk, &mut self.fill),
-                None => self.queue.refuse(addr),
-            }
+        if self.received.left() > 0 {
+            let received = std::mem::replace(&mut self.received, NONE);
+            let fill = std::mem::replace(&mut self.fill, NONE);
+            self.fill = recycle_unread(rx, self.queue, received, fill);
         }
         rx.release();
         if let Some(tx) = self.tx.as_deref_mut() {
@@ -115,6 +115,26 @@ impl Drop for RxBatch<'_, '_> {
         }
         self.queue.publish_fill(&self.fill);
     }
+}
+
+/// Lends what nobody looked at for receiving again. Apart from the drop, and by value, so that the
+/// drop is small enough to be inlined and the batch's cursors can stay in registers.
+#[inline(never)]
+fn recycle_unread(
+    rx: &mut RxRing,
+    queue: &mut Queue<'_>,
+    received: Cursor,
+    mut fill: Cursor,
+) -> Cursor {
+    let lent = queue.lent();
+    for index in received {
+        let Desc { addr, len, .. } = rx.read_at(index);
+        match lent.find(addr, len) {
+            Some((chunk, _)) => queue.recycle(chunk, &mut fill),
+            None => queue.refuse(addr),
+        }
+    }
+    fill
 }
 
 /// A received packet, borrowed from its [`RxBatch`]. It dereferences to the packet's bytes.
