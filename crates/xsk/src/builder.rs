@@ -502,7 +502,9 @@ impl<'u> Opening<'_, 'u> {
         for &(mode, flags) in better {
             match self.bind(fd, flags | wakeup, fd) {
                 Ok(()) => return self.expect_mode(fd),
-                Err(error) if is_about_mode(&error) => {
+                // Busy can also mean that the queue's memory is somebody's for zero-copy alone; if
+                // the queue itself is taken, the next attempt finds out.
+                Err(error) if is_about_mode(&error) || error.kind() == ErrorKind::QueueBusy => {
                     self.refusals.push(Refusal::Mode(mode, error));
                 }
                 Err(error) => return Err(error),

@@ -90,7 +90,7 @@ impl Feature {
                 let counter = statistics.rx_ring_full.map(drop);
                 counter.ok_or_else(|| missing("the statistics have no such counters".into()))
             }
-            Self::XdpLink if sys::xdp_link_known() => Ok(()),
+            Self::XdpLink if sys::xdp_link_known().map_err(refused)? => Ok(()),
             Self::XdpLink => Err(missing("bpf(2) knows no XDP links".into())),
             // With no TX ring yet the option is refused for its value, unless it is unknown.
             Self::TxBudget => match sys::set_tx_budget(socket()?.as_fd(), 32) {

@@ -244,7 +244,7 @@ fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
         Errno::PERM | Errno::ACCESS => {
             refused(format!("attaching the XDP program to {name}"))(errno)
         }
-        Errno::INVAL if !sys::xdp_link_known() => {
+        Errno::INVAL if sys::xdp_link_known() == Ok(false) => {
             refused(format!("attaching the XDP program to {name}"))(errno)
         }
         Errno::RANGE => {

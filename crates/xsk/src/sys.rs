@@ -376,9 +376,13 @@ pub(crate) fn xdp_link_create(
 }
 
 /// Whether the kernel knows XDP links (5.9): with no program behind the number, one that does
-/// answers EBADF, and an older one EINVAL.
-pub(crate) fn xdp_link_known() -> bool {
-    matches!(link_create(u32::MAX, 1, 0), Err(Errno::BADF | Errno::PERM))
+/// answers EBADF, and an older one EINVAL. An error when this process may not ask.
+pub(crate) fn xdp_link_known() -> SysResult<bool> {
+    match link_create(u32::MAX, 1, 0) {
+        Ok(_) | Err(Errno::BADF) => Ok(true),
+        Err(Errno::INVAL) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<OwnedFd> {
