@@ -91,10 +91,10 @@ impl<'u> Queue<'u> {
         self.receiving
     }
 
-    /// Whether chunks are missing for receiving, none being free when they were looked for.
+    /// Whether so few chunks are lent for receiving that no packet may come to look for more.
     #[inline]
     pub(crate) fn starves(&self) -> bool {
-        self.receiving < self.fill_target
+        self.receiving < self.fill_target.div_ceil(4)
     }
 
     /// Whether the kernel asks to be told of new FILL entries.

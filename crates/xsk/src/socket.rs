@@ -209,24 +209,29 @@ impl Endpoint {
         let Some(tx) = self.tx.as_mut() else {
             return Ok(());
         };
-        let staged = tx.staged();
-        self.counters.sent += u64::from(staged);
+        self.counters.sent += u64::from(tx.staged());
         tx.publish();
-        if tx.pending() == 0 {
-            return Ok(());
+        if tx.pending() > 0 && self.is_kick_due() {
+            self.kick(queue)?;
         }
-        if !tx.needs_wakeup() {
-            self.patient += 1;
-            if self.patient < PATIENT_FLUSHES {
-                return Ok(());
-            }
-        }
-        self.patient = 0;
-        self.kick(queue)?;
         // A program that only forwards to this socket neither receives nor allocates from it, so
         // nothing else would take its chunks back.
-        queue.reclaim();
+        if queue.sending() > 0 {
+            queue.reclaim();
+        }
         Ok(())
+    }
+
+    /// Whether the kernel asks for a wake-up, or has not for so long that a request may have
+    /// been missed.
+    fn is_kick_due(&mut self) -> bool {
+        let asked = self.tx.as_ref().is_some_and(TxRing::needs_wakeup);
+        self.patient += 1;
+        let due = asked || self.patient >= PATIENT_FLUSHES;
+        if due {
+            self.patient = 0;
+        }
+        due
     }
 
     /// Wakes the kernel until it has taken everything or makes no progress. In copy mode the

@@ -17,6 +17,10 @@ pub fn tests() -> Vec<Test> {
             "more frames kept than are lent for receiving",
             keep_everything,
         ),
+        Test::new(
+            "a wait sees frames that another thread frees",
+            freed_elsewhere,
+        ),
         Test::new("what is not looked at is lent again", unread_is_recycled),
         Test::new("Poll wakes for a packet", || wakes(Wait::Poll)),
         Test::new("Adaptive wakes for a packet", || wakes(Wait::adaptive())),
@@ -218,6 +222,37 @@ fn keep_everything() -> Outcome {
     packet::check(&rx.recv(1).next_packet().ok_or("a packet")?, 257);
     drop(rx);
     all_home(&to);
+    Ok(())
+}
+
+/// With every chunk in the program's hands no packet can come, so a socket that waits has to look
+/// for chunks that others free.
+fn freed_elsewhere() -> Outcome {
+    let pause = Duration::from_millis(50);
+    for wait in [Wait::Poll, Wait::adaptive(), Wait::Spin] {
+        let (from, lab) = (umem()?, Lab::new()?);
+        let to = Umem::builder().chunks(64).build()?;
+        let mut rx = lab.rx.open(&to, Mode::Driver, |b| {
+            b.tx_ring(0).fill_frames(32).wait(wait)
+        })?;
+        let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
+        let mut kept = Vec::new();
+        for sequence in 0..64 {
+            send_one(&mut tx, sequence)?;
+            assert!(rx.wait(STALL)?);
+            kept.push(rx.recv(1).next_packet().ok_or("a packet")?.keep());
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(pause);
+                drop(kept);
+                std::thread::sleep(pause);
+                send_one(&mut tx, 64).expect("send");
+            });
+            assert!(rx.wait(STALL).expect("wait"), "{wait:?}");
+        });
+        packet::check(&rx.recv(1).next_packet().ok_or("a packet")?, 64);
+    }
     Ok(())
 }
 

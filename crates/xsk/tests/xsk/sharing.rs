@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("a frame of another UMEM is refused", foreign_frame),
         Test::new("the program of another device is refused", foreign_program),
+        Test::new("a shared program in another mode is refused", other_mode),
     ];
     for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
         let mut add = |name, body: fn(Mode) -> Outcome| {
@@ -135,6 +136,20 @@ fn foreign_program() -> Outcome {
     let error = opened.err().ok_or("it opened")?;
     assert_eq!(error.kind(), ErrorKind::Foreign);
     assert!(error.to_string().contains("leave `program` out"), "{error}");
+    Ok(())
+}
+
+/// A mode that was asked for is obtained or is an error, also when the program is there already.
+fn other_mode() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    let socket = lab.rx.open(&umem, Mode::Driver, |b| b)?;
+    let program = socket.program().ok_or("the program")?.clone();
+    drop(socket);
+    let opened = lab.rx.open(&umem, Mode::Skb, |b| b.program(&program));
+    let error = opened.err().ok_or("it opened")?;
+    assert_eq!(error.kind(), ErrorKind::ModeRefused);
+    assert!(error.to_string().contains("native (driver)"), "{error}");
+    all_home(&umem);
     Ok(())
 }
 
