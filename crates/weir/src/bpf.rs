@@ -4,24 +4,23 @@
 //! Programs and maps are held by descriptors and a `bpf_link`, so that the kernel removes all of
 //! it when the process ends, however it ends.
 //!
-//! Unsafe code is needed for the one call of libbpf that libbpf-rs has no wrapper for.
+//! Unsafe code is needed for the calls of libbpf that libbpf-rs has no wrapper for.
 #![allow(unsafe_code)]
 
 use std::{
-    ops::Range,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
     ptr::{self, NonNull},
 };
 
 use anyhow::{Context as _, Result, anyhow};
 use libbpf_rs::{
-    AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, Object, ObjectBuilder, OpenObject,
+    AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, ObjectBuilder,
     ProgramInput, ProgramMut, libbpf_sys, query::ProgInfoIter,
 };
 
-use crate::bench::frame::{APP_MAC, LOAD_MAC, Template, fold, sum};
-
-static LOAD_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o"));
-
+/// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
+const RUN_ON_CPU: u32 = 1 << 0;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES` of linux/bpf.h: what the program redirects is really sent.
 const LIVE_FRAMES: u32 = 1 << 1;
 /// How often one system call runs the program. Nothing is sent while a call is set up and torn
@@ -29,117 +28,92 @@ const LIVE_FRAMES: u32 = 1 << 1;
 /// others), so there should be one for a whole load: at 10 million runs a second this one lasts
 /// 200 s. A signal ends it at once.
 const REPEAT: u32 = 1 << 31;
-/// Parts of a frame, as in bpf/load.h.
-const HEADER: Range<usize> = 0..40;
-const UDP_CHECKSUM: Range<usize> = 40..42;
-const PAYLOAD: usize = 50;
-const TAIL: usize = 64;
-/// One nanosecond in the program's unit of time.
-const NANOSECOND: u64 = 1 << 10;
-/// Where the words that are [`SinkCounts`] begin in `struct load_state`.
-const SINK_STATE: usize = 8;
 
-/// The bytes of `struct load_config` in bpf/load.h.
-fn load_config(options: &LoadOptions, frame: &Template) -> Result<Vec<u8>> {
-    let interval = match options.pps {
-        Some(pps) => (1_000_000_000 * NANOSECOND)
-            .checked_div(pps)
-            .context("a load of 0 frames a second")?,
-        None => 0,
-    };
-    let bytes = frame.bytes();
-    let checksum = u16::from_ne_bytes(bytes[UDP_CHECKSUM].try_into()?);
-    let sink_frame = Template::new(options.size, APP_MAC, LOAD_MAC)?;
-    let words = [
-        u64::from(options.ifindex),
-        options.size as u64,
-        interval,
-        u64::from(!checksum),
-        u64::from(fold(sum(&bytes[TAIL..]))),
-    ];
-    let mut config: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
-    for same in [
-        &bytes[HEADER],
-        &sink_frame.bytes()[HEADER],
-        &bytes[PAYLOAD..PAYLOAD + 8],
-        &bytes[TAIL - 8..TAIL],
-    ] {
-        config.extend_from_slice(same);
-    }
-    Ok(config)
+/// A file of `bpf/`, compiled.
+pub struct Object {
+    /// The file's name, without `.bpf.c`.
+    pub name: &'static str,
+    /// The ELF file that clang made.
+    pub bytes: &'static [u8],
+    /// The kernel that its programs need, and for what.
+    pub needs: &'static str,
 }
 
-/// What a [`Load`] is to send and to receive.
-#[derive(Debug, Clone)]
-pub struct LoadOptions {
-    /// The device that frames leave by, in the calling thread's network namespace.
-    pub ifindex: u32,
-    /// Length of a frame without FCS, 64 to 1500.
-    pub size: usize,
-    /// Frames a second; `None` for as many as the CPU can make.
-    pub pps: Option<u64>,
-    /// Whether to count, verify and drop what arrives at the device.
-    pub sink: bool,
+/// The programs and maps of an [`Object`], loaded into the kernel.
+#[must_use = "programs and maps are gone when this is dropped"]
+pub struct Programs {
+    object: libbpf_rs::Object,
+    about: &'static Object,
 }
 
-/// What the sink has received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct SinkCounts {
-    /// All frames.
-    pub packets: u64,
-    /// Frames of a wrong length, header or checksum.
-    pub corrupted: u64,
-    /// Frames seen before, or too late to tell.
-    pub duplicates: u64,
-    /// Frames that came after one with a higher number.
-    pub reordered: u64,
-    /// Numbers passed over that have not come since.
-    pub lost: u64,
+/// A program that is attached somewhere.
+#[must_use = "the program is detached when this is dropped"]
+pub struct Attached {
+    _link: Link,
 }
 
-/// The load, and the sink for what comes back, ready to run on a device.
-#[must_use = "the sink is detached when this is dropped"]
-pub struct Load {
-    object: Object,
-    frame: Template,
-    _sink: Option<Link>,
+/// How often a program ran, and how long: see [`count_run_time`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// Runs that were timed.
+    pub count: u64,
+    /// Nanoseconds in them.
+    pub ns: u64,
 }
 
-impl Load {
-    /// Loads the programs, and attaches the sink if there is to be one.
-    pub fn new(options: &LoadOptions) -> Result<Self> {
-        let frame = Template::new(options.size, LOAD_MAC, APP_MAC)?;
-        let mut object = open(LOAD_OBJECT)?;
-        let config = load_config(options, &frame)?;
-        object
-            .maps_mut()
-            .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
-            .context("load.bpf.o has no configuration")?
-            .set_initial_value(&config)
-            .context("load.bpf.o has another configuration than src/bpf.rs")?;
+impl Programs {
+    /// Loads those programs of an object for which `wanted` is true. `constants` are the bytes
+    /// of its constants (`const volatile` in C), if it has any.
+    pub fn load(
+        about: &'static Object,
+        constants: Option<&[u8]>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
+        // libbpf says nothing by itself: errors are told once, by us; with `WEIR_BPF_LOG` set
+        // it tells all, with the verifier's log.
+        if std::env::var_os("WEIR_BPF_LOG").is_none() {
+            libbpf_rs::set_print(None);
+        }
+        let mut object = ObjectBuilder::default()
+            .open_memory(about.bytes)
+            .with_context(|| format!("cannot read {}.bpf.o of this program", about.name))?;
+        if let Some(constants) = constants {
+            object
+                .maps_mut()
+                .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+                .with_context(|| format!("{}.bpf.o has no constants", about.name))?
+                .set_initial_value(constants)
+                .with_context(|| format!("{}.bpf.o has other constants", about.name))?;
+        }
         for mut program in object.progs_mut() {
-            if program.name() != "load" && !options.sink {
+            if !wanted(&program.name().to_string_lossy()) {
                 program.set_autoload(false);
             }
         }
-        let object = object.load().map_err(load_error)?;
-        let sink = options
-            .sink
-            .then(|| attach_sink(&object, options.ifindex))
-            .transpose()?;
-        Ok(Self {
-            object,
-            frame,
-            _sink: sink,
-        })
+        let object = object.load().map_err(|error| {
+            let cure = match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    "this needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run it as root".to_owned()
+                }
+                ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)".to_owned(),
+                _ => format!(
+                    "this kernel may lack something, it needs {}; WEIR_BPF_LOG=1 shows the details",
+                    about.needs
+                ),
+            };
+            anyhow!(error).context(format!(
+                "cannot load the BPF programs of bpf/{}.bpf.c: {cure}",
+                about.name
+            ))
+        })?;
+        Ok(Self { object, about })
     }
 
-    /// Sends frames until a signal comes.
-    ///
-    /// The frames of one call have consecutive numbers, and a further call continues them.
-    pub fn run(&self) -> Result<()> {
-        let result = program(&self.object, "load")?.test_run(ProgramInput {
-            data_in: Some(self.frame.bytes()),
+    /// Runs an XDP program on frame after frame, each a copy of `frame` at first, until a signal
+    /// comes. What it redirects is really sent.
+    pub fn run_on_live_frames(&self, name: &str, frame: &[u8]) -> Result<()> {
+        let result = self.program(name)?.test_run(ProgramInput {
+            data_in: Some(frame),
             flags: LIVE_FRAMES,
             repeat: REPEAT,
             ..ProgramInput::default()
@@ -147,108 +121,210 @@ impl Load {
         match result {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(run_error(error)),
+            Err(error) => Err(self.run_error(name, error)),
         }
     }
 
-    /// How many frames [`run`](Self::run) has sent.
-    pub fn sent(&self) -> Result<u64> {
-        Ok(self.state()?[0])
+    /// Runs a raw tracepoint program once, on `cpu`, in the context of whatever runs there.
+    pub fn run_on_cpu(&self, name: &str, cpu: usize) -> Result<()> {
+        self.program(name)?
+            .test_run(ProgramInput {
+                flags: RUN_ON_CPU,
+                cpu: cpu as u32,
+                ..ProgramInput::default()
+            })
+            .map(drop)
+            .map_err(|error| self.run_error(name, error))
     }
 
-    /// What the sink has received: nothing if there is none.
-    pub fn sink(&self) -> Result<SinkCounts> {
-        let state = self.state()?;
-        let &[packets, corrupted, duplicates, reordered, lost] = state[SINK_STATE..]
-            .first_chunk()
-            .context("load.bpf.o has other counters")?;
-        Ok(SinkCounts {
-            packets,
-            corrupted,
-            duplicates,
-            reordered,
-            lost,
-        })
+    fn run_error(&self, name: &str, error: libbpf_rs::Error) -> anyhow::Error {
+        let cure = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "this needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run it as root".to_owned()
+            }
+            _ => format!("it needs {}", self.about.needs),
+        };
+        anyhow!(error).context(format!("cannot run the BPF program {name}: {cure}"))
     }
 
-    /// The counters of `struct load_state` in bpf/load.h.
-    fn state(&self) -> Result<Vec<u64>> {
-        let map = self
-            .object
-            .maps()
-            .find(|map| map.name().to_string_lossy().ends_with(".bss"))
-            .context("load.bpf.o has no counters")?;
-        let bytes = map
-            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
-            .context("cannot read the load's counters")?
-            .context("load.bpf.o has no counters")?;
-        let (words, _) = bytes.as_chunks::<8>();
-        Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+    /// Attaches a program to the hook that its section names, such as a tracepoint.
+    pub fn attach(&self, name: &str) -> Result<Attached> {
+        let link = self.program(name)?.attach().map_err(|error| {
+            let cure = match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    "this needs CAP_BPF and CAP_PERFMON: run it as root; a locked-down kernel \
+                     or a container may refuse it to root too"
+                }
+                ErrorKind::NotFound => "this kernel does not have it",
+                _ => "WEIR_BPF_LOG=1 shows the details",
+            };
+            anyhow!(error).context(format!("cannot attach {name} to its tracepoint: {cure}"))
+        })?;
+        Ok(Attached { _link: link })
     }
-}
 
-/// Opens a compiled object. libbpf says nothing by itself: errors are told once, by us; with
-/// `WEIR_BPF_LOG` set it tells all, with the verifier's log.
-fn open(object: &[u8]) -> Result<OpenObject> {
-    if std::env::var_os("WEIR_BPF_LOG").is_none() {
-        libbpf_rs::set_print(None);
+    /// Attaches a program to a perf event, whose samples run it from then on.
+    pub fn attach_perf_event(&self, name: &str, event: BorrowedFd<'_>) -> Result<Attached> {
+        // libbpf closes the descriptor together with the link.
+        let event = event
+            .try_clone_to_owned()
+            .context("cannot duplicate a descriptor")?;
+        let link = self
+            .program(name)?
+            .attach_perf_event(std::os::fd::IntoRawFd::into_raw_fd(event))
+            .map_err(|error| {
+                anyhow!(error).context(format!(
+                    "cannot attach {name} to a perf event: this needs CAP_BPF and CAP_PERFMON, \
+                     run it as root"
+                ))
+            })?;
+        Ok(Attached { _link: link })
     }
-    ObjectBuilder::default()
-        .open_memory(object)
-        .context("cannot read a BPF object of this program")
-}
 
-fn load_error(error: libbpf_rs::Error) -> anyhow::Error {
-    let cure = match error.kind() {
-        ErrorKind::PermissionDenied => "this needs CAP_BPF and CAP_NET_ADMIN: run it as root",
-        ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)",
-        _ => "this kernel may be too old (Linux 5.18 is needed); WEIR_BPF_LOG=1 shows the details",
-    };
-    anyhow!(error).context(format!("cannot load the BPF programs of the load: {cure}"))
-}
-
-fn run_error(error: libbpf_rs::Error) -> anyhow::Error {
-    let cure = match error.kind() {
-        ErrorKind::PermissionDenied => "this needs CAP_BPF and CAP_NET_ADMIN: run it as root",
-        _ => "it needs Linux 5.18, for BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES",
-    };
-    anyhow!(error).context(format!("cannot run the load: {cure}"))
-}
-
-/// Attaches the sink where it costs least: at tcx (Linux 6.6), before the network stack. As an
-/// XDP program it costs some 190 ns more a frame, since a veth copies each frame that a socket
-/// sent into a page of its own before it shows it to XDP.
-fn attach_sink(object: &Object, ifindex: u32) -> Result<Link> {
-    attach_tcx(&program(object, "sink_tcx")?, ifindex).or_else(|_| {
-        program(object, "sink_xdp")?
+    /// Attaches an XDP program, in native mode where the driver has one.
+    pub fn attach_xdp(&self, name: &str, ifindex: u32) -> Result<Attached> {
+        let link = self
+            .program(name)?
             .attach_xdp(ifindex.cast_signed())
             .map_err(|error| {
                 let cure = match error.kind() {
                     ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN: run it as root",
                     _ => "is there another XDP program on the device? `bpftool net` shows it",
                 };
-                anyhow!(error).context(format!("cannot attach the sink: {cure}"))
-            })
-    })
+                anyhow!(error).context(format!("cannot attach {name} to the device: {cure}"))
+            })?;
+        Ok(Attached { _link: link })
+    }
+
+    /// Attaches a tc program where packets come in (Linux 6.6).
+    pub fn attach_tcx(&self, name: &str, ifindex: u32) -> Result<Attached> {
+        let program = self.program(name)?;
+        let raw = program.as_libbpf_object().as_ptr();
+        // SAFETY: needed because libbpf-rs does not offer tcx. `raw` is a loaded program that
+        // `program` keeps alive, and libbpf takes no options for a null pointer.
+        let link =
+            unsafe { libbpf_sys::bpf_program__attach_tcx(raw, ifindex.cast_signed(), ptr::null()) };
+        let link = NonNull::new(link).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: needed to own what libbpf made. The link was made two lines above, and nothing
+        // else has it.
+        let link = unsafe { Link::from_ptr(link) };
+        Ok(Attached { _link: link })
+    }
+
+    /// The bytes of the variables in a section, `.bss` or `.data`.
+    pub fn variables(&self, section: &str) -> Result<Vec<u8>> {
+        let about = self.about.name;
+        self.object
+            .maps()
+            .find(|map| map.name().to_string_lossy().ends_with(section))
+            .with_context(|| format!("{about}.bpf.o has no {section}"))?
+            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot read {section} of {about}.bpf.o"))?
+            .with_context(|| format!("{about}.bpf.o has no {section}"))
+    }
+
+    /// A map by its name, to be read also from other threads.
+    pub fn map(&self, name: &str) -> Result<Map> {
+        let about = self.about.name;
+        let map = self
+            .object
+            .maps()
+            .find(|map| map.name() == name)
+            .with_context(|| format!("{about}.bpf.o has no map {name}"))?;
+        let handle = MapHandle::try_from(&map)
+            .with_context(|| format!("cannot use the map {name} of {about}.bpf.o"))?;
+        Ok(Map { handle })
+    }
+
+    /// How often and how long each loaded program ran while [`count_run_time`] was on.
+    pub fn run_times(&self) -> Result<Vec<(String, RunTime)>> {
+        let mut times = Vec::new();
+        for program in self.object.progs() {
+            let fd = program.as_fd().as_raw_fd();
+            if fd < 0 {
+                continue; // not wanted, so not loaded
+            }
+            let mut info = libbpf_sys::bpf_prog_info::default();
+            let mut length = size_of_val(&info) as u32;
+            // SAFETY: needed because libbpf-rs reads all programs of the system or none. The
+            // kernel writes at most `length` bytes to `info`, which has as many, and reads no
+            // pointer from it, as all of them are zero.
+            let result =
+                unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut length) };
+            if result != 0 {
+                return Err(io::Error::from_raw_os_error(-result))
+                    .context("cannot ask for the run time of a BPF program");
+            }
+            let time = RunTime {
+                count: info.run_cnt,
+                ns: info.run_time_ns,
+            };
+            times.push((program.name().to_string_lossy().into_owned(), time));
+        }
+        Ok(times)
+    }
+
+    fn program<'obj>(&'obj self, name: &str) -> Result<ProgramMut<'obj>> {
+        self.object
+            .progs_mut()
+            .find(|program| program.name() == name)
+            .with_context(|| format!("{}.bpf.o has no program {name}", self.about.name))
+    }
 }
 
-fn attach_tcx(program: &ProgramMut<'_>, ifindex: u32) -> Result<Link> {
-    let raw = program.as_libbpf_object().as_ptr();
-    // SAFETY: needed because libbpf-rs does not offer tcx. `raw` is a loaded program that
-    // `program` keeps alive, and libbpf takes no options for a null pointer.
-    let link =
-        unsafe { libbpf_sys::bpf_program__attach_tcx(raw, ifindex.cast_signed(), ptr::null()) };
-    let link = NonNull::new(link).ok_or_else(std::io::Error::last_os_error)?;
-    // SAFETY: needed to own what libbpf made. The link was made two lines above, and nothing
-    // else has it.
-    Ok(unsafe { Link::from_ptr(link) })
+/// A map of BPF programs.
+pub struct Map {
+    handle: MapHandle,
 }
 
-fn program<'obj>(object: &'obj Object, name: &str) -> Result<ProgramMut<'obj>> {
-    object
-        .progs_mut()
-        .find(|program| program.name() == name)
-        .with_context(|| format!("load.bpf.o has no program {name}"))
+impl Map {
+    /// The value of `key`, or `None` if there is none.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.handle
+            .lookup(key, MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))
+    }
+
+    /// The values of `key`, one for each possible CPU.
+    pub fn get_per_cpu(&self, key: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+        self.handle
+            .lookup_percpu(key, MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))
+    }
+
+    /// Sets the value of `key`.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.handle
+            .update(key, value, MapFlags::ANY)
+            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
+    }
+
+    /// All keys at this moment.
+    pub fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.handle.keys()
+    }
+
+    fn name(&self) -> String {
+        self.handle.name().to_string_lossy().into_owned()
+    }
+}
+
+/// Has the kernel time every run of every BPF program, for as long as the descriptor is open
+/// (`BPF_ENABLE_STATS`, Linux 5.8). It costs two readings of the clock a run.
+pub fn count_run_time() -> Result<OwnedFd> {
+    // SAFETY: needed because libbpf-rs has no wrapper. The call takes a number.
+    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd))
+            .context("cannot have the kernel time BPF programs: this needs CAP_SYS_ADMIN");
+    }
+    // SAFETY: needed to own what the kernel made: the descriptor is new, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// How many CPUs the kernel may ever have, which is how many values a per-CPU map has.
+pub fn possible_cpus() -> Result<usize> {
+    libbpf_rs::num_possible_cpus().context("cannot count the possible CPUs")
 }
 
 /// The numbers of all programs in the kernel.

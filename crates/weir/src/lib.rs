@@ -3,4 +3,7 @@
 pub mod bench;
 pub mod bpf;
 pub mod cli;
+pub mod doctor;
 pub mod lab;
+pub mod process;
+pub mod report;

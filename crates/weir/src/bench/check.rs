@@ -24,7 +24,7 @@
 use serde::Serialize;
 
 use super::protocol::{Bench, Totals};
-use crate::bpf::SinkCounts;
+use super::traffic::SinkCounts;
 use crate::lab::Counters;
 
 /// All that was counted in one run, from before its first packet to after its last.

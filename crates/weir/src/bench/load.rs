@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::{consts::SIGTERM, flag, iterator::Signals};
 
 use crate::{
-    bpf::{Load, LoadOptions, SinkCounts},
+    bench::traffic::{Load, LoadOptions, SinkCounts},
     lab::Device,
 };
 

@@ -5,14 +5,12 @@
 //! with a [check] that the numbers add up. What comes of it goes into a [report].
 
 pub mod check;
-pub mod child;
 pub mod engine;
 pub mod frame;
-pub mod interrupt;
 pub mod load;
 pub mod plan;
 pub mod protocol;
 pub mod report;
 pub mod runner;
-pub mod usage;
+pub mod traffic;
 pub mod worker;

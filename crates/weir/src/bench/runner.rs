@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::check::{Check, Counted, between};
-use super::child::{Child, own_command};
-use super::interrupt::Interrupt;
 use super::load::LoadEvent;
 use super::plan::{Combination, Plan};
 use super::protocol::{Bench, Engine, Event, Mode, Totals};
 use super::worker::WorkerArgs;
 use crate::lab::{Counters, Device, Lab, Side};
+use crate::process::child::{Child, own_command};
+use crate::process::interrupt::Interrupt;
 
 /// The longest that a process takes to begin: a queue that was just given up takes its time.
 const START: Duration = Duration::from_secs(10);
@@ -363,7 +363,7 @@ fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
 }
 
 /// Ends a load or a sink: frames sent, and what the sink received.
-fn end_load(mut load: Child<'_>) -> Result<(u64, Option<crate::bpf::SinkCounts>)> {
+fn end_load(mut load: Child<'_>) -> Result<(u64, Option<super::traffic::SinkCounts>)> {
     load.terminate();
     match load.expect(END)? {
         LoadEvent::Done { sent, sink } => {

@@ -22,7 +22,7 @@ use super::engine::xsk::{self, Xsk};
 use super::engine::{self, Failure, Inspect, Round, Source, Unread, libxdp};
 use super::frame::{APP_MAC, LOAD_MAC, MAX_SIZE, MIN_SIZE, Template, Tracker};
 use super::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
-use super::usage::CpuTime;
+use crate::process::usage::CpuTime;
 
 /// What a worker is told. The libxdp loop takes the same words.
 #[derive(Debug, Clone, Args)]

@@ -10,15 +10,15 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::bench::interrupt::{EXIT_CODE, Interrupt};
 use crate::bench::plan::{Choices, Combination, Plan};
 use crate::bench::protocol::{Bench, Engine, Mode, Wait};
-use crate::bench::report::file::ReportFile;
 use crate::bench::report::host::Setup;
 use crate::bench::report::progress::Progress;
 use crate::bench::report::{Failed, Host, Refused, Report, Run, html, table};
 use crate::bench::runner::{Outcome, Place, Runner, Settings};
 use crate::lab::{Lab, LabConfig};
+use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::report::ReportFile;
 
 const AFTER_HELP: &str = "\
 Examples:

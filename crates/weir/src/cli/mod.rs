@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and what each command starts.
 
 pub mod bench;
+pub mod doctor;
 pub mod generate;
 pub mod lab;
 
@@ -27,6 +28,9 @@ pub enum Command {
     #[command(subcommand)]
     Lab(lab::LabCommand),
 
+    /// What on this host is set wrong for packets, with the fix and its undo
+    Doctor(doctor::DoctorArgs),
+
     /// Print the man page of a command, or write all of them to a directory
     Man(generate::ManArgs),
 
@@ -51,6 +55,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Man(args) => generate::man(&args).map(done),
         Command::Completions(args) => generate::completions(&args).map(done),
         Command::BenchLoad(args) => crate::bench::load::run(&args).map(done),

@@ -10,11 +10,12 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use weir::{
+    bench::traffic::SinkCounts,
     bench::{
         frame::{APP_MAC, LOAD_MAC, Template, check},
         load::LoadEvent,
     },
-    bpf::{SinkCounts, program_ids},
+    bpf::program_ids,
     lab::{Lab, LabConfig, Side, netns},
 };
 

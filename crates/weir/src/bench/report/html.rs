@@ -7,8 +7,7 @@ use super::table::{
 };
 use super::{Report, Summary, main_wait};
 use crate::bench::protocol::{Bench, Engine, Wait};
-
-const STYLE: &str = include_str!("page.css");
+use crate::report::page::{escape, page, table};
 
 /// Geometry of the bars, in pixels of the SVG.
 const ROW: usize = 26;
@@ -18,22 +17,14 @@ const FIGURE: usize = 70;
 
 /// The page.
 pub fn render(report: &Report) -> String {
-    let mut page = String::new();
+    let mut body = String::new();
     let mut add = |part: &str| {
-        page.push_str(part);
-        page.push('\n');
+        body.push_str(part);
+        body.push('\n');
     };
-    add("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
-    add("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
-    add("<meta name=\"color-scheme\" content=\"light dark\">");
-    add("<title>weir bench</title>");
-    add(&format!(
-        "<style>\n{STYLE}</style>\n</head>\n<body>\n<main>"
-    ));
-    add("<h1>weir bench</h1>");
     add(&format!(
         "<p>{} &middot; {}</p>",
-        escape(&report.host.date),
+        escape(&report.host.machine.date),
         escape(&report.host.place)
     ));
     if report.interrupted {
@@ -84,9 +75,11 @@ pub fn render(report: &Report) -> String {
         add("</ul>");
     }
     add("<h2>To repeat it</h2>");
-    add(&format!("<pre>{}</pre>", escape(&report.host.command)));
-    add("</main>\n</body>\n</html>");
-    page
+    add(&format!(
+        "<pre>{}</pre>",
+        escape(&report.host.machine.command)
+    ));
+    page("weir bench", &body)
 }
 
 /// One row of the summary for each combination that was measured.
@@ -175,55 +168,10 @@ fn details(report: &Report, rows: &[&Summary]) -> String {
     table("figures", names, cells)
 }
 
-fn table<'a>(
-    class: &str,
-    names: impl Iterator<Item = &'a str>,
-    rows: impl Iterator<Item = Vec<String>>,
-) -> String {
-    let mut html = format!("<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>");
-    for name in names {
-        let _ = write!(html, "<th>{}</th>", escape(name));
-    }
-    html.push_str("</tr></thead>\n<tbody>\n");
-    for row in rows {
-        html.push_str("<tr>");
-        for cell in row {
-            let _ = write!(html, "<td>{}</td>", escape(&cell));
-        }
-        html.push_str("</tr>\n");
-    }
-    html.push_str("</tbody>\n</table></div>");
-    html
-}
-
-/// Text that is only text wherever it stands in a page.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::report;
     use super::*;
-
-    #[test]
-    fn text_stays_text() {
-        assert_eq!(
-            escape("<a href=\"x\">'&'</a>"),
-            "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;"
-        );
-    }
 
     #[test]
     fn the_page_needs_nothing_else_and_has_all() {

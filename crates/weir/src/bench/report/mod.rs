@@ -7,7 +7,6 @@ use super::plan::{Combination, Unavailable};
 use super::protocol::{Bench, Engine, Mode, Wait};
 use super::runner::{Measured, Settings};
 
-pub mod file;
 pub mod host;
 pub mod html;
 pub mod progress;
@@ -263,6 +262,7 @@ pub fn main_wait(combinations: &[Combination]) -> Option<Wait> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Machine;
 
     /// A run of rxdrop with `packets` in one second.
     pub(super) fn run(
@@ -305,12 +305,14 @@ mod tests {
 
     pub(super) fn host() -> Host {
         Host {
-            date: "2026-01-02T03:04:05Z".into(),
-            weir: "0.1.0".into(),
-            command: "weir bench rxdrop --lab".into(),
-            kernel: "Linux 6.18.0".into(),
-            cpu_model: "A & B".into(),
-            cpus: 2,
+            machine: Machine {
+                date: "2026-01-02T03:04:05Z".into(),
+                weir: "0.1.0".into(),
+                command: "weir bench rxdrop --lab".into(),
+                kernel: "Linux 6.18.0".into(),
+                cpu_model: "A & B".into(),
+                cpus: 2,
+            },
             load_cpu: Some(0),
             app_cpu: 1,
             place: "lab".into(),

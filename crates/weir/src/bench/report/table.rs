@@ -438,7 +438,7 @@ fn host_line(report: &Report) -> String {
     format!(
         "{}. {} Rates drift from run to run, by 30% and more on a virtual machine; ratios of the \
          same round hold.",
-        report.host.machine(),
+        report.host.machine.summary(),
         report.host.cpu_note()
     )
 }

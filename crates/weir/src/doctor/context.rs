@@ -1,0 +1,224 @@
+//! What the checks read from: this host, or the root of a test.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::ErrorKind,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+/// How long counters are watched.
+pub const WATCH: Duration = Duration::from_secs(1);
+
+/// The counters that are watched. A `*` stands for every entry of a directory.
+const WATCHED: [&str; 5] = [
+    "/proc/net/softnet_stat",
+    "/proc/net/dev",
+    "/sys/class/net/*/statistics/rx_missed_errors",
+    "/sys/class/net/*/statistics/rx_fifo_errors",
+    "/sys/class/net/*/statistics/rx_dropped",
+];
+
+/// What the checks read from.
+///
+/// Paths are those that a person would type, such as `/proc/net/softnet_stat`, whatever the
+/// root. What is below /sys/class/net is of the network namespace that the thread is in, also
+/// where /sys is of another.
+pub struct Context {
+    root: PathBuf,
+    sysfs: Sysfs,
+    devices: Vec<String>,
+    watch: Duration,
+    before: Snapshot,
+    after: OnceLock<Snapshot>,
+}
+
+/// Whose devices /sys shows: those of the namespace of whoever mounted it.
+enum Sysfs {
+    /// A mount of our own, without a place: it goes with the descriptor.
+    Ours(OwnedFd),
+    /// /sys itself shows this namespace.
+    Shared,
+    /// /sys shows another namespace.
+    Foreign,
+}
+
+/// Counters at one moment, by file.
+struct Snapshot {
+    taken: Instant,
+    files: BTreeMap<String, String>,
+}
+
+/// A counter file at two moments.
+pub struct Twice<'a> {
+    /// What it said first.
+    pub before: &'a str,
+    /// What it said at the end.
+    pub after: &'a str,
+    /// The time between.
+    pub elapsed: Duration,
+}
+
+impl Context {
+    /// This host, for the devices of these names, or all if there is none.
+    pub fn host(devices: Vec<String>) -> Self {
+        Self::new(PathBuf::from("/"), sysfs(), devices, WATCH)
+    }
+
+    /// A directory with what a check reads below it, whose counters are watched for so long.
+    pub fn at(root: &Path, watch: Duration) -> Self {
+        Self::new(root.into(), Sysfs::Shared, Vec::new(), watch)
+    }
+
+    fn new(root: PathBuf, sysfs: Sysfs, devices: Vec<String>, watch: Duration) -> Self {
+        let mut context = Self {
+            root,
+            sysfs,
+            devices,
+            watch,
+            before: Snapshot {
+                taken: Instant::now(),
+                files: BTreeMap::new(),
+            },
+            after: OnceLock::new(),
+        };
+        context.before = context.snapshot();
+        context
+    }
+
+    /// The devices that were asked for; all if there is none.
+    pub fn devices(&self) -> &[String] {
+        &self.devices
+    }
+
+    /// Where the file that people know as `path` is.
+    pub fn path(&self, path: &str) -> Result<PathBuf> {
+        if let Some(rest) = path.strip_prefix("/sys/class/net") {
+            match &self.sysfs {
+                Sysfs::Ours(mount) => {
+                    let mount = mount.as_fd().as_raw_fd();
+                    return Ok(format!("/proc/self/fd/{mount}/class/net{rest}").into());
+                }
+                Sysfs::Shared => {}
+                Sysfs::Foreign => {
+                    return Err(anyhow!(
+                        "/sys shows another network namespace: run as root, or mount sysfs in this one"
+                    ));
+                }
+            }
+        }
+        Ok(self.root.join(path.trim_start_matches('/')))
+    }
+
+    /// A file's text, without white space at its end.
+    pub fn read(&self, path: &str) -> Result<String> {
+        let text = fs::read_to_string(self.path(path)?);
+        let text = text.with_context(|| format!("cannot read {path}"))?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// A file's text, or `None` if there is no such file.
+    pub fn read_if_there(&self, path: &str) -> Result<Option<String>> {
+        match fs::read_to_string(self.path(path)?) {
+            Ok(text) => Ok(Some(text.trim_end().to_owned())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {path}")),
+        }
+    }
+
+    /// The names in a directory, sorted; none if there is no such directory.
+    pub fn list(&self, path: &str) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path(path)?) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
+        };
+        let mut names: Vec<_> = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// A watched file at both moments. The first caller waits until there is a second one.
+    pub fn twice(&self, path: &str) -> Result<Twice<'_>> {
+        let after = self.after.get_or_init(|| {
+            sleep(self.watch.saturating_sub(self.before.taken.elapsed()));
+            self.snapshot()
+        });
+        let at = |snapshot: &'_ Snapshot| snapshot.files.contains_key(path);
+        if !at(&self.before) || !at(after) {
+            return Err(anyhow!("cannot read {path}"));
+        }
+        Ok(Twice {
+            before: &self.before.files[path],
+            after: &after.files[path],
+            elapsed: after.taken - self.before.taken,
+        })
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let paths = WATCHED.iter().flat_map(|pattern| self.expand(pattern));
+        let files = paths.filter_map(|path| Some((path.clone(), self.read(&path).ok()?)));
+        Snapshot {
+            files: files.collect(),
+            taken: Instant::now(),
+        }
+    }
+
+    /// The files that a pattern with at most one `*` means.
+    fn expand(&self, pattern: &str) -> Vec<String> {
+        let Some((directory, rest)) = pattern.split_once("/*") else {
+            return vec![pattern.into()];
+        };
+        let names = self.list(directory).unwrap_or_default();
+        names
+            .iter()
+            .map(|name| format!("{directory}/{name}{rest}"))
+            .collect()
+    }
+}
+
+fn sysfs() -> Sysfs {
+    match mount_sysfs() {
+        Ok(mount) => Sysfs::Ours(mount),
+        Err(_) if shows_this_namespace() => Sysfs::Shared,
+        Err(_) => Sysfs::Foreign,
+    }
+}
+
+/// A sysfs of the network namespace that the thread is in.
+fn mount_sysfs() -> rustix::io::Result<OwnedFd> {
+    let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&sysfs)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    fsmount(&sysfs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// Whether /sys has the devices that /proc, which always shows the thread's own namespace, has.
+fn shows_this_namespace() -> bool {
+    let Ok(devices) = fs::read_to_string("/proc/thread-self/net/dev") else {
+        return false;
+    };
+    let names = devices.lines().filter_map(|line| line.split_once(':'));
+    let mut names: Vec<_> = names.map(|(name, _)| name.trim().to_owned()).collect();
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten();
+    let mut shown: Vec<_> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    shown.retain(|name| name != "bonding_masters");
+    shown.sort();
+    names == shown
+}

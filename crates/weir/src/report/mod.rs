@@ -1,0 +1,8 @@
+//! What all reports have in common.
+
+pub mod file;
+pub mod machine;
+pub mod page;
+
+pub use file::ReportFile;
+pub use machine::Machine;
