@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What load.bpf.c shares with src/bpf.rs, which writes the words of load_config and reads
+ * What load.bpf.c shares with src/bench/traffic.rs, which writes the words of load_config and reads
  * those of load_state by their place: all are plain 64-bit words, so that nothing depends on
  * how a compiler lays out a structure.
  */

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod bpf;
 pub mod cli;
+pub mod cost;
 pub mod doctor;
 pub mod lab;
 pub mod process;

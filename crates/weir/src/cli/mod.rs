@@ -1,6 +1,7 @@
 //! The command line: what can be typed, and what each command starts.
 
 pub mod bench;
+pub mod cost;
 pub mod doctor;
 pub mod generate;
 pub mod lab;
@@ -23,6 +24,9 @@ pub struct Cli {
 pub enum Command {
     /// Measure engines side by side: who moves how many packets, and at what cost
     Bench(bench::BenchArgs),
+
+    /// What the network takes from each CPU, and by which path
+    Cost(cost::CostArgs),
 
     /// A network of two namespaces to try things on
     #[command(subcommand)]
@@ -54,6 +58,7 @@ pub fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let result = match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Cost(args) => cost::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
         Command::Doctor(args) => doctor::run(&args),
         Command::Man(args) => generate::man(&args).map(done),

@@ -1,0 +1,6 @@
+//! `weir cost`: what the network takes from the CPUs of this host, and by which path.
+//!
+//! Two independent measurements: the progress that a program no longer makes, and
+//! an [accounting](accounting) of the kernel's own time by BPF tracepoints.
+
+pub mod accounting;
