@@ -114,6 +114,11 @@ impl Context {
                 }
             }
         }
+        // /proc/net is of the process's first thread, which may be in another namespace.
+        let thread = path.strip_prefix("/proc/net/");
+        if let Some(rest) = thread.filter(|_| self.root == Path::new("/")) {
+            return Ok(format!("/proc/thread-self/net/{rest}").into());
+        }
         Ok(self.root.join(path.trim_start_matches('/')))
     }
 

@@ -91,10 +91,10 @@ pub struct Evidence {
 
 impl Evidence {
     /// That `source` said `value`.
-    pub fn new(source: impl Into<String>, value: impl ToString) -> Self {
+    pub fn new(source: impl Into<String>, value: impl AsRef<str>) -> Self {
         Self {
             source: source.into(),
-            value: value.to_string().trim().to_owned(),
+            value: value.as_ref().trim().to_owned(),
         }
     }
 }
