@@ -8,6 +8,7 @@ use std::{
 
 fn main() {
     compile_bpf("load");
+    compile_bpf("cost");
     build_libxdp_baselines();
 }
 
@@ -23,6 +24,8 @@ fn compile_bpf(name: &str) {
     command
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
+            // A program takes all arguments of its tracepoint, used or not.
+            "-Wno-unused-parameter",
         ])
         .arg("-I")
         .arg(variable("DEP_BPF_INCLUDE"));

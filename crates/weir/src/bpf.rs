@@ -44,6 +44,8 @@ pub struct Object {
 pub struct Programs {
     object: libbpf_rs::Object,
     about: &'static Object,
+    /// The names of the programs that were loaded.
+    names: Vec<String>,
 }
 
 /// A program that is attached somewhere.
@@ -85,8 +87,12 @@ impl Programs {
                 .set_initial_value(constants)
                 .with_context(|| format!("{}.bpf.o has other constants", about.name))?;
         }
+        let mut names = Vec::new();
         for mut program in object.progs_mut() {
-            if !wanted(&program.name().to_string_lossy()) {
+            let name = program.name().to_string_lossy().into_owned();
+            if wanted(&name) {
+                names.push(name);
+            } else {
                 program.set_autoload(false);
             }
         }
@@ -106,7 +112,11 @@ impl Programs {
                 about.name
             ))
         })?;
-        Ok(Self { object, about })
+        Ok(Self {
+            object,
+            about,
+            names,
+        })
     }
 
     /// Runs an XDP program on frame after frame, each a copy of `frame` at first, until a signal
@@ -236,32 +246,37 @@ impl Programs {
         Ok(Map { handle })
     }
 
+    /// The names of the programs that were loaded.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// How often and how long each loaded program ran while [`count_run_time`] was on.
     pub fn run_times(&self) -> Result<Vec<(String, RunTime)>> {
-        let mut times = Vec::new();
-        for program in self.object.progs() {
-            let fd = program.as_fd().as_raw_fd();
-            if fd < 0 {
-                continue; // not wanted, so not loaded
-            }
-            let mut info = libbpf_sys::bpf_prog_info::default();
-            let mut length = size_of_val(&info) as u32;
-            // SAFETY: needed because libbpf-rs reads all programs of the system or none. The
-            // kernel writes at most `length` bytes to `info`, which has as many, and reads no
-            // pointer from it, as all of them are zero.
-            let result =
-                unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut length) };
-            if result != 0 {
-                return Err(io::Error::from_raw_os_error(-result))
-                    .context("cannot ask for the run time of a BPF program");
-            }
-            let time = RunTime {
-                count: info.run_cnt,
-                ns: info.run_time_ns,
-            };
-            times.push((program.name().to_string_lossy().into_owned(), time));
+        self.names
+            .iter()
+            .map(|name| Ok((name.clone(), self.run_time(name)?)))
+            .collect()
+    }
+
+    fn run_time(&self, name: &str) -> Result<RunTime> {
+        let program = self.program(name)?;
+        let fd = program.as_fd().as_raw_fd();
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut length = size_of_val(&info) as u32;
+        // SAFETY: needed because libbpf-rs reads all programs of the system or none. The
+        // kernel writes at most `length` bytes to `info`, which has as many, and reads no
+        // pointer from it, as all of them are zero.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut length) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(-result))
+                .context("cannot ask for the run time of a BPF program");
         }
-        Ok(times)
+        Ok(RunTime {
+            count: info.run_cnt,
+            ns: info.run_time_ns,
+        })
     }
 
     fn program<'obj>(&'obj self, name: &str) -> Result<ProgramMut<'obj>> {
@@ -290,6 +305,13 @@ impl Map {
         self.handle
             .lookup_percpu(key, MapFlags::ANY)
             .with_context(|| format!("cannot read the BPF map {}", self.name()))
+    }
+
+    /// Sets the values of `key`, one for each possible CPU.
+    pub fn set_per_cpu(&self, key: &[u8], values: &[Vec<u8>]) -> Result<()> {
+        self.handle
+            .update_percpu(key, values, MapFlags::ANY)
+            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
     }
 
     /// Sets the value of `key`.

@@ -3,6 +3,7 @@
 //! A test that needs what this process has not is reported as ignored, with the reason, and
 //! never as passed.
 
+mod accounting;
 mod bench;
 mod lab;
 mod load;
@@ -16,7 +17,13 @@ use libtest_mimic::{Arguments, Completion, Trial};
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();
     let arguments = Arguments::from_args();
-    let trials = [bench::trials(), lab::trials(), load::trials()].concat();
+    let trials = [
+        accounting::trials(),
+        bench::trials(),
+        lab::trials(),
+        load::trials(),
+    ]
+    .concat();
     libtest_mimic::run(
         &arguments,
         trials.into_iter().map(Test::into_trial).collect(),
@@ -54,6 +61,12 @@ use tests;
 /// The `weir` that was built with these tests.
 fn weir() -> Command {
     Command::new(env!("CARGO_BIN_EXE_weir"))
+}
+
+/// A time limit, scaled as `WEIR_TEST_SCALE` tells.
+fn scale(limit: std::time::Duration) -> std::time::Duration {
+    let scale = std::env::var("WEIR_TEST_SCALE").ok();
+    limit * scale.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 fn output(command: &mut Command) -> Result<Output> {

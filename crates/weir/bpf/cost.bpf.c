@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Where a CPU's time goes: hard interrupts, softirqs, NAPI, and the tasks that they interrupt.
+ *
+ * All of it is summed here, in constant memory; user space reads sums. What an event costs is
+ * taken from whoever runs, so the work is done where events are fewest: softirqs and
+ * interrupts only add to counters of their CPU, and a task gets its bill when it is switched
+ * out.
+ *
+ * Time is that of the tracepoints: what the CPU takes to enter and leave an interrupt before and
+ * after them is not seen.
+ */
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "cost.h"
+
+/* The fields of kernel structures that are read; where they are is found when loading. */
+#define KERNEL __attribute__((preserve_access_index))
+
+struct task_struct {
+	int pid;
+	int tgid;
+	unsigned int flags;
+	char comm[16];
+	struct task_struct *group_leader;
+} KERNEL;
+
+struct ns_common {
+	unsigned int inum;
+} KERNEL;
+
+struct net {
+	struct ns_common ns;
+} KERNEL;
+
+typedef struct {
+	struct net *net;
+} KERNEL possible_net_t;
+
+struct net_device {
+	char name[16];
+	int ifindex;
+	possible_net_t nd_net;
+} KERNEL;
+
+struct napi_struct {
+	struct net_device *dev;
+	unsigned int napi_id;
+} KERNEL;
+
+struct irqaction;
+
+/* linux/sched.h */
+#define PF_KTHREAD 0x00200000
+
+enum kind {
+	TASK,
+	IDLE,
+	KSOFTIRQD,
+	NAPI_THREAD
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, MAX_TASKS);
+	__type(key, struct task_key);
+	__type(value, struct task_value);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, MAX_IRQS);
+	__type(key, __u64);
+	__type(value, struct irq_value);
+} irqs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, MAX_NAPIS);
+	__type(key, struct napi_key);
+	__type(value, struct napi_value);
+} napis SEC(".maps");
+
+static __always_inline struct cpu_state *this_cpu(void)
+{
+	__u32 zero = 0;
+	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &zero);
+
+	return cpu && cpu->enabled ? cpu : NULL;
+}
+
+/* How long ago, 0 for what is not in the past. */
+static __always_inline __u64 since(__u64 start, __u64 now)
+{
+	return now > start ? now - start : 0;
+}
+
+static __always_inline __u64 less(__u64 whole, __u64 part)
+{
+	return whole > part ? whole - part : 0;
+}
+
+static __always_inline enum kind kind_of(struct task_struct *task)
+{
+	char comm[10];
+
+	if (!task->pid)
+		return IDLE;
+	if (!(task->flags & PF_KTHREAD))
+		return TASK;
+	bpf_core_read(comm, sizeof(comm), &task->comm);
+	if (!bpf_strncmp(comm, 5, "napi/"))
+		return NAPI_THREAD;
+	if (!bpf_strncmp(comm, 10, "ksoftirqd/"))
+		return KSOFTIRQD;
+	return TASK;
+}
+
+/* Hard interrupts. They do not nest, but they interrupt softirqs. */
+
+static __always_inline void enter_irq(struct cpu_state *cpu)
+{
+	cpu->irq_start = bpf_ktime_get_ns();
+}
+
+/* Returns how long it took, 0 if its beginning was not seen. */
+static __always_inline __u64 leave_irq(struct cpu_state *cpu)
+{
+	__u64 ns = cpu->irq_start ? since(cpu->irq_start, bpf_ktime_get_ns()) : 0;
+
+	cpu->irq_start = 0;
+	cpu->slice.irq += ns;
+	if (cpu->softirq_start)
+		cpu->softirq_irq += ns;
+	return ns;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_entry, int irq, struct irqaction *action)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (cpu)
+		enter_irq(cpu);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(irq_exit, int irq, struct irqaction *action, int ret)
+{
+	struct cpu_state *cpu = this_cpu();
+	struct irq_value *value, first = {};
+	__u64 key = irq, ns;
+
+	if (!cpu)
+		return 0;
+	ns = leave_irq(cpu);
+	cpu->irq_ns += ns;
+	cpu->irqs++;
+	value = bpf_map_lookup_elem(&irqs, &key);
+	if (value) {
+		value->ns += ns;
+		value->count++;
+	} else {
+		first.ns = ns;
+		first.count = 1;
+		bpf_map_update_elem(&irqs, &key, &first, BPF_ANY);
+	}
+	return 0;
+}
+
+static __always_inline int enter_vector(void)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (cpu)
+		enter_irq(cpu);
+	return 0;
+}
+
+static __always_inline int leave_vector(void)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (!cpu)
+		return 0;
+	cpu->vector_ns += leave_irq(cpu);
+	cpu->vectors++;
+	return 0;
+}
+
+/* Only x86 has these tracepoints (irq_vectors); the names of these programs begin with
+ * "vector_" so that user space can leave them out. */
+#define VECTOR(name)                                    \
+	SEC("tp_btf/" #name "_entry")                   \
+	int BPF_PROG(vector_##name##_entry, int vector) \
+	{                                               \
+		return enter_vector();                  \
+	}                                               \
+	SEC("tp_btf/" #name "_exit")                    \
+	int BPF_PROG(vector_##name##_exit, int vector)  \
+	{                                               \
+		return leave_vector();                  \
+	}
+
+VECTOR(local_timer)
+VECTOR(reschedule)
+VECTOR(call_function)
+VECTOR(call_function_single)
+VECTOR(irq_work)
+
+/* Softirqs. They do not nest. */
+
+/* Counts the softirq that is under way up to now. */
+static __always_inline void count_softirq(struct cpu_state *cpu, __u64 now)
+{
+	__u64 ns = less(since(cpu->softirq_start, now), cpu->softirq_irq);
+	__u64 vec = cpu->softirq_vec;
+
+	if (vec >= SOFTIRQS)
+		return;
+	cpu->softirq_ns[vec] += ns;
+	if (cpu->kind == IDLE)
+		cpu->softirq_in_idle_ns[vec] += ns;
+	else if (cpu->kind == KSOFTIRQD)
+		cpu->softirq_in_ksoftirqd_ns[vec] += ns;
+	if (vec == NET_RX)
+		cpu->slice.net_rx += ns;
+	else if (vec == NET_TX)
+		cpu->slice.net_tx += ns;
+	else
+		cpu->slice.other += ns;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_entry, unsigned int vec)
+{
+	struct cpu_state *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu)
+		return 0;
+	now = bpf_ktime_get_ns();
+	cpu->softirq_start = now;
+	cpu->softirq_vec = vec;
+	cpu->softirq_irq = 0;
+	cpu->poll_start = now;
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_exit, unsigned int vec)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (!cpu || !cpu->softirq_start || vec >= SOFTIRQS)
+		return 0;
+	count_softirq(cpu, bpf_ktime_get_ns());
+	cpu->softirqs[vec]++;
+	cpu->softirq_start = 0;
+	cpu->poll_start = 0;
+	return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
+{
+	struct cpu_state *cpu = this_cpu();
+	struct napi_value *value, first = {};
+	struct napi_key key = {};
+	struct net_device *dev;
+	__u64 now, ns = 0;
+
+	if (!cpu)
+		return 0;
+	/* A poll has no tracepoint where it begins: it begins where the one before it ended. */
+	now = bpf_ktime_get_ns();
+	if (cpu->poll_start)
+		ns = since(cpu->poll_start, now);
+	if (cpu->softirq_start || cpu->kind == NAPI_THREAD)
+		cpu->poll_start = now;
+	cpu->polls++;
+
+	dev = napi->dev;
+	key.napi_id = napi->napi_id;
+	if (dev) {
+		key.netns = dev->nd_net.net->ns.inum;
+		key.ifindex = dev->ifindex;
+	}
+	value = bpf_map_lookup_elem(&napis, &key);
+	if (!value) {
+		if (dev)
+			bpf_core_read(first.name, sizeof(first.name), &dev->name);
+		bpf_map_update_elem(&napis, &key, &first, BPF_NOEXIST);
+		value = bpf_map_lookup_elem(&napis, &key);
+		if (!value)
+			return 0;
+	}
+	if (!value->name[0] && dev)
+		bpf_core_read(value->name, sizeof(value->name), &dev->name);
+	value->polls++;
+	value->packets += work;
+	value->full += work >= budget;
+	value->ns += ns;
+	return 0;
+}
+
+/* Tasks. */
+
+static __always_inline void add(struct task_time *sum, const struct task_time *more)
+{
+	sum->running += more->running;
+	sum->irq += more->irq;
+	sum->net_rx += more->net_rx;
+	sum->net_tx += more->net_tx;
+	sum->other += more->other;
+}
+
+static __always_inline void bill(struct cpu_state *cpu, struct task_struct *task)
+{
+	struct task_value *value, first = {};
+	struct task_key key = { .tgid = task->tgid };
+
+	value = bpf_map_lookup_elem(&tasks, &key);
+	if (!value) {
+		bpf_map_update_elem(&tasks, &key, &first, BPF_NOEXIST);
+		value = bpf_map_lookup_elem(&tasks, &key);
+	}
+	if (!value) {
+		add(&cpu->unlisted, &cpu->slice);
+		return;
+	}
+	/* Read now and then again: a process gets its name when it calls execve(2). */
+	if (!value->comm[0] || cpu->slice.running > 1000000)
+		bpf_core_read(value->comm, sizeof(value->comm), &task->group_leader->comm);
+	add(&value->time, &cpu->slice);
+}
+
+/* Ends the slice of a task, and begins one of the next. */
+static __always_inline void end_slice(struct cpu_state *cpu, struct task_struct *task,
+				      struct task_struct *next, __u64 now)
+{
+	struct task_time *slice = &cpu->slice;
+	__u64 taken = slice->irq + slice->net_rx + slice->net_tx + slice->other, own;
+
+	if (cpu->slice_start) {
+		slice->running = since(cpu->slice_start, now);
+		own = less(slice->running, taken);
+		if (cpu->kind == IDLE)
+			cpu->idle_ns += own;
+		else if (cpu->kind == KSOFTIRQD)
+			cpu->ksoftirqd_ns += own;
+		else if (cpu->kind == NAPI_THREAD)
+			cpu->napi_thread_ns += own;
+		bill(cpu, task);
+	}
+	__builtin_memset(slice, 0, sizeof(*slice));
+	cpu->slice_start = now;
+	cpu->kind = kind_of(next);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct cpu_state *cpu = this_cpu();
+	__u64 now;
+
+	if (!cpu)
+		return 0;
+	now = bpf_ktime_get_ns();
+	end_slice(cpu, prev, next, now);
+	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
+	cpu->switches++;
+	return 0;
+}
+
+/*
+ * Run by user space on a CPU, in the context of whatever runs there: brings the sums up to now.
+ * A task may run for as long as the whole measurement, and a softirq for some milliseconds.
+ */
+SEC("raw_tp")
+int settle(void *ctx)
+{
+	struct cpu_state *cpu = this_cpu();
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 now;
+
+	if (!cpu)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (cpu->softirq_start) {
+		count_softirq(cpu, now);
+		cpu->softirq_start = now;
+		cpu->softirq_irq = 0;
+	}
+	end_slice(cpu, task, task, now);
+	return 0;
+}
+
+/* Tracepoints give their arguments with types to programs under the GPL only; of the two
+ * licences above, this is it. */
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,167 @@
+//! The accounting of the kernel's time, under a real load in a lab.
+
+use std::{
+    fs,
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use weir::{
+    cost::accounting::{Accounting, CpuTotals, NET_RX},
+    lab::{Lab, LabConfig},
+};
+
+use crate::{Test, scale, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![
+        a_load_is_seen_on_its_cpu,
+        who_was_interrupted_is_named,
+        a_cpu_that_is_not_watched_is_not_counted,
+        the_programs_know_what_they_cost,
+    ]
+}
+
+const WINDOW: Duration = Duration::from_millis(400);
+
+/// Frames into the application's side of a lab, which nobody reads: the kernel receives and
+/// drops them on the load's CPU.
+struct Load {
+    lab: Lab,
+    process: Child,
+}
+
+impl Load {
+    fn start(pps: u64) -> Result<Self> {
+        let lab = Lab::anonymous(&LabConfig::default())?;
+        let mut command = weir();
+        command
+            .args(["bench-load", "--dev", &lab.load().device, "--cpu", "0"])
+            .args(["--pps", &pps.to_string()])
+            .stdout(Stdio::null());
+        let process = lab.load().spawn(&mut command)?;
+        let load = Self { lab, process };
+        let end = Instant::now() + scale(Duration::from_secs(10));
+        while load.packets()? == 0 {
+            ensure!(Instant::now() < end, "no frame came");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(load)
+    }
+
+    fn packets(&self) -> Result<u64> {
+        Ok(self.lab.app().counters()?.rx_packets)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.process.wait();
+    }
+}
+
+/// What `cpus` did while `WINDOW` passed.
+fn watch(cpus: &[usize]) -> Result<(Accounting, Vec<CpuTotals>, u64)> {
+    let accounting = Accounting::start(cpus)?;
+    let before = accounting.sample()?;
+    thread::sleep(WINDOW);
+    let after = accounting.sample()?;
+    let between = after
+        .cpus
+        .iter()
+        .zip(&before.cpus)
+        .map(|(after, before)| after.since(before))
+        .collect();
+    Ok((accounting, between, after.at_ns - before.at_ns))
+}
+
+fn a_load_is_seen_on_its_cpu() -> Result<()> {
+    let load = Load::start(50_000)?;
+    let packets_before = load.packets()?;
+    let (accounting, cpus, window_ns) = watch(&[0])?;
+    let packets = load.packets()? - packets_before;
+    let [cpu] = &cpus[..] else {
+        anyhow::bail!("{cpus:?}");
+    };
+    let receive = cpu.softirq[NET_RX];
+    let per_packet = receive.ns / packets.max(1);
+    ensure!(packets > 1000, "only {packets} packets came");
+    ensure!(
+        (50..20_000).contains(&per_packet),
+        "{per_packet} ns a packet"
+    );
+    ensure!(
+        cpu.net_ns() >= receive.ns && cpu.stolen_ns() >= cpu.net_ns(),
+        "{cpu:?}"
+    );
+    ensure!(
+        cpu.stolen_ns() + cpu.idle_ns <= window_ns + window_ns / 50,
+        "{cpu:?} in {window_ns}"
+    );
+    let napis = accounting.napis()?;
+    let device = &load.lab.app().device;
+    let napi = napis
+        .iter()
+        .find(|napi| napi.device == *device)
+        .with_context(|| format!("{napis:?}"))?;
+    let of_all = napi.packets as f64 / packets as f64;
+    ensure!((0.5..2.0).contains(&of_all), "{napi:?} of {packets}");
+    ensure!(
+        napi.ns > 0 && napi.ns <= receive.ns * 2,
+        "{napi:?}, {receive:?}"
+    );
+    Ok(())
+}
+
+fn who_was_interrupted_is_named() -> Result<()> {
+    let load = Load::start(200_000)?;
+    let (accounting, _, window_ns) = watch(&[0])?;
+    let tasks = accounting.tasks()?;
+    let task = tasks
+        .iter()
+        .find(|task| task.pid == load.process.id())
+        .with_context(|| format!("{tasks:?}"))?;
+    ensure!(task.name == "weir", "{task:?}");
+    // It makes the load all the time, and the kernel receives in its context.
+    ensure!(task.time.running_ns > window_ns / 4, "{task:?}");
+    ensure!(task.time.net_rx_ns > 0, "{task:?}");
+    ensure!(task.time.stolen_ns() < task.time.running_ns, "{task:?}");
+    Ok(())
+}
+
+fn a_cpu_that_is_not_watched_is_not_counted() -> Result<()> {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    if online.trim() == "0" {
+        return Ok(());
+    }
+    let load = Load::start(50_000)?;
+    let (accounting, cpus, _) = watch(&[1])?;
+    ensure!(cpus.len() == 1 && cpus[0].cpu == 1, "{cpus:?}");
+    let tasks = accounting.tasks()?;
+    ensure!(
+        !tasks.iter().any(|task| task.pid == load.process.id()),
+        "{tasks:?}"
+    );
+    Ok(())
+}
+
+fn the_programs_know_what_they_cost() -> Result<()> {
+    let _load = Load::start(100_000)?;
+    let accounting = Accounting::start(&[0, 1])?;
+    let cost = accounting.own_cost(Duration::from_millis(100))?;
+    let mean = cost.ns as f64 / cost.runs.max(1) as f64;
+    ensure!(cost.runs > 1000, "{cost:?}");
+    ensure!((5.0..5000.0).contains(&mean), "{mean} ns a run: {cost:?}");
+    ensure!(cost.percent_of_a_cpu() < 60.0, "{cost:?}");
+    eprintln!(
+        "{mean:.0} ns a run, {:.2}% of a CPU",
+        cost.percent_of_a_cpu()
+    );
+    Ok(())
+}
