@@ -49,13 +49,47 @@ static __always_inline bool is_due(void)
 	return true;
 }
 
-/* The UDP checksum of the frame with this number, which is big-endian. */
-static __always_inline __u16 checksum(__u64 sequence)
+/*
+ * The UDP checksum of the frame with this number, which is big-endian. `change` is the sum of what
+ * differs from the frame that `config.sum` is of.
+ */
+static __always_inline __u16 checksum(__u64 sequence, __u64 change)
 {
-	__u16 sum = ~fold(config.sum + (sequence >> 32) + (sequence & 0xffffffff));
+	__u16 sum = ~fold(config.sum + change + (sequence >> 32) + (sequence & 0xffffffff));
 
 	/* 0 on the wire would mean "no checksum" (RFC 768). */
 	return sum ? sum : 0xffff;
+}
+
+/* Raises a port, and tells by how much the sum of the frame grows (RFC 1624). */
+static __always_inline __u64 raise_port(__u16 *port, __u64 by)
+{
+	__u16 old = *port;
+
+	*port = bpf_htons(bpf_ntohs(old) + by);
+	return *port + (__u16)~old;
+}
+
+/*
+ * Gives a frame, whose headers are those of all frames, to its receiver and to its flow, and tells
+ * by how much its sum grows. Every receiver gets frames of every flow.
+ */
+static __always_inline __u64 spread(void *data)
+{
+	__u64 turn = state.sent, change = 0;
+
+	if (config.receivers > 1) {
+		__u64 receiver = turn % config.receivers;
+
+		turn /= config.receivers;
+		if (config.by_port)
+			change += raise_port(data + UDP_DESTINATION, receiver);
+		else
+			*(__u8 *)(data + MAC_RECEIVER) += receiver;
+	}
+	if (config.flows > 1)
+		change += raise_port(data + UDP_SOURCE, turn % config.flows);
+	return change;
 }
 
 SEC("xdp")
@@ -63,7 +97,7 @@ int load(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	__u64 sequence;
+	__u64 sequence, change;
 
 	if (data + TAIL > end)
 		return XDP_ABORTED;
@@ -78,8 +112,9 @@ int load(struct xdp_md *ctx)
 	 */
 	for (int i = 0; i < HEADER_WORDS; i++)
 		((__u64 *)data)[i] = config.load_header[i];
+	change = spread(data);
 	sequence = bpf_cpu_to_be64(state.sent);
-	*(__u16 *)(data + UDP_CHECKSUM) = checksum(sequence);
+	*(__u16 *)(data + UDP_CHECKSUM) = checksum(sequence, change);
 	*(__u64 *)(data + SEQUENCE) = sequence;
 
 	/* One process runs this program on one CPU: a plain increment loses nothing. */
@@ -132,7 +167,7 @@ static __always_inline bool is_intact(void *data, void *end)
 	for (int i = 0; i < HEADER_WORDS; i++)
 		if (((__u64 *)data)[i] != config.sink_header[i])
 			return false;
-	return *(__u16 *)(data + UDP_CHECKSUM) == checksum(*(__u64 *)(data + SEQUENCE)) &&
+	return *(__u16 *)(data + UDP_CHECKSUM) == checksum(*(__u64 *)(data + SEQUENCE), 0) &&
 	       *(__u64 *)(data + PAYLOAD) == config.payload[0] &&
 	       *(__u64 *)(data + TAIL - 8) == config.payload[1] &&
 	       (size == TAIL || tail_sum(data, size) == config.tail_sum);

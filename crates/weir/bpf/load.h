@@ -11,6 +11,9 @@
 #define HEADER_WORDS 5
 
 /* Offsets in a frame; src/bench/frame.rs describes it. Every frame is at least TAIL long. */
+#define MAC_RECEIVER 4 /* in the destination's address: the receiver that a frame is for */
+#define UDP_SOURCE 34
+#define UDP_DESTINATION 36
 #define UDP_CHECKSUM 40
 #define SEQUENCE 42
 #define PAYLOAD 50
@@ -30,6 +33,9 @@ struct load_config {
 	__u64 load_header[HEADER_WORDS]; /* of frames to send */
 	__u64 sink_header[HEADER_WORDS]; /* of frames to receive */
 	__u64 payload[2]; /* what all frames have at PAYLOAD and, overlapping, TAIL - 8 */
+	__u64 receivers;  /* frames are for each of so many in turn */
+	__u64 by_port;	  /* receivers differ in the UDP port instead of the MAC address */
+	__u64 flows;	  /* the UDP source port takes so many values in turn */
 };
 
 /* Written by the programs. Each part has one writer at a time: see load.bpf.c. */

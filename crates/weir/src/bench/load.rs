@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::{consts::SIGTERM, flag, iterator::Signals};
 
 use crate::{
-    bench::traffic::{Load, LoadOptions, SinkCounts},
+    bench::traffic::{Load, LoadOptions, SinkCounts, Spread},
     lab::Device,
 };
 
@@ -49,6 +49,17 @@ pub struct LoadArgs {
     /// Frames a second, instead of as many as the CPU can make
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_PPS))]
     pub pps: Option<u64>,
+    /// Send to so many receivers in turn: the fifth byte of the MAC address counts them
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
+          value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub receivers: u64,
+    /// Tell receivers apart by the UDP port instead
+    #[arg(long)]
+    pub by_port: bool,
+    /// Send in so many flows in turn: the UDP source port counts them
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
+          value_parser = clap::value_parser!(u64).range(1..=32768))]
+    pub flows: u64,
     /// Send nothing
     #[arg(long, conflicts_with = "pps")]
     pub no_load: bool,
@@ -85,6 +96,11 @@ pub fn run(args: &LoadArgs) -> Result<()> {
         size: args.size,
         pps: args.pps,
         sink: args.sink,
+        spread: Spread {
+            receivers: args.receivers,
+            by_port: args.by_port,
+            flows: args.flows,
+        },
     })?;
     let before = device.counters()?;
     print(&LoadEvent::Started)?;

@@ -50,6 +50,9 @@ fn load_config(options: &LoadOptions, frame: &Template) -> Result<Vec<u8>> {
     ] {
         config.extend_from_slice(same);
     }
+    let spread = &options.spread;
+    let words = [spread.receivers, spread.by_port.into(), spread.flows];
+    config.extend(words.into_iter().flat_map(u64::to_ne_bytes));
     Ok(config)
 }
 
@@ -64,6 +67,38 @@ pub struct LoadOptions {
     pub pps: Option<u64>,
     /// Whether to count, verify and drop what arrives at the device.
     pub sink: bool,
+    /// Whom and in which flows to send to.
+    pub spread: Spread,
+}
+
+/// How frames differ from each other, besides in their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread {
+    /// Frames are for each of so many receivers in turn, see [`receiver_mac`].
+    pub receivers: u64,
+    /// Receivers differ in the UDP destination port, counted up, instead of the MAC address.
+    pub by_port: bool,
+    /// The UDP source port takes so many values in turn, counted up.
+    pub flows: u64,
+}
+
+impl Default for Spread {
+    /// One receiver and one flow.
+    fn default() -> Self {
+        Self {
+            receivers: 1,
+            by_port: false,
+            flows: 1,
+        }
+    }
+}
+
+/// The MAC address of a receiver, counted from 0: the first one has that of the application's
+/// side, the others differ in its fifth byte.
+pub fn receiver_mac(receiver: u8) -> [u8; 6] {
+    let mut mac = APP_MAC;
+    mac[4] += receiver;
+    mac
 }
 
 /// What the sink has received.

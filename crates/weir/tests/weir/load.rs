@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use weir::{
-    bench::traffic::SinkCounts,
+    bench::traffic::{SinkCounts, receiver_mac},
     bench::{
         frame::{APP_MAC, LOAD_MAC, Template, check},
         load::LoadEvent,
@@ -26,6 +26,7 @@ pub fn trials() -> Vec<Test> {
         a_paced_load_is_exact_and_every_frame_is_intact,
         every_size_is_intact,
         a_load_at_full_speed_is_counted_exactly,
+        receivers_and_flows_take_turns,
         the_sink_tells_what_happened_to_each_frame,
         a_killed_load_leaves_no_program,
         what_cannot_be_sent_is_said,
@@ -198,6 +199,39 @@ fn every_size_is_intact() -> Result<()> {
     Ok(())
 }
 
+fn receivers_and_flows_take_turns() -> Result<()> {
+    for (by_port, size) in [(false, 64), (true, 65)] {
+        let lab = Lab::anonymous(&LabConfig::default())?;
+        let mut socket = PacketSocket::open(lab.app())?;
+        let size_word = size.to_string();
+        let mut words = vec!["--pps", "10000", "--receivers", "3", "--flows", "1000"];
+        words.extend(["--size", &size_word]);
+        words.extend(by_port.then_some("--by-port"));
+        let load = RunningLoad::start(lab.load(), &words)?;
+        let mut buffer = [0; 2048];
+        // Enough for every flow of every receiver, and for those that begin again.
+        for number in 0..4000 {
+            let frame = socket.receive(&mut buffer, SOON)?.context("no frame")?;
+            let found = check(frame, size).with_context(|| format!("corrupted: {frame:x?}"))?;
+            ensure!(found == number, "frame {found} came as number {number}");
+            let receiver = number % 3;
+            let flow = number / 3 % 1000;
+            let (mac, port) = match by_port {
+                true => (APP_MAC, 9 + receiver),
+                false => (receiver_mac(u8::try_from(receiver)?), 9),
+            };
+            let ports = [9 + flow, port].map(|port| (port as u16).to_be_bytes());
+            ensure!(frame[..6] == mac, "frame {number}: {frame:x?}");
+            ensure!(
+                frame[34..38] == *ports.as_flattened(),
+                "frame {number}: {frame:x?}"
+            );
+        }
+        load.stop()?;
+    }
+    Ok(())
+}
+
 fn a_load_at_full_speed_is_counted_exactly() -> Result<()> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let load = RunningLoad::start(lab.load(), &[])?;
@@ -302,6 +336,9 @@ fn what_cannot_be_sent_is_said() -> Result<()> {
     refused(&["--size", "1501"], 1, "64 to 1500")?;
     refused(&["--pps", "0"], 2, "--pps")?;
     refused(&["--pps", "5", "--no-load"], 2, "--no-load")?;
+    refused(&["--flows", "0"], 2, "--flows")?;
+    refused(&["--flows", "2", "--sink"], 2, "--sink")?;
+    refused(&["--receivers", "65"], 2, "--receivers")?;
     let mut elsewhere = weir();
     elsewhere.args(["bench-load", "--cpu", "0", "--dev", "weir-none"]);
     let said = failure(&mut elsewhere, 1)?;
