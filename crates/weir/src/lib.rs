@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod cli;
 pub mod cost;
 pub mod doctor;
+pub mod kernel_config;
 pub mod lab;
 pub mod process;
 pub mod report;

@@ -4,3 +4,5 @@
 //! an [accounting](accounting) of the kernel's own time by BPF tracepoints.
 
 pub mod accounting;
+pub mod cpulist;
+pub mod statistics;
