@@ -60,7 +60,8 @@ fn command() -> String {
         .join(" ")
 }
 
-fn quote(word: &str) -> String {
+/// A word as a shell takes it.
+pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./:@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.into();
@@ -81,7 +82,7 @@ fn cpu_model(cpuinfo: &str) -> String {
 }
 
 /// In UTC, as in RFC 3339.
-fn date(time: SystemTime) -> String {
+pub fn date(time: SystemTime) -> String {
     let seconds = time
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
