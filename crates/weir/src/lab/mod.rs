@@ -11,10 +11,10 @@
 //! where `ip netns` sees it, until it is taken down.
 
 mod device;
-mod ethtool;
+pub(crate) mod ethtool;
 pub mod named;
 pub mod netns;
-mod route;
+pub(crate) mod route;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
