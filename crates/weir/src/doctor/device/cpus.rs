@@ -1,0 +1,70 @@
+//! Sets of CPUs, as the kernel writes them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The numbers of some CPUs.
+pub type Cpus = BTreeSet<usize>;
+
+/// More than any kernel is built for (`CONFIG_NR_CPUS`), so that a wrong file cannot ask for
+/// memory without end.
+const MOST: usize = 1 << 16;
+
+/// The CPUs of a mask such as `00000000,00000003`, its last word first.
+pub fn from_mask(text: &str) -> Result<Cpus> {
+    let mut cpus = Cpus::new();
+    for (index, word) in text.trim().rsplit(',').enumerate() {
+        let word = u32::from_str_radix(word, 16)
+            .with_context(|| format!("not a mask of CPUs: {text:?}"))?;
+        cpus.extend(
+            (0..32)
+                .filter(|bit| word >> bit & 1 == 1)
+                .map(|bit| index * 32 + bit),
+        );
+    }
+    Ok(cpus)
+}
+
+/// The CPUs of a list such as `0-3,8`.
+pub fn from_list(text: &str) -> Result<Cpus> {
+    let mut cpus = Cpus::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| {
+            text.parse::<usize>()
+                .with_context(|| format!("not a list of CPUs: {text:?}"))
+        };
+        let (first, last) = (number(first)?, number(last)?);
+        ensure!(last < MOST, "not a list of CPUs: {text:?}");
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks() -> Result<()> {
+        assert_eq!(from_mask("0")?, Cpus::new());
+        assert_eq!(from_mask("3\n")?, Cpus::from([0, 1]));
+        assert_eq!(
+            from_mask("80000000,00000001,00000000")?,
+            Cpus::from([32, 95])
+        );
+        assert!(from_mask("").is_err());
+        assert!(from_mask("x").is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn lists() -> Result<()> {
+        assert_eq!(from_list("\n")?, Cpus::new());
+        assert_eq!(from_list("0-2,8")?, Cpus::from([0, 1, 2, 8]));
+        assert!(from_list("0-99999999999").is_err());
+        assert!(from_list("a").is_err());
+        Ok(())
+    }
+}

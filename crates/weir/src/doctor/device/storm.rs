@@ -1,0 +1,274 @@
+//! The spinlock storm: packets that were spread over CPUs meet again at the lock of one queue.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+use netlink_packet_route::tc::TcHandle;
+
+use super::{
+    command,
+    cpus::{self, Cpus},
+    fine, irq, is_selected, qdisc,
+};
+use crate::{
+    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict},
+    lab::{
+        ethtool,
+        route::{Link, Qdisc, Route},
+    },
+};
+
+pub const RPS_LOCK_QDISC: Check = Check {
+    id: "rps-lock-qdisc",
+    title: "packets spread over CPUs meet at the lock of one queueing discipline",
+    severity: Severity::Critical,
+    why: "every CPU that RSS or RPS gave a part of the packets spins for the same lock when they are forwarded to one device, so that a UDP storm at one guest drives ksoftirqd of all CPUs to 100% and takes the whole host with it",
+    source: "David Ahern, \"RSS/RPS + locking qdisc\" (people.kernel.org/dsahern/rss-rps-locking-qdisc): 96.79% in queued_spin_lock_slowpath at 1 Mpps; __dev_xmit_skb in net/core/dev.c",
+    more: "Looked at: the root queueing discipline of each device (rtnetlink, RTM_GETQDISC) that packets can be forwarded to, by a bridge or by routing, from another device whose packets several CPUs take: by RPS (/sys/class/net/DEV/queues/rx-N/rps_cpus) or by RSS (several receive queues whose interrupts go to different CPUs).\n\
+        noqueue, pfifo_fast (lockless since Linux 4.16), and one discipline for each of as many transmit queues as there are such CPUs are fine. Any other takes one lock for each packet.\n\
+        The fix puts noqueue on a virtual device, whose driver takes any packet at any time, and pfifo_fast on a real one, which stops when its ring is full. A discipline that shapes traffic (tbf, htb, ...) is left alone, since nothing else does its work: turn RPS off on the device that packets come from instead, or steer those of one guest to one CPU (ethtool -N).\n\
+        Its effect: `weir cost` under the load, before and after, or the ksoftirqd threads in top(1).",
+    run,
+};
+
+/// Several CPUs that take the packets of one device.
+struct Spread<'a> {
+    device: &'a Link,
+    cpus: usize,
+    evidence: Vec<Evidence>,
+}
+
+fn run(context: &Context) -> Result<Vec<Verdict>> {
+    let mut route = Route::open()?;
+    let (links, qdiscs) = (route.links()?, route.qdiscs()?);
+    let mut spreads = Vec::new();
+    for device in links.iter().filter(|device| !device.loopback) {
+        spreads.extend(spread(context, device)?);
+    }
+    let mut verdicts = Vec::new();
+    for device in links.iter().filter(|device| !device.loopback) {
+        let Some(root) = qdisc::root(&qdiscs, device.index) else {
+            continue;
+        };
+        let mut feeders = Vec::new();
+        for spread in &spreads {
+            let asked = is_selected(context, device) || is_selected(context, spread.device);
+            if let Some(path) = path(context, &links, spread.device, device)?.filter(|_| asked) {
+                feeders.push((spread, path));
+            }
+        }
+        verdicts.extend(judge(&qdiscs, root, device, &feeders)?);
+    }
+    Ok(verdicts)
+}
+
+/// The CPUs that take the packets of `device`, if they are several.
+fn spread<'a>(context: &Context, device: &'a Link) -> Result<Option<Spread<'a>>> {
+    let (steered, mut evidence) = rps(context, &device.name)?;
+    let interrupted = match ethtool::channels(&device.name)? {
+        Some(channels) => rss(context, &device.name, channels.used, &mut evidence)?,
+        None => 0,
+    };
+    let cpus = steered.len().max(interrupted);
+    Ok((cpus > 1).then_some(Spread {
+        device,
+        cpus,
+        evidence,
+    }))
+}
+
+/// The CPUs that RPS gives packets of `device` to.
+fn rps(context: &Context, device: &str) -> Result<(Cpus, Vec<Evidence>)> {
+    let directory = format!("/sys/class/net/{device}/queues");
+    let (mut all, mut evidence) = (Cpus::new(), Vec::new());
+    for queue in context.list(&directory)? {
+        let path = format!("{directory}/{queue}/rps_cpus");
+        if !queue.starts_with("rx-") {
+            continue;
+        }
+        // There is no such file where the kernel has no RPS (CONFIG_RPS).
+        let Some(mask) = context.read_if_there(&path)? else {
+            continue;
+        };
+        let cpus = cpus::from_mask(&mask).with_context(|| format!("cannot understand {path}"))?;
+        if !cpus.is_empty() {
+            all.extend(cpus);
+            evidence.push(Evidence::new(path, mask));
+        }
+    }
+    Ok((all, evidence))
+}
+
+/// How many CPUs the interrupts of the receive queues of `device` go to.
+fn rss(
+    context: &Context,
+    device: &str,
+    queues: ethtool::Queues,
+    evidence: &mut Vec<Evidence>,
+) -> Result<usize> {
+    let queues = queues.rx + queues.combined;
+    let cpus: Cpus = irq::of(context, device)?
+        .into_iter()
+        .flat_map(|irq| irq.cpus)
+        .collect();
+    // A device has interrupts besides those of its receive queues.
+    let spread = cpus.len().min(usize::try_from(queues)?);
+    if spread > 1 {
+        let source = format!("ethtool -l {device}, /proc/irq/*/effective_affinity_list");
+        evidence.push(Evidence::new(
+            source,
+            format!("{queues} receive queues, interrupts on CPUs {cpus:?}"),
+        ));
+    }
+    Ok(spread)
+}
+
+/// How packets get from one device to another, if they can.
+fn path(context: &Context, links: &[Link], from: &Link, to: &Link) -> Result<Option<Evidence>> {
+    if from.index == to.index {
+        return Ok(None);
+    }
+    if let Some(bridge) = common_bridge(links, from, to) {
+        let source = format!("rtnetlink, IFLA_MASTER of {}", to.name);
+        let value = format!("{}, which {} leads to as well", bridge.name, from.name);
+        return Ok(Some(Evidence::new(source, value)));
+    }
+    // A port's packets are the bridge's to send; only what it routes comes from elsewhere.
+    for family in ["ipv4", "ipv6"] {
+        let path = format!("/proc/sys/net/{family}/conf/all/forwarding");
+        if context.read_if_there(&path)?.as_deref() == Some("1") {
+            return Ok(Some(Evidence::new(path, "1")));
+        }
+    }
+    Ok(None)
+}
+
+/// The device that `to` is a port of, if packets that `from` receives get to it: directly, or
+/// through a bond that `from` is a leg of or a VLAN that lies upon it.
+fn common_bridge<'a>(links: &'a [Link], from: &Link, to: &Link) -> Option<&'a Link> {
+    let bridge = to.controller?;
+    above(links, from.index)
+        .contains(&bridge)
+        .then(|| links.iter().find(|link| link.index == bridge))?
+}
+
+/// Every device that gets packets from the device `index`.
+fn above(links: &[Link], index: u32) -> BTreeSet<u32> {
+    let (mut found, mut next) = (BTreeSet::new(), vec![index]);
+    while let Some(index) = next.pop() {
+        if !found.insert(index) {
+            continue;
+        }
+        for link in links {
+            // The peer of a veth is its IFLA_LINK too, but what it receives comes out there, not
+            // here.
+            let lies_upon = link.lower == Some(index)
+                && link.lower_netns.is_none()
+                && link.kind.as_deref() != Some("veth");
+            if lies_upon {
+                next.push(link.index);
+            }
+            if link.index == index {
+                next.extend(link.controller);
+            }
+        }
+    }
+    found.remove(&index);
+    found
+}
+
+fn judge(
+    qdiscs: &[Qdisc],
+    root: &Qdisc,
+    device: &Link,
+    feeders: &[(&Spread<'_>, Evidence)],
+) -> Result<Option<Verdict>> {
+    let locked: Vec<_> = qdisc::locked(qdiscs, root).into_iter().collect();
+    let kinds = match locked.as_slice() {
+        [] => root.kind.clone(),
+        kinds if kinds == [root.kind.as_str()] => root.kind.clone(),
+        kinds => format!("{} with {}", root.kind, kinds.join(", ")),
+    };
+    let of_qdisc = Evidence::new(
+        format!("rtnetlink, RTM_GETQDISC of {}", device.name),
+        &kinds,
+    );
+    let cpus = feeders.iter().map(|(spread, _)| spread.cpus).max();
+    let Some(cpus) = cpus.filter(|_| !locked.is_empty()) else {
+        return Ok(Some(fine(device, vec![of_qdisc])));
+    };
+    let mut evidence = vec![of_qdisc];
+    if qdisc::is_per_queue(root) {
+        let queues = tx_queues(qdiscs, root, &device.name)?;
+        evidence.push(Evidence::new(
+            format!("ethtool -l {}", device.name),
+            format!("{queues} transmit queues"),
+        ));
+        if queues >= cpus {
+            return Ok(Some(fine(device, evidence)));
+        }
+    }
+    let names: Vec<_> = feeders
+        .iter()
+        .map(|(spread, _)| spread.device.name.as_str())
+        .collect();
+    for (spread, path) in feeders {
+        evidence.extend(spread.evidence.clone());
+        evidence.push(path.clone());
+    }
+    evidence.dedup();
+    Ok(Some(Verdict::Finding(Finding {
+        subject: device.name.clone(),
+        evidence,
+        message: format!(
+            "up to {cpus} CPUs take the packets of {} and all of them spin for the lock of {kinds} when those go to {}",
+            names.join(", "),
+            device.name
+        ),
+        fix: fix(device, root, &names),
+    })))
+}
+
+/// The transmit queues that packets are spread over.
+fn tx_queues(qdiscs: &[Qdisc], root: &Qdisc, device: &str) -> Result<usize> {
+    if let Some(channels) = ethtool::channels(device)? {
+        return Ok(usize::try_from(channels.used.tx + channels.used.combined)?);
+    }
+    let below = |qdisc: &&Qdisc| {
+        qdisc.device == root.device
+            && qdisc.parent != TcHandle::ROOT
+            && qdisc.parent.major == root.handle.major
+    };
+    Ok(qdiscs.iter().filter(below).count())
+}
+
+fn fix(device: &Link, root: &Qdisc, from: &[&str]) -> Fix {
+    let name = &device.name;
+    let steer = format!(
+        "let one CPU take the packets instead: for each queue of {}, `echo 0 > /sys/class/net/DEV/queues/rx-N/rps_cpus`, or steer the packets of one receiver with `ethtool -N`",
+        from.join(", ")
+    );
+    if qdisc::is_shaper(&root.kind) || qdisc::is_per_queue(root) {
+        return Fix::Text(format!(
+            "{} is there on purpose, and nothing else does its work; {steer}",
+            root.kind
+        ));
+    }
+    let lockless = if device.kind.is_some() {
+        "noqueue"
+    } else {
+        "pfifo_fast"
+    };
+    let apply = format!("tc qdisc replace dev {name} root {lockless}");
+    match qdisc::restore(name, root) {
+        Some(undo) => command::fix(
+            command::words(&apply),
+            undo,
+            Read::of_namespace(&["tc", "qdisc", "show", "dev", name, "root"], ""),
+        ),
+        None => Fix::Text(format!(
+            "`{apply}`; not by itself, since the settings of {} cannot be put back exactly: note `tc qdisc show dev {name}` first; or {steer}",
+            root.kind
+        )),
+    }
+}
