@@ -9,6 +9,7 @@ use std::{
 fn main() {
     compile_bpf("load");
     compile_bpf("cost");
+    compile_bpf("forward");
     build_libxdp_baselines();
 }
 

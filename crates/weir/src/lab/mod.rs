@@ -15,6 +15,8 @@ pub(crate) mod ethtool;
 pub mod named;
 pub mod netns;
 pub(crate) mod route;
+mod switch;
+mod tap;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -27,6 +29,7 @@ use crate::bench::frame::{APP_MAC, LOAD_MAC};
 pub use device::{Counters, Device};
 use ethtool::Offload;
 use route::{Route, VethEnd};
+pub use tap::Tap;
 
 /// The device of the application's side.
 pub const APP_DEVICE: &str = "weir0";

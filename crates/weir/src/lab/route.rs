@@ -1,5 +1,7 @@
 //! Devices and their queueing disciplines, over rtnetlink(7), one request at a time.
 
+mod ports;
+
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use anyhow::{Context as _, Result, anyhow, bail};

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * A forwarder: what a host needs of XDP to hand frames to its guests, and no more.
+ *
+ * A frame's VLAN and destination MAC address are looked up in `stations`, which says to which of
+ * `ports` it goes. As on an access port its VLAN tag is taken off first. What is not found goes on
+ * to the network stack.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "forward.h"
+
+/* `struct vlan_hdr` of the kernel, which user space does not get. */
+struct vlan_tag {
+	__be16 tci;
+	__be16 type;
+};
+
+#define VLAN_ID 0x0fff
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, struct station);
+	__type(value, __u32);
+} stations SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, MAX_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct forward_counts);
+} counts SEC(".maps");
+
+/* Takes the tag off: the addresses move up to the type behind it. */
+static __always_inline int untag(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	__u8 addresses[2 * ETH_ALEN];
+
+	if (data + sizeof(addresses) + sizeof(struct vlan_tag) > end)
+		return -1;
+	__builtin_memcpy(addresses, data, sizeof(addresses));
+	__builtin_memcpy(data + sizeof(struct vlan_tag), addresses, sizeof(addresses));
+	return bpf_xdp_adjust_head(ctx, sizeof(struct vlan_tag));
+}
+
+SEC("xdp")
+int forward(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	struct vlan_tag *tag = (void *)(ethernet + 1);
+	struct forward_counts *count;
+	struct station station = {};
+	__u32 zero = 0, *port;
+
+	count = bpf_map_lookup_elem(&counts, &zero);
+	if (!count || (void *)(ethernet + 1) > end)
+		return XDP_PASS;
+	__builtin_memcpy(station.mac, ethernet->h_dest, ETH_ALEN);
+	if (ethernet->h_proto == bpf_htons(ETH_P_8021Q)) {
+		if ((void *)(tag + 1) > end)
+			return XDP_PASS;
+		station.vlan = bpf_ntohs(tag->tci) & VLAN_ID;
+	}
+	port = bpf_map_lookup_elem(&stations, &station);
+	if (!port) {
+		count->unknown++;
+		return XDP_PASS;
+	}
+	if (station.vlan && untag(ctx))
+		return XDP_DROP;
+	count->forwarded++;
+	return bpf_redirect_map(&ports, *port, XDP_DROP);
+}
+
+/* Some helpers are for programs under the GPL only; of the two licences above, this is it. */
+char _license[] SEC("license") = "GPL";

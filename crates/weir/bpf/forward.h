@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What forward.bpf.c shares with src/cost/curve/forward.rs, which knows it by its bytes. */
+#ifndef WEIR_FORWARD_H
+#define WEIR_FORWARD_H
+
+#define MAX_PORTS 64
+
+/* A key without padding: eight bytes. */
+struct station {
+	__u16 vlan; /* 0: frames without a tag */
+	__u8 mac[6];
+};
+
+struct forward_counts {
+	__u64 forwarded;
+	__u64 unknown; /* went on to the network stack */
+};
+
+#endif
