@@ -45,6 +45,10 @@ test_needs=(
     "c++:?g++:the fuzz targets"
     "bpftool:?bpftool:the check that nothing is left behind"
 )
+# The guest's kernel is for this architecture.
+guest_needs=()
+[[ $(uname -m) != x86_64 ]] ||
+    guest_needs+=("qemu-system-x86_64:?qemu-system-x86:the tests in a kernel of their own")
 
 is_present() {
     case $1 in

@@ -51,10 +51,17 @@ check_step() {
     fi
 }
 
-# A step of test programs. It fails too when it does not build, dies half-way, or ran no test.
+# A step of test programs.
 tests_step() {
-    local status=0 ok bad ignored names
+    local status=0
     run_step "$@" || status=$?
+    count_step "$1" "$status"
+}
+
+# count_step NAME STATUS: counts what a step of tests has logged. The step fails too when it does
+# not build, dies half-way, or ran no test.
+count_step() {
+    local status=$2 ok bad ignored names
     read -r ok bad ignored < <(count_results <"$log")
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + ignored))
     mapfile -t names < <(failed_tests <"$log" | sed "s/^/$1: /")
@@ -146,6 +153,35 @@ test_musl() {
     check_step musl 300 cargo build --locked --package xsk --target "$triple"
 }
 
+# Each script in a guest of its own, and the guest as a receiver.
+test_guest() {
+    local script
+    if ! guest_prepare; then
+        skip guest "there is no guest: $guest_missing"
+    elif ! guest_payload; then
+        fail "guest: weir did not build"
+    else
+        for script in "$guest_sources"/*.sh; do guest_step "$(basename "$script")"; done
+        guest_receiver_step
+    fi
+}
+
+guest_step() {
+    local status=0 results
+    guest_run "$guest_payload" "$1" 120 || status=$?
+    results=$(guest_results "$log")
+    printf '%s\n' "$results" >>"$log"
+    count_step "guest-${1%.sh}" "$status"
+}
+
+# QEMU's user network stands in for a tap, which needs root.
+guest_receiver_step() {
+    guest_receiver user,id=n0,restrict=on $((10 * ${WEIR_TEST_SCALE:-1}))
+    # shellcheck disable=SC2016 # the inner bash expands it
+    check_step guest-receiver 40 bash -c \
+        'said=$("$@"); echo "$said"; [[ $said == *"weir-guest: ready"* ]]' _ "${guest_receiver[@]}"
+}
+
 # What a run could leave behind on this machine, one line each. Programs and links are those that
 # weir makes: XDP and tc ones, and any that carries its name.
 inventory() {
@@ -186,15 +222,23 @@ test_leaks() {
     fi
 }
 
-run_test() {
-    local check_leaks="" hint=""
+check_scale() {
     [[ ${WEIR_TEST_SCALE:-1} =~ ^[1-9][0-9]*$ ]] ||
         usage_error "WEIR_TEST_SCALE must be a whole number from 1, not '$WEIR_TEST_SCALE'"
-    install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}"
-    fetch_crates
+}
+
+begin_steps() {
     log_dir=$target_dir/test-logs
     mkdir -p "$log_dir"
     trap '[[ -z $step_pid ]] || kill "$step_pid"; exit 130' INT TERM
+}
+
+run_test() {
+    local check_leaks="" hint=""
+    check_scale
+    install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}" "${guest_needs[@]}"
+    fetch_crates
+    begin_steps
 
     if ! am_root; then
         check_leaks="looking at BPF programs needs root"
@@ -215,6 +259,7 @@ run_test() {
     test_miri
     test_fuzz
     test_musl
+    test_guest
     if [[ -n $check_leaks ]]; then skip leaks "$check_leaks"; else test_leaks; fi
 
     report "$hint"

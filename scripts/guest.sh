@@ -1,0 +1,208 @@
+# shellcheck shell=bash
+# Sourced by ./run: a small virtual machine with a kernel of its own, for what this machine's
+# kernel lacks or must not be changed in. It is emulated, so it needs neither KVM nor root.
+# crates/weir/tests/guest/README.md says what is in it and how it talks.
+#
+# The kernel and busybox are Debian's packages: apt downloads and verifies them, nothing of them is
+# installed. What was downloaded or made stays in target/guest.
+
+guest_sources=crates/weir/tests/guest
+guest_missing="" # why there is no guest
+
+# What the guest needs of the kernel's modules: networks, and what those are built on.
+guest_modules=(net drivers/net drivers/virtio lib crypto arch/x86/crypto)
+# The shell is bash, because busybox's runs its own ip instead of the one in PATH.
+guest_tools=(bash ip tc ethtool)
+
+# Makes target/guest/vmlinuz and initramfs.gz, if they are not there; fails with guest_missing set.
+guest_prepare() {
+    guest_dir=$target_dir/guest
+    mkdir -p "$guest_dir/packages"
+    guest_missing=$( (flock 9 && guest_make) 9>"$guest_dir/lock") && return
+    guest_missing=${guest_missing:-"it could not be made; the reason is above"}
+    return 1
+}
+
+# The same under the lock; prints the reason when it fails.
+guest_make() {
+    local tool stamp
+    if [[ $(uname -m) != x86_64 ]]; then
+        echo "its kernel is for x86_64, this machine is $(uname -m)" && return 1
+    fi
+    for tool in qemu-system-x86_64 clang "${guest_tools[@]}"; do
+        have "$tool" || { echo "$tool is missing" && return 1; }
+    done
+    guest_packages || return
+    stamp=$(guest_stamp) || return
+    [[ -e $guest_dir/initramfs.gz && $stamp == "$(cat "$guest_dir/stamp" 2>/dev/null)" ]] && return
+    say "making a guest of $(basename "$(guest_package "$guest_kernel")")"
+    rm -f "$guest_dir/stamp"
+    guest_build >&2 && echo "$stamp" >"$guest_dir/stamp"
+}
+
+# Whatever the guest is made from; the same files give the same guest.
+guest_stamp() {
+    local tools
+    mapfile -t tools < <(command -v "${guest_tools[@]}")
+    sha256sum scripts/guest.sh "$guest_sources"/{init,drop.bpf.c} "$guest_dir"/packages/*.deb "${tools[@]}"
+}
+
+# The patterns of the package files; the kernel's name has its version in it.
+guest_kernel='linux-image-*-cloud-amd64'
+guest_busybox='busybox-static'
+
+# The newest of the downloaded files of a package.
+guest_package() { compgen -G "$guest_dir/packages/$1_*.deb" | sort -V | tail -n 1; }
+
+have_guest_packages() { [[ -n $(guest_package "$guest_kernel") && -n $(guest_package "$guest_busybox") ]]; }
+
+# What was downloaded once is kept, also when there is a newer version by now.
+guest_packages() {
+    have_guest_packages && return
+    if ! have apt-get; then
+        echo "its kernel comes from Debian's packages, and there is no apt-get"
+        return 1
+    fi
+    if apt_lists_empty || ! guest_download; then
+        # Lists from some days ago name files that the mirror has no more.
+        if am_root || sudo_works; then apt_get update || true; fi
+        guest_download
+    fi
+    have_guest_packages && return
+    echo "linux-image-cloud-amd64 and $guest_busybox could not be downloaded (is the network reachable?)"
+    return 1
+}
+
+guest_download() {
+    local kernel
+    kernel=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+        sed -nE 's/^ *Depends: (linux-image-[0-9].*)/\1/p' | head -n 1)
+    [[ -n $kernel ]] || return 1
+    say "apt-get download $kernel $guest_busybox"
+    # In a directory of its own: a file that came only in part must not be taken for the package.
+    (
+        rm -rf "$guest_dir/download" && mkdir "$guest_dir/download" && cd "$guest_dir/download" &&
+            timeout 300 apt-get -qq -o APT::Sandbox::User=root download "$kernel" "$guest_busybox" &&
+            mv ./*.deb ../packages/
+    ) >&2
+}
+
+guest_build() {
+    local root=$guest_dir/build/root busybox=$guest_dir/busybox version tool
+    rm -rf "$guest_dir/build" && mkdir -p "$root"/{bin,sbin,usr/sbin,lib} || return
+    dpkg-deb -x "$(guest_package "$guest_busybox")" "$guest_dir/build/busybox" || return
+    mv "$guest_dir/build/busybox/bin/busybox" "$busybox" || return
+    guest_unpack_kernel "$guest_dir/build/kernel" || return
+    version=$(basename "$guest_dir/build/kernel/modules/"*)
+    cp -a "$guest_dir/build/kernel/modules" "$root/lib/" || return
+    "$busybox" depmod -b "$root" "$version" || return
+
+    cp "$busybox" "$root/bin/" && cp "$guest_sources/init" "$root/init" || return
+    ln -s ../bin/busybox "$root/sbin/modprobe" && ln -s ../usr/sbin/bash "$root/bin/sh" || return
+    for tool in "${guest_tools[@]}"; do
+        tool=$(command -v "$tool")
+        cp -L "$tool" "$root/usr/sbin/" && guest_copy_libraries "$root" "$tool" || return
+    done
+    clang -target bpf -O2 -Wall -Werror -c "$guest_sources/drop.bpf.c" -o "$root/drop.bpf.o" || return
+
+    guest_archive "$root" | gzip >"$guest_dir/initramfs.new" || return
+    mv "$guest_dir/build/kernel/vmlinuz" "$guest_dir/vmlinuz" || return
+    mv "$guest_dir/initramfs.new" "$guest_dir/initramfs.gz" || return
+    rm -rf "$guest_dir/build"
+}
+
+# The kernel as DIR/vmlinuz and its modules as DIR/modules/VERSION. They are in /lib or /usr/lib,
+# and compressed or not, as Debian's release has it.
+guest_unpack_kernel() {
+    local dir=$1 all=$1/all modules part patterns=()
+    for part in "${guest_modules[@]}"; do patterns+=("*/modules/*/kernel/$part/*"); done
+    mkdir -p "$all" "$dir/modules" || return
+    dpkg-deb --fsys-tarfile "$(guest_package "$guest_kernel")" |
+        tar -x -C "$all" --wildcards '*/vmlinuz-*' '*/modules/*/modules.*' "${patterns[@]}" || return
+    mv "$all"/boot/vmlinuz-* "$dir/vmlinuz" || return
+    modules=$(compgen -G "$all/lib/modules/*" || compgen -G "$all/usr/lib/modules/*") || return
+    mv "$modules" "$dir/modules/" || return
+    find "$dir/modules" -name '*.ko.xz' -exec xz -d {} +
+}
+
+# Puts the shared libraries of a program, and its loader, where it looks for them. A program that
+# is linked statically, or is a script, has none.
+guest_copy_libraries() {
+    local root=$1 libraries
+    mapfile -t libraries < <(ldd "$2" 2>/dev/null | grep -oE '/[^ ]+')
+    ((${#libraries[@]} == 0)) || cp -L --parents "${libraries[@]}" "$root"
+}
+
+# A directory as the kernel unpacks it; everything in it belongs to root.
+guest_archive() {
+    (cd "$1" && find . -mindepth 1 | "$guest_dir/busybox" cpio -o -H newc -R 0:0 2>/dev/null)
+}
+
+# What every guest is started with; the console is standard output.
+guest_qemu=(
+    qemu-system-x86_64 -accel "tcg,thread=single" -cpu Nehalem -nodefaults -no-user-config
+    -display none -serial stdio -no-reboot
+)
+guest_append="console=ttyS0 loglevel=1 panic=-1 nokaslr"
+
+# What the scripts find beside them: weir, and each other. Sets guest_payload.
+guest_payload() {
+    guest_payload=$guest_dir/scripts
+    run_step guest-build 900 cargo build --locked --workspace --all-features --bins || return
+    rm -rf "$guest_payload" && mkdir "$guest_payload" &&
+        cp "$target_dir/debug/weir" "$guest_sources"/*.sh "$guest_payload"
+}
+
+# guest_run PAYLOAD_DIR SCRIPT SECONDS: runs PAYLOAD_DIR/SCRIPT as /payload/SCRIPT of a new guest
+# that has no network; the other files lie beside it, and programs bring their shared libraries.
+# What it prints is in $log, its exit status is this function's, 125 if the guest did not get there.
+guest_run() {
+    local payload=$1 script=$2 limit=$(($3 * ${WEIR_TEST_SCALE:-1})) name=guest-${2%.sh} image status
+    image=$guest_dir/$name.initramfs
+    guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return 125
+    # The guest ends itself at its limit; run_step's is for one that is not even able to.
+    run_step "$name" $(($3 + 20)) "${guest_qemu[@]}" -smp 2 -m 1024 \
+        -kernel "$guest_dir/vmlinuz" -initrd "$image" \
+        -append "$guest_append weir.run=$script weir.seconds=$limit" || return 125
+    status=$(sed -nE 's/^weir-guest: end ([0-9]+)\r?$/\1/p' "$log")
+    [[ $status != 0 ]] || return 0
+    show_log
+    return "${status:-125}"
+}
+
+# The initramfs of a run: the guest's, and after it a second archive with the payload, which the
+# kernel unpacks over it.
+guest_image() {
+    local root=$guest_dir/payload file
+    rm -rf "$root" && mkdir -p "$root" && cp -rL "$1" "$root/payload" || return
+    while IFS= read -r -d '' file; do
+        guest_copy_libraries "$root" "$file" || return
+        strip "$file" 2>/dev/null || true # not a program; the debug information is the largest part
+    done < <(find "$root/payload" -type f -perm -u+x -print0)
+    cat "$guest_dir/initramfs.gz" && guest_archive "$root" | gzip -1 && rm -rf "$root"
+}
+
+# guest_receiver NETDEV SECONDS: the command of a guest that drops whatever comes from NETDEV, as the
+# array guest_receiver. NETDEV is QEMU's, with the id n0; for a tap, which must be there already:
+# tap,id=n0,ifname=TAP,script=no,downscript=no,vhost=off
+guest_receiver() {
+    guest_receiver=(
+        "${guest_qemu[@]}" -smp 1 -m 256
+        -kernel "$guest_dir/vmlinuz" -initrd "$guest_dir/initramfs.gz"
+        -append "$guest_append weir.receive=1 weir.seconds=$2"
+        -netdev "$1" -device "virtio-net-pci,netdev=n0,romfile=,$guest_offloads"
+    )
+}
+
+# With these the driver refuses native XDP.
+guest_offloads=csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
+
+# The results of a guest's script, `ok ID`, `not ok ID` and `ok ID # SKIP REASON`, in the words of
+# Rust's test programs.
+guest_results() {
+    tr -d '\r' <"$1" | awk '
+        /^ok / && / # SKIP/ { id = $2; sub(/.* # SKIP */, ""); print "test", id, "... ignored,", $0; ignored++; next }
+        /^ok / { print "test", $2, "... ok"; ok++ }
+        /^not ok / { print "test", $3, "... FAILED"; bad++ }
+        END { printf "test result: %d passed; %d failed; %d ignored;\n", ok, bad, ignored }'
+}
