@@ -15,8 +15,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use libbpf_rs::{
-    AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, ObjectBuilder,
-    ProgramInput, ProgramMut, libbpf_sys, query::ProgInfoIter,
+    AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
+    ProgramInput, ProgramMut, libbpf_sys,
+    query::{MapInfoIter, ProgInfoIter},
 };
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
@@ -314,6 +315,14 @@ impl Map {
             .with_context(|| format!("cannot write to the BPF map {}", self.name()))
     }
 
+    /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
+    /// none.
+    pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.handle
+            .lookup_and_delete(key)
+            .with_context(|| format!("cannot take from the BPF map {}", self.name()))
+    }
+
     /// Sets the value of `key`.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.handle
@@ -352,4 +361,16 @@ pub fn possible_cpus() -> Result<usize> {
 /// The numbers of all programs in the kernel.
 pub fn program_ids() -> Vec<u32> {
     ProgInfoIter::default().map(|program| program.id).collect()
+}
+
+/// Whether a program has a map of devices to redirect to. One that cannot be looked at has none
+/// that is known.
+pub fn has_device_map(program: u32) -> bool {
+    let maps = ProgInfoIter::default()
+        .find(|info| info.id == program)
+        .map(|info| info.map_ids)
+        .unwrap_or_default();
+    MapInfoIter::default().any(|map| {
+        maps.contains(&map.id) && matches!(map.ty, MapType::Devmap | MapType::DevmapHash)
+    })
 }

@@ -41,7 +41,7 @@ pub const LOAD_DEVICE: &str = "weir1";
 const MAX_QUEUES: u32 = 64;
 /// The most that a veth takes together with a native XDP program for packets of one buffer: a
 /// page less the room before and after the packet (`veth_xdp_set` in drivers/net/veth.c).
-const MAX_MTU: u32 = 3506;
+pub(crate) const MAX_MTU: u32 = 3506;
 /// The smallest MTU of IPv4 (RFC 791).
 const MIN_MTU: u32 = 68;
 

@@ -9,6 +9,8 @@ use crate::doctor::Context;
 pub struct Irq {
     /// Its number, as in /proc/interrupts.
     pub number: u32,
+    /// The file that says where it goes.
+    pub read_from: String,
     /// The CPUs that it goes to.
     pub cpus: Cpus,
 }
@@ -37,7 +39,11 @@ fn read(context: &Context, number: u32) -> Result<Option<Irq>> {
         let text = context.read_if_there(&path)?;
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             let cpus = cpus::from_list(&text)?;
-            return Ok(Some(Irq { number, cpus }));
+            return Ok(Some(Irq {
+                number,
+                read_from: path,
+                cpus,
+            }));
         }
     }
     Ok(None)

@@ -7,16 +7,45 @@
 mod command;
 mod cpus;
 mod irq;
+mod netlink;
+mod offload;
 mod qdisc;
+mod queues;
+mod sockets;
 mod storm;
+mod traffic;
+mod veth;
+mod xdp;
 
 use anyhow::Result;
+use xsk::AttachedProgram;
 
-use super::{Check, Context, Evidence, Verdict};
-use crate::lab::route::{Link, Route};
+use super::{Check, Context, Evidence, Fix, Read, Verdict};
+use crate::lab::{
+    ethtool::Feature,
+    route::{Link, Route},
+};
 
 /// The checks of each network device.
-pub const CHECKS: &[Check] = &[storm::RPS_LOCK_QDISC];
+pub const CHECKS: &[Check] = &[
+    storm::RPS_LOCK_QDISC,
+    xdp::XDP_GENERIC,
+    xdp::XDP_FOREIGN,
+    xdp::XDP_FEATURES,
+    xdp::XDP_UPPER_DEVICE,
+    xdp::XDP_MTU,
+    sockets::XSK_ZERO_COPY,
+    veth::VETH_NAPI,
+    veth::GUEST_OFFLOADS,
+    offload::VLAN_OFFLOAD,
+    offload::LRO,
+    traffic::DEVICE_ERRORS,
+    queues::RING_SIZES,
+    queues::QUEUES,
+    queues::COALESCING,
+    queues::THREADED_NAPI,
+    queues::IRQ_NUMA,
+];
 
 /// Whether a device is to be looked at.
 fn is_selected(context: &Context, device: &Link) -> bool {
@@ -54,5 +83,54 @@ fn unchecked(device: &Link, reason: String) -> Verdict {
     Verdict::Unchecked {
         subject: device.name.clone(),
         reason,
+    }
+}
+
+/// The XDP programs on a device.
+fn programs(device: &Link) -> Result<Vec<AttachedProgram>> {
+    Ok(xsk::Device::lookup(&device.name)?.programs)
+}
+
+/// Whether something XDP is on the device, or meant for it.
+fn is_wanted(context: &Context, device: &Link) -> Result<bool> {
+    Ok(context.devices().contains(&device.name) || !programs(device)?.is_empty())
+}
+
+/// The driver of a real device.
+fn driver(context: &Context, device: &Link) -> Option<String> {
+    let path = format!("/sys/class/net/{}/device/driver", device.name);
+    let driver = std::fs::read_link(context.path(&path).ok()?).ok()?;
+    Some(driver.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Whether a feature of a device is on, by the kernel's name.
+fn is_on(features: &[Feature], name: &str) -> bool {
+    features
+        .iter()
+        .any(|feature| feature.name == name && feature.on)
+}
+
+/// Switches `feature` of a device, in the words of `ethtool -K`; `shown` is its line in those of
+/// `ethtool -k`.
+fn ethtool_fix(device: &str, feature: &str, on: bool, shown: &str) -> Fix {
+    let set = |on: bool| {
+        let value = if on { "on" } else { "off" };
+        command::words(&format!("ethtool -K {device} {feature} {value}"))
+    };
+    let read = Read::of_namespace(&["ethtool", "-k", device], &format!("{shown}:"));
+    command::fix(set(on), set(!on), read)
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+
+    use super::*;
+
+    /// A device that there is not.
+    pub fn device(name: &str) -> Link {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.into()));
+        Link::from(message)
     }
 }

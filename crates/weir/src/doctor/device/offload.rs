@@ -1,0 +1,202 @@
+//! Offloads that hide from an XDP program what was on the wire.
+
+use anyhow::Result;
+
+use super::{each, ethtool_fix, fine, is_on, is_wanted, programs, veth};
+use crate::{
+    doctor::{Check, Context, Evidence, Finding, Severity, Verdict},
+    lab::{
+        ethtool::{self, Feature},
+        route::Link,
+    },
+};
+
+pub const LRO: Check = Check {
+    id: "lro",
+    title: "the card puts packets together",
+    severity: Severity::Warning,
+    why: "LRO and hardware GRO hand up packets that were never on the wire, larger than a page: drivers refuse an XDP program for as long, and what LRO put together cannot be forwarded",
+    source: "virtnet_xdp_set in drivers/net/virtio_net.c, ixgbe_xdp_setup in drivers/net/ethernet/intel/ixgbe; Documentation/networking/segmentation-offloads.rst",
+    more: "Looked at: the features rx-lro and rx-gro-hw (ethtool -k) of devices that have an XDP program or are named by --dev.\n\
+        The cost: the stack has more packets to handle. GRO in software stays.",
+    run: |context| each(context, |device| lro(context, device)),
+};
+
+pub const VLAN_OFFLOAD: Check = Check {
+    id: "vlan-offload",
+    title: "the VLAN tag is taken off before XDP sees the packet",
+    severity: Severity::Warning,
+    why: "with rx-vlan-offload the card moves the tag out of the packet, so that the program takes it for untagged, and what it redirects has lost its VLAN; rx-vlan-filter drops the packets of VLANs that the kernel has no device for",
+    source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC to be disabled\"; for a veth, skb_vlan_tag_present in veth_xmit's packets",
+    more: "Looked at: the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have an XDP program or are named by --dev. For a veth with a program it is tx-vlan-hw-insert of the peer, which sends packets with the tag beside them.\n\
+        Its effect: tagged packets, seen by `xdpdump` or counted by the program.",
+    run: |context| each(context, |device| vlan(context, device)),
+};
+
+/// A switch by the kernel's name, that of `ethtool -K`, and that of `ethtool -k`.
+struct Switch {
+    kernel: &'static str,
+    set: &'static str,
+    shown: &'static str,
+}
+
+const LRO_SWITCHES: [Switch; 2] = [
+    Switch {
+        kernel: "rx-lro",
+        set: "lro",
+        shown: "large-receive-offload",
+    },
+    Switch {
+        kernel: "rx-gro-hw",
+        set: "rx-gro-hw",
+        shown: "rx-gro-hw",
+    },
+];
+
+const VLAN_SWITCHES: [Switch; 2] = [
+    Switch {
+        kernel: "rx-vlan-hw-parse",
+        set: "rxvlan",
+        shown: "rx-vlan-offload",
+    },
+    Switch {
+        kernel: "rx-vlan-filter",
+        set: "rx-vlan-filter",
+        shown: "rx-vlan-filter",
+    },
+];
+
+const PEER_SWITCHES: [Switch; 1] = [Switch {
+    kernel: "tx-vlan-hw-insert",
+    set: "txvlan",
+    shown: "tx-vlan-offload",
+}];
+
+fn lro(context: &Context, device: &Link) -> Result<Option<Verdict>> {
+    if !is_wanted(context, device)? {
+        return Ok(None);
+    }
+    let features = ethtool::features(&device.name)?;
+    let message = |shown: &str| {
+        format!(
+            "{shown} of {} is on, and an XDP program is refused or misses packets",
+            device.name
+        )
+    };
+    Ok(Some(judge(
+        device,
+        &device.name,
+        &features,
+        &LRO_SWITCHES,
+        message,
+    )))
+}
+
+fn vlan(context: &Context, device: &Link) -> Result<Option<Verdict>> {
+    if device.kind.as_deref() == Some("veth") {
+        return vlan_of_veth(device);
+    }
+    if !is_wanted(context, device)? {
+        return Ok(None);
+    }
+    let features = ethtool::features(&device.name)?;
+    let message = |shown: &str| {
+        format!(
+            "{shown} of {} is on: an XDP program sees no VLAN tags",
+            device.name
+        )
+    };
+    Ok(Some(judge(
+        device,
+        &device.name,
+        &features,
+        &VLAN_SWITCHES,
+        message,
+    )))
+}
+
+/// A veth's packets come from its peer, and so do their tags.
+fn vlan_of_veth(device: &Link) -> Result<Option<Verdict>> {
+    if programs(device)?.is_empty() {
+        return Ok(None);
+    }
+    let Some(peer) = veth::peer(device)? else {
+        let reason = veth::unseen("which may send tags beside its packets");
+        return Ok(Some(super::unchecked(device, reason)));
+    };
+    let features = ethtool::features(&peer.name)?;
+    let message = |_: &str| {
+        format!(
+            "{} sends VLAN tags beside its packets: the XDP program on {} sees none",
+            peer.name, device.name
+        )
+    };
+    Ok(Some(judge(
+        device,
+        &peer.name,
+        &features,
+        &PEER_SWITCHES,
+        message,
+    )))
+}
+
+/// Which of the switches of `of` is on that should not; one that cannot be turned off has no fix
+/// but is no less in the way.
+fn judge(
+    device: &Link,
+    of: &str,
+    features: &[Feature],
+    switches: &[Switch],
+    message: impl Fn(&str) -> String,
+) -> Verdict {
+    let evidence = switches.iter().map(|switch| {
+        let on = is_on(features, switch.kernel);
+        let source = format!("ethtool -k {of}, {}", switch.shown);
+        Evidence::new(source, if on { "on" } else { "off" })
+    });
+    let evidence = evidence.collect();
+    let Some(switch) = switches
+        .iter()
+        .find(|switch| is_on(features, switch.kernel))
+    else {
+        return fine(device, evidence);
+    };
+    Verdict::Finding(Finding {
+        subject: device.name.clone(),
+        evidence,
+        message: message(switch.shown),
+        fix: ethtool_fix(of, switch.set, false, switch.shown),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_that_is_on_is_the_one_to_turn_off() {
+        let feature = |name: &str, on| Feature {
+            name: name.into(),
+            on,
+            changeable: true,
+        };
+        let device = super::super::tests::device("weir-none");
+        let judge = |features: &[Feature]| {
+            judge(
+                &device,
+                &device.name,
+                features,
+                &LRO_SWITCHES,
+                str::to_owned,
+            )
+        };
+        let off = [feature("rx-lro", false), feature("rx-gro-hw", false)];
+        assert!(matches!(judge(&off), Verdict::Fine { .. }));
+        let on = [feature("rx-lro", false), feature("rx-gro-hw", true)];
+        let Verdict::Finding(finding) = judge(&on) else {
+            panic!("hardware GRO is on");
+        };
+        assert_eq!(finding.message, "rx-gro-hw");
+        assert_eq!(finding.evidence[1].value, "on");
+    }
+}
