@@ -9,3 +9,4 @@ pub mod kernel_config;
 pub mod lab;
 pub mod process;
 pub mod report;
+pub mod sysfs;

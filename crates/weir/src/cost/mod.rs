@@ -1,8 +1,16 @@
 //! `weir cost`: what the network takes from the CPUs of this host, and by which path.
 //!
-//! Two independent measurements: the progress that a program no longer makes, and
-//! an [accounting](accounting) of the kernel's own time by BPF tracepoints.
+//! Two independent measurements: the [progress] that a program no longer makes, and an
+//! [accounting] of the kernel's own time by BPF tracepoints.
 
 pub mod accounting;
 pub mod cpulist;
+pub mod flame;
+pub mod measure;
+pub mod perf_event;
+pub mod proc;
+pub mod progress;
+pub mod report;
+pub mod sample_load;
 pub mod statistics;
+pub mod table;

@@ -3,6 +3,7 @@
 pub mod file;
 pub mod machine;
 pub mod page;
+pub mod text;
 
 pub use file::ReportFile;
 pub use machine::Machine;

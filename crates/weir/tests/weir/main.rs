@@ -5,6 +5,8 @@
 
 mod accounting;
 mod bench;
+mod flame;
+mod cost;
 mod lab;
 mod load;
 mod packet;
@@ -19,7 +21,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let trials = [
         accounting::trials(),
-        bench::trials(),
+        bench::trials(), cost::trials(),
         lab::trials(),
         load::trials(),
     ]

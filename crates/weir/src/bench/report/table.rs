@@ -1,15 +1,12 @@
 //! The report as text: the table of the AF_XDP RFC, then the details, in 100 columns.
 
-use std::fmt::Write as _;
-
-use comfy_table::{Cell, CellAlignment, Row, Table, TableStyle, presets};
+use comfy_table::{Cell, CellAlignment, Row, presets};
 
 use super::{Report, Run, Summary, column, main_wait};
 use crate::bench::plan::Combination;
 use crate::bench::protocol::{Bench, Engine, Mode, Wait};
+use crate::report::text::{row, table, unframed, wrap};
 
-/// The longest line.
-const WIDTH: usize = 100;
 /// A thread that spins on a CPU of its own gets more of it than this, in percent.
 const SPINS: f64 = 90.0;
 /// Where the sentences of the legend begin.
@@ -176,18 +173,6 @@ pub fn mpps(pps: f64) -> String {
     format!("{mpps:.digits$}")
 }
 
-fn table(style: TableStyle) -> Table {
-    let mut table = Table::new();
-    table.load_style(style);
-    table
-}
-
-/// A name on the left, figures on the right.
-fn row(name: &str, cells: impl Iterator<Item = String>) -> Row {
-    let cells = cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right));
-    Row::from(std::iter::once(Cell::new(name)).chain(cells))
-}
-
 /// The columns of the details, after the bench.
 pub const DETAILS: [&str; 10] = [
     "engine", "mode", "wait", "Mpps", "min", "max", "user ns", "sys ns", "CPU %", "dropped",
@@ -204,13 +189,6 @@ fn details(report: &Report, combinations: &[Combination]) -> String {
         table.add_row(detail_row(&combination.bench.to_string(), cells));
     }
     unframed(table)
-}
-
-fn unframed(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
 }
 
 fn detail_row(bench: &str, cells: [String; DETAILS.len()]) -> Row {
@@ -441,25 +419,6 @@ fn host_line(report: &Report) -> String {
         report.host.machine.summary(),
         report.host.cpu_note()
     )
-}
-
-/// Breaks a paragraph into lines, those after the first one indented.
-fn wrap(text: &str, indent: usize) -> String {
-    let mut lines = String::new();
-    let mut length = 0;
-    for word in text.split(' ') {
-        let width = word.chars().count();
-        if length > indent && length + 1 + width > WIDTH {
-            let _ = write!(lines, "\n{:indent$}", "");
-            length = indent;
-        } else if !lines.is_empty() {
-            lines.push(' ');
-            length += 1;
-        }
-        lines.push_str(word);
-        length += width;
-    }
-    lines
 }
 
 #[cfg(test)]

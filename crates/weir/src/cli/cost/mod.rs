@@ -1,27 +1,283 @@
 //! `weir cost`: its flags, and what they mean.
 
-use std::process::ExitCode;
+pub mod flame;
 
-use anyhow::Result;
-use clap::{Args, Subcommand};
+use std::collections::BTreeMap;
+use std::io::{Write as _, stderr, stdout};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::SIGTERM;
+
+use crate::cost::cpulist::CpuList;
+use crate::cost::measure::{DeviceTraffic, Ended, Options, measure};
+use crate::cost::report::{Report, Setting};
+use crate::cost::sample_load::SampleLoad;
+use crate::cost::{proc, table};
+use crate::lab::route::Route;
+use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::report::Machine;
+
+const AFTER_HELP: &str = "\
+Examples:
+  weir cost --seconds 10
+      What this host's network takes from each CPU
+  weir cost --passive --seconds 60
+      The same on a production host, without a load of its own
+  weir cost --cpu 3 -- openssl speed -seconds 5 aes-256-cbc
+      While a command runs
+  weir cost --lab --pps 500000
+      A try: packets in a network of its own, received by the second CPU
+
+How it measures:
+  by progress     a calculation on each CPU, and how much slower it got; it keeps the CPU busy,
+                  at normal priority
+  by tracepoints  BPF programs at irq, softirq, napi and sched_switch, summed in the kernel
+  /proc/stat      what other tools show
+
+Exit status:
+  0    measured; what could not be seen is said so
+  1    something failed
+  2    the command line is wrong
+  130  interrupted; what was measured so far is printed
+  N    that of COMMAND, if there is one and it failed";
+
+/// The rate of the lab's load unless told: enough to see, few enough for any machine.
+const LAB_PPS: u64 = 200_000;
+/// A measurement without a command lasts so long unless told.
+const SECONDS: f64 = 10.0;
+
+/// How to print the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
 
 /// `weir cost`
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    after_long_help = AFTER_HELP,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub struct CostArgs {
     /// What else to do than measure this host.
     #[command(subcommand)]
     pub command: Option<CostCommand>,
+
+    /// The CPUs to measure, such as 0-3,5 [default: all that may be used]
+    #[arg(long, value_name = "LIST")]
+    pub cpu: Option<CpuList>,
+    /// How long to measure [default: 10, or until COMMAND ends]
+    #[arg(long, value_name = "N", value_parser = parse_seconds)]
+    pub seconds: Option<f64>,
+    /// Count packets of this device only; may be repeated [default: all of this namespace]
+    #[arg(long, value_name = "IF", conflicts_with = "lab")]
+    pub dev: Vec<String>,
+    /// Only watch: no load of its own, for production hosts
+    #[arg(long)]
+    pub passive: bool,
+    /// End a passive measurement that costs more than this, in percent of one CPU
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, requires = "passive",
+          value_parser = parse_limit)]
+    pub limit: f64,
+    /// Measure while packets come in a network made for this run
+    #[arg(long)]
+    pub lab: bool,
+    /// Packets a second in the lab
+    #[arg(long, value_name = "N", requires = "lab", default_value_t = LAB_PPS,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub pps: u64,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Run this meanwhile
+    #[arg(last = true, value_name = "COMMAND")]
+    pub run: Vec<String>,
 }
 
 /// What else `weir cost` can do.
 #[derive(Debug, Subcommand)]
-pub enum CostCommand {}
+pub enum CostCommand {
+    /// Where on the packet path the CPUs are: a flame graph
+    Flame(flame::FlameArgs),
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a measurement lasts 0.1 to 86400 seconds".into()),
+    }
+}
+
+fn parse_limit(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(limit) if (0.01..=100.0).contains(&limit) => Ok(limit),
+        _ => Err("a limit is 0.01 to 100 percent of one CPU".into()),
+    }
+}
 
 /// Runs `weir cost`.
 pub fn run(args: &CostArgs) -> Result<ExitCode> {
     match &args.command {
-        None => Ok(ExitCode::SUCCESS),
-        Some(command) => match *command {},
+        None => measure_host(args),
+        Some(CostCommand::Flame(args)) => flame::run(args),
     }
+}
+
+fn measure_host(args: &CostArgs) -> Result<ExitCode> {
+    let cpus = match &args.cpu {
+        Some(cpus) => cpus.clone(),
+        None => CpuList::allowed()?,
+    };
+    cpus.check_allowed()?;
+    let interrupt = Interrupt::listen()?;
+    let load = args
+        .lab
+        .then(|| SampleLoad::start(args.pps, &interrupt))
+        .transpose()?;
+    let place = match &load {
+        Some(load) => load.describe(),
+        None => "this host".to_owned(),
+    };
+    let mut devices = devices(args, load.as_ref())?;
+    let duration = match (args.seconds, args.run.is_empty()) {
+        (Some(seconds), _) => Some(Duration::from_secs_f64(seconds)),
+        (None, true) => Some(Duration::from_secs_f64(SECONDS)),
+        (None, false) => None,
+    };
+    let command = start(args)?;
+    let bar = progress_bar(duration);
+    let measured = measure(
+        Options {
+            cpus: &cpus,
+            duration,
+            passive: args.passive,
+            limit: args.limit,
+            devices: &mut *devices,
+            command,
+        },
+        &interrupt,
+        &|elapsed| bar.set_position(elapsed.as_millis() as u64),
+    )?;
+    bar.finish_and_clear();
+    drop(devices);
+    let setting = Setting {
+        host: Machine::now(CpuList::allowed()?.as_slice().len()),
+        place,
+        irq_time_accounting: proc::irq_time_accounting(),
+        irq_names: irq_names(),
+        notes: load.iter().flat_map(SampleLoad::notes).collect(),
+    };
+    let report = Report::new(setting, cpus.as_slice(), &measured);
+    print(&report, args.format)?;
+    Ok(match (measured.ended, measured.command) {
+        (Some(Ended::Interrupted), _) => ExitCode::from(EXIT_CODE),
+        (_, Some(status)) => exit_code(status),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// That of the command, as a shell tells it; being ended by us at the end is no failure of it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(code as u8),
+        (None, Some(SIGTERM)) => ExitCode::SUCCESS,
+        (None, signal) => ExitCode::from(128 + signal.unwrap_or(0) as u8),
+    }
+}
+
+/// Starts the command, on any CPU: one that the load keeps busy, too.
+fn start(args: &CostArgs) -> Result<Option<Child>> {
+    let Some((program, rest)) = args.run.split_first() else {
+        return Ok(None);
+    };
+    let mut command = Command::new(program);
+    // Ctrl-C on a terminal is for the measurement, which then ends the command in order.
+    command.args(rest).process_group(0);
+    if args.format == Format::Json {
+        let error = stderr().as_fd().try_clone_to_owned();
+        command.stdout(Stdio::from(error.context("cannot duplicate a descriptor")?));
+    }
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {program}: is it installed and executable?"))?;
+    Ok(Some(child))
+}
+
+type Devices<'a> = Box<dyn FnMut() -> Vec<DeviceTraffic> + 'a>;
+
+/// Reads the counters of the devices that were asked for.
+fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<Devices<'a>> {
+    if let Some(load) = load {
+        return Ok(Box::new(|| load.traffic()));
+    }
+    let mut route = Route::open()?;
+    for name in &args.dev {
+        route.link(name)?;
+    }
+    Ok(Box::new(move || {
+        // A device that has gone is told from the others that are still there.
+        let links = route.links().unwrap_or_default();
+        links
+            .into_iter()
+            .filter(|link| args.dev.is_empty() || args.dev.contains(&link.name))
+            .filter(|link| !args.dev.is_empty() || link.up)
+            .map(|link| DeviceTraffic {
+                rx_packets: link.stats.rx_packets,
+                tx_packets: link.stats.tx_packets,
+                dropped: link.stats.rx_dropped + link.stats.tx_dropped,
+                name: link.name,
+                vanished_after: None,
+            })
+            .collect()
+    }))
+}
+
+fn irq_names() -> BTreeMap<u64, String> {
+    // Names are nice to have.
+    let interrupts = proc::interrupts().unwrap_or_default();
+    interrupts
+        .into_iter()
+        .filter_map(|it| Some((it.id.parse().ok()?, it.name)))
+        .collect()
+}
+
+/// How far it is, on a terminal, when that takes more than two seconds.
+fn progress_bar(duration: Option<Duration>) -> ProgressBar {
+    let long = duration.is_none_or(|duration| duration > Duration::from_secs(2));
+    let target = if long {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let length = duration.map(|duration| duration.as_millis() as u64);
+    let bar = ProgressBar::with_draw_target(length, target);
+    let template = match length {
+        Some(_) => "measuring {bar:20} {elapsed} of {duration}",
+        None => "measuring {elapsed}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("##-"));
+    }
+    bar
+}
+
+fn print(report: &Report, format: Format) -> Result<()> {
+    let text = match format {
+        Format::Table => table::render(report),
+        Format::Json => serde_json::to_string_pretty(report)? + "\n",
+    };
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
 }

@@ -1,0 +1,325 @@
+//! One measurement: what it watches while it lasts, and what of that goes into the report.
+
+use std::collections::BTreeMap;
+use std::process::{Child, ExitStatus};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use super::accounting::{Accounting, Irq, Napi, OwnCost, Sample, Task};
+use super::cpulist::CpuList;
+use super::proc;
+use super::proc::{CpuTimes, Softnet};
+use super::progress::{Progress, ProgressLoad};
+use crate::process::interrupt::Interrupt;
+use crate::process::usage::CpuTime;
+
+/// How often sums are read: the slices of the confidence intervals.
+const SLICE: Duration = Duration::from_millis(100);
+/// How long the kernel times the tracepoints' programs, and how often. Timing costs two readings
+/// of the clock a run, so it is a small part of the time.
+const TIMED: Duration = Duration::from_millis(20);
+/// From one such window to the next.
+const TIMED_EVERY: Duration = Duration::from_millis(500);
+/// Windows before the limit is judged: one alone may have met a burst.
+const FIRST_JUDGED: usize = 3;
+/// How long a command that was asked to end may take.
+const END: Duration = Duration::from_secs(3);
+
+/// Asks devices what they have carried so far.
+pub type Devices<'a> = &'a mut dyn FnMut() -> Vec<DeviceTraffic>;
+
+/// What to measure.
+pub struct Options<'a> {
+    /// On which CPUs.
+    pub cpus: &'a CpuList,
+    /// For how long at most; `None` until the command ends.
+    pub duration: Option<Duration>,
+    /// Without a load of our own.
+    pub passive: bool,
+    /// The most that the accounting may cost when passive, in percent of one CPU.
+    pub limit: f64,
+    /// What the devices have carried so far.
+    pub devices: Devices<'a>,
+    /// What runs meanwhile.
+    pub command: Option<Child>,
+}
+
+/// What was seen.
+pub struct Measured {
+    /// How long it was watched.
+    pub elapsed: Duration,
+    /// Why it ended before its time, if it did.
+    pub ended: Option<Ended>,
+    /// By progress, one for each CPU; or why not.
+    pub progress: Result<Vec<Progress>, String>,
+    /// By tracepoints; or why not.
+    pub accounting: Result<Accounted, String>,
+    /// From /proc/stat, by CPU.
+    pub ticks: Result<BTreeMap<usize, CpuTimes>, String>,
+    /// From /proc/net/softnet_stat, by CPU.
+    pub softnet: Result<BTreeMap<usize, Softnet>, String>,
+    /// What the devices carried.
+    pub devices: Vec<DeviceTraffic>,
+    /// What has become of the command.
+    pub command: Option<ExitStatus>,
+    /// CPU time of this process, without its load.
+    pub own_ns: u64,
+}
+
+/// Why a measurement ended before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// By Ctrl-C or SIGTERM.
+    Interrupted,
+    /// It cost more than it may.
+    TooDear,
+}
+
+/// What the tracepoints told.
+pub struct Accounted {
+    /// The sums at the beginning, the end, and between.
+    pub samples: Vec<Sample>,
+    /// Who ran.
+    pub tasks: Vec<Task>,
+    /// Devices' interrupts.
+    pub irqs: Vec<Irq>,
+    /// NAPI instances.
+    pub napis: Vec<Napi>,
+    /// Whether the timer's and other CPUs' interrupts were seen.
+    pub sees_vectors: bool,
+    /// What it cost.
+    pub own: Option<OwnCost>,
+}
+
+/// What a device carried while it was watched.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DeviceTraffic {
+    /// Its name.
+    pub name: String,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Packets dropped, both ways.
+    pub dropped: u64,
+    /// When it was last there, if it vanished: seconds since the beginning.
+    pub vanished_after: Option<f64>,
+}
+
+/// Measures, until the time is over, the command ends, a signal comes or the limit is passed.
+pub fn measure(
+    options: Options<'_>,
+    interrupt: &Interrupt,
+    tick: &dyn Fn(Duration),
+) -> Result<Measured> {
+    let cpus = options.cpus.as_slice();
+    let mut command = options.command.map(Guarded);
+    let accounting = Accounting::start(cpus).map_err(|error| format!("{error:#}"));
+    let load = if options.passive {
+        Err("not measured: --passive".to_owned())
+    } else {
+        ProgressLoad::start(cpus).map_err(|error| format!("{error:#}"))
+    };
+    let usage = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
+    let (ticks, softnet) = (proc::cpu_times(), proc::softnet());
+    let mut watch = Watch::new(accounting, options.devices);
+    let mut ended = None;
+    let mut status = None;
+    let begun = Instant::now();
+    watch.sample()?;
+    loop {
+        sleep(next_slice(begun, options.duration));
+        watch.look(begun)?;
+        tick(begun.elapsed());
+        if interrupt.is_raised() {
+            ended = Some(Ended::Interrupted);
+        } else if options.passive && watch.costs_more_than(options.limit) {
+            ended = Some(Ended::TooDear);
+        }
+        if let Some(command) = &mut command {
+            status = command
+                .0
+                .try_wait()
+                .context("cannot wait for the command")?;
+        }
+        let over = options
+            .duration
+            .is_some_and(|limit| begun.elapsed() >= limit);
+        if over || ended.is_some() || status.is_some() {
+            break;
+        }
+    }
+    let elapsed = begun.elapsed();
+    let progress = load.and_then(|load| load.stop().map_err(|error| format!("{error:#}")));
+    let own = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
+    let own_ns = (own.user + own.system - usage.user - usage.system).as_nanos() as u64;
+    if let (Some(command), None) = (&mut command, status) {
+        status = command.end()?;
+    }
+    Ok(Measured {
+        elapsed,
+        ended,
+        progress,
+        ticks: both(ticks, proc::cpu_times(), |now, then| now.since(then)),
+        softnet: both(softnet, proc::softnet(), |now, then| now.since(then)),
+        devices: watch.traffic(),
+        accounting: watch.accounted()?,
+        command: status,
+        own_ns,
+    })
+}
+
+/// Up to the next slice, or the end if that is sooner.
+fn next_slice(begun: Instant, duration: Option<Duration>) -> Duration {
+    let left = duration.map(|limit| limit.saturating_sub(begun.elapsed()));
+    left.map_or(SLICE, |left| left.min(SLICE))
+}
+
+/// The difference of two readings, where both are there.
+fn both<T>(
+    then: Result<BTreeMap<usize, T>>,
+    now: Result<BTreeMap<usize, T>>,
+    since: impl Fn(&T, &T) -> T,
+) -> Result<BTreeMap<usize, T>, String> {
+    let text = |error| format!("{error:#}");
+    let (then, now) = (then.map_err(text)?, now.map_err(text)?);
+    let pairs = now
+        .iter()
+        .filter_map(|(cpu, now)| Some((*cpu, since(now, then.get(cpu)?))));
+    Ok(pairs.collect())
+}
+
+/// A command that does not outlive the measurement.
+struct Guarded(Child);
+
+impl Guarded {
+    /// Asks it to end, and then has it ended.
+    fn end(&mut self) -> Result<Option<ExitStatus>> {
+        // It was not waited for, so the number is still its own.
+        if let Some(pid) = Pid::from_raw(self.0.id().cast_signed()) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < END {
+            if let Some(status) = self.0.try_wait().context("cannot wait for the command")? {
+                return Ok(Some(status));
+            }
+            sleep(Duration::from_millis(5));
+        }
+        let _ = self.0.kill();
+        Ok(Some(self.0.wait().context("cannot wait for the command")?))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Already waited for, unless an error came first.
+        if let Ok(None) = self.0.try_wait() {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// What is looked at slice by slice.
+struct Watch<'a> {
+    accounting: Result<Accounting, String>,
+    samples: Vec<Sample>,
+    own: Vec<OwnCost>,
+    timed_at: Instant,
+    devices: Devices<'a>,
+    first: Vec<DeviceTraffic>,
+    last: Vec<DeviceTraffic>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(accounting: Result<Accounting, String>, devices: Devices<'a>) -> Self {
+        let first = devices();
+        Self {
+            accounting,
+            samples: Vec::new(),
+            own: Vec::new(),
+            timed_at: Instant::now(),
+            devices,
+            last: first.clone(),
+            first,
+        }
+    }
+
+    fn look(&mut self, begun: Instant) -> Result<()> {
+        self.sample()?;
+        self.look_at_devices(begun);
+        if self.timed_at.elapsed() >= TIMED_EVERY {
+            self.timed_at = Instant::now();
+            if let Ok(accounting) = &self.accounting {
+                // Without CAP_SYS_ADMIN the kernel times nothing, and the report says so.
+                self.own.extend(accounting.own_cost(TIMED).ok());
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        if let Ok(accounting) = &self.accounting {
+            self.samples.push(accounting.sample()?);
+        }
+        Ok(())
+    }
+
+    fn look_at_devices(&mut self, begun: Instant) {
+        let now = (self.devices)();
+        for last in &mut self.last {
+            match now.iter().find(|it| it.name == last.name) {
+                Some(found) if last.vanished_after.is_none() => *last = found.clone(),
+                Some(_) => {}
+                None => {
+                    last.vanished_after
+                        .get_or_insert(begun.elapsed().as_secs_f64());
+                }
+            }
+        }
+    }
+
+    fn own(&self) -> Option<OwnCost> {
+        self.own.iter().copied().reduce(OwnCost::plus)
+    }
+
+    fn costs_more_than(&self, limit: f64) -> bool {
+        self.own.len() >= FIRST_JUDGED
+            && self.own().is_some_and(|own| own.percent_of_a_cpu() > limit)
+    }
+
+    fn traffic(&self) -> Vec<DeviceTraffic> {
+        let pairs = self.last.iter().zip(&self.first);
+        pairs
+            .map(|(last, first)| DeviceTraffic {
+                name: last.name.clone(),
+                rx_packets: last.rx_packets.saturating_sub(first.rx_packets),
+                tx_packets: last.tx_packets.saturating_sub(first.tx_packets),
+                dropped: last.dropped.saturating_sub(first.dropped),
+                vanished_after: last.vanished_after,
+            })
+            .collect()
+    }
+
+    fn accounted(self) -> Result<Result<Accounted, String>> {
+        let own = self.own();
+        let accounting = match self.accounting {
+            Ok(accounting) => accounting,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        Ok(Ok(Accounted {
+            tasks: accounting.tasks()?,
+            irqs: accounting.irqs()?,
+            napis: accounting.napis()?,
+            sees_vectors: accounting.sees_vectors(),
+            samples: self.samples,
+            own,
+        }))
+    }
+}

@@ -1,0 +1,576 @@
+//! What a measurement found: the figures, how they agree, and what could not be seen.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, Sample, TaskTime};
+use super::measure::{DeviceTraffic, Ended, Measured};
+use super::proc::{CpuTimes, Softnet};
+use super::progress::Progress;
+use super::statistics::{Estimate, share};
+use crate::report::Machine;
+
+/// Two figures that differ by no more than this are said to agree: percent of a CPU.
+pub const AGREEMENT: f64 = 2.0;
+
+/// The report; its JSON form.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The machine, the build and the command.
+    pub host: Machine,
+    /// Where packets came from.
+    pub place: String,
+    /// Seconds that were measured.
+    pub seconds: f64,
+    /// Why it ended before its time.
+    pub ended: Option<Ended>,
+    /// CPU by CPU.
+    pub cpus: Vec<CpuReport>,
+    /// Processes and kernel threads, those first from which most was taken.
+    pub victims: Vec<Victim>,
+    /// NAPI instances, the busiest first.
+    pub napi: Vec<NapiReport>,
+    /// Devices' interrupts, the dearest first.
+    pub irqs: Vec<IrqReport>,
+    /// What the devices carried.
+    pub devices: Vec<DeviceReport>,
+    /// What the network took on all CPUs, by tracepoints, in nanoseconds for each packet that the
+    /// devices received or sent.
+    pub network_ns_per_packet: Option<f64>,
+    /// What the measurement itself cost.
+    pub own: Own,
+    /// What could not be measured, and why; and what else must be known to read the figures.
+    pub notes: Vec<String>,
+}
+
+/// One CPU.
+#[derive(Debug, Clone, Serialize)]
+pub struct CpuReport {
+    /// Its number.
+    pub cpu: usize,
+    /// By the progress of a program.
+    pub progress: Option<ProgressReport>,
+    /// By tracepoints.
+    pub accounting: Option<AccountingReport>,
+    /// By /proc/stat.
+    pub proc_stat: Option<ProcStatReport>,
+    /// By /proc/net/softnet_stat.
+    pub softnet: Option<Softnet>,
+    /// How these agree, one sentence each.
+    pub agreement: Vec<String>,
+}
+
+/// What a program on the CPU lost, in percent of the CPU's time.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProgressReport {
+    /// Taken by interrupts, softirqs and their threads.
+    pub stolen_percent: f64,
+    /// With 95% confidence the true value is within this of it.
+    pub confidence: Option<f64>,
+    /// The part that was taken while the program seemed to run.
+    pub hidden_percent: f64,
+    /// What other tasks had.
+    pub other_tasks_percent: f64,
+    /// What is to be known of the calibration.
+    pub notes: Vec<String>,
+}
+
+/// Where the CPU's time went, in percent of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct AccountingReport {
+    /// All of what follows, but for idle.
+    pub stolen_percent: f64,
+    /// With 95% confidence the true value is within this of it.
+    pub confidence: Option<f64>,
+    /// The network's part: `NET_RX`, `NET_TX`, NAPI threads and its part of ksoftirqd.
+    pub network_percent: f64,
+    /// Handlers of devices' interrupts.
+    pub irq_percent: f64,
+    /// The timer's interrupt and those from other CPUs; `None` where they cannot be seen.
+    pub vector_percent: Option<f64>,
+    /// Receiving, in softirqs.
+    pub net_rx_percent: f64,
+    /// The part of it while the CPU was otherwise idle.
+    pub net_rx_in_idle_percent: f64,
+    /// The part of it in ksoftirqd.
+    pub net_rx_in_ksoftirqd_percent: f64,
+    /// The rest of it: in the context of tasks.
+    pub net_rx_in_tasks_percent: f64,
+    /// Sending what could not be sent at once, in softirqs.
+    pub net_tx_percent: f64,
+    /// Other softirqs.
+    pub other_softirq_percent: f64,
+    /// ksoftirqd, outside its softirqs.
+    pub ksoftirqd_percent: f64,
+    /// Threads of threaded NAPI.
+    pub napi_thread_percent: f64,
+    /// Idle.
+    pub idle_percent: f64,
+    /// Softirqs of receiving a second.
+    pub net_rx_per_second: f64,
+    /// NAPI polls a second.
+    pub polls_per_second: f64,
+}
+
+impl AccountingReport {
+    /// What /proc/stat calls irq and softirq.
+    fn softirqs_and_irqs(&self) -> f64 {
+        self.irq_percent
+            + self.vector_percent.unwrap_or(0.0)
+            + self.net_rx_percent
+            + self.net_tx_percent
+            + self.other_softirq_percent
+    }
+}
+
+/// What /proc/stat says, in percent of the CPU's time.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProcStatReport {
+    /// Hard interrupts.
+    pub irq_percent: f64,
+    /// Softirqs.
+    pub softirq_percent: f64,
+    /// What the hypervisor gave to others.
+    pub steal_percent: f64,
+    /// Idle, or waiting for a disk.
+    pub idle_percent: f64,
+}
+
+/// Who was interrupted.
+#[derive(Debug, Clone, Serialize)]
+pub struct Victim {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its time.
+    #[serde(flatten)]
+    pub time: TaskTime,
+    /// What was taken from it, in percent of the time that it seemed to run.
+    pub lost_percent: f64,
+}
+
+/// A NAPI instance.
+#[derive(Debug, Clone, Serialize)]
+pub struct NapiReport {
+    /// What was counted.
+    #[serde(flatten)]
+    pub napi: Napi,
+    /// Packets a poll.
+    pub packets_per_poll: f64,
+    /// Polls that used up their budget, in percent.
+    pub full_percent: f64,
+    /// Nanoseconds a packet; `None` without packets.
+    pub ns_per_packet: Option<f64>,
+}
+
+/// A device's interrupt.
+#[derive(Debug, Clone, Serialize)]
+pub struct IrqReport {
+    /// What was counted.
+    #[serde(flatten)]
+    pub irq: Irq,
+    /// What /proc/interrupts calls it.
+    pub name: String,
+}
+
+/// A device.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeviceReport {
+    /// What it carried.
+    #[serde(flatten)]
+    pub traffic: DeviceTraffic,
+    /// Packets received a second.
+    pub rx_pps: f64,
+    /// Packets sent a second.
+    pub tx_pps: f64,
+    /// Nanoseconds that its NAPI took for each packet received; `None` if it has no NAPI of its
+    /// own, or received nothing.
+    pub ns_per_packet: Option<f64>,
+}
+
+/// What the measurement cost.
+#[derive(Debug, Clone, Serialize)]
+pub struct Own {
+    /// The tracepoints' programs, in percent of one CPU, summed over all that are watched: timed
+    /// by the kernel in some windows. `None` if it could not be timed.
+    pub tracepoints_percent: Option<f64>,
+    /// What one run of such a program takes.
+    pub ns_per_run: Option<f64>,
+    /// Reading the sums, in percent of one CPU, without the progress load.
+    pub reading_percent: f64,
+}
+
+/// What the report is made of besides the measurement.
+pub struct Setting {
+    /// The machine.
+    pub host: Machine,
+    /// Where packets came from.
+    pub place: String,
+    /// Whether /proc/stat can be trusted for interrupts; `None` if that is not known.
+    pub irq_time_accounting: Option<bool>,
+    /// Names of interrupts.
+    pub irq_names: BTreeMap<u64, String>,
+    /// What else must be known.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// The report of a measurement.
+    pub fn new(setting: Setting, cpus: &[usize], measured: &Measured) -> Self {
+        let seconds = measured.elapsed.as_secs_f64();
+        let accounted = measured.accounting.as_ref().ok();
+        let cpus: Vec<CpuReport> = cpus
+            .iter()
+            .map(|cpu| cpu_report(*cpu, measured, setting.irq_time_accounting))
+            .collect();
+        let napis = accounted.map_or(&[][..], |it| &it.napis);
+        let mut notes = not_seen(measured);
+        notes.extend(irq_time_note(setting.irq_time_accounting));
+        notes.extend(setting.notes);
+        Self {
+            host: setting.host,
+            place: setting.place,
+            seconds,
+            ended: measured.ended,
+            victims: victims(measured),
+            napi: napi_reports(napis),
+            irqs: irq_reports(measured, &setting.irq_names),
+            devices: device_reports(measured, napis),
+            network_ns_per_packet: network_ns_per_packet(measured),
+            own: own(measured),
+            cpus,
+            notes,
+        }
+    }
+}
+
+fn not_seen(measured: &Measured) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |what: &str, result: Option<&String>| {
+        notes.extend(result.map(|reason| format!("{what}: {reason}.")));
+    };
+    note("By progress", measured.progress.as_ref().err());
+    note("By tracepoints", measured.accounting.as_ref().err());
+    note("/proc/stat", measured.ticks.as_ref().err());
+    note("/proc/net/softnet_stat", measured.softnet.as_ref().err());
+    if let Ok(accounted) = &measured.accounting {
+        if !accounted.sees_vectors {
+            notes.push(
+                "The timer's interrupt and those from other CPUs have no tracepoint here (x86 has), so \
+                 tracepoints miss them."
+                    .into(),
+            );
+        }
+        if accounted.own.is_none() {
+            notes.push(
+                "What the tracepoints cost could not be timed: that needs CAP_SYS_ADMIN and half a \
+                 second."
+                    .into(),
+            );
+        }
+    }
+    for device in &measured.devices {
+        if let Some(after) = device.vanished_after {
+            notes.push(format!(
+                "{} vanished after {after:.1} s; its figures end there.",
+                device.name
+            ));
+        }
+    }
+    notes
+}
+
+/// Whether other tools that read /proc/stat can be trusted.
+fn irq_time_note(irq_time_accounting: Option<bool>) -> Option<String> {
+    (irq_time_accounting == Some(false)).then(|| {
+        "IRQ time accounting is off in this kernel (CONFIG_IRQ_TIME_ACCOUNTING): top, mpstat and \
+         /proc/PID/stat charge interrupts and softirqs to the task that they interrupted, and see \
+         %irq and %soft only when the tick meets them."
+            .into()
+    })
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64 * 100.0
+}
+
+fn cpu_report(cpu: usize, measured: &Measured, irq_time_accounting: Option<bool>) -> CpuReport {
+    let progress = measured.progress.as_ref().ok();
+    let accounted = measured.accounting.as_ref().ok();
+    let ticks = measured.ticks.as_ref().ok();
+    let softnet = measured.softnet.as_ref().ok();
+    let mut report = CpuReport {
+        cpu,
+        progress: progress
+            .and_then(|all| all.iter().find(|it| it.cpu == cpu))
+            .map(ProgressReport::from),
+        accounting: accounted.and_then(|it| accounting_report(cpu, &it.samples, it.sees_vectors)),
+        proc_stat: ticks
+            .and_then(|all| all.get(&cpu))
+            .map(ProcStatReport::from),
+        softnet: softnet.and_then(|all| all.get(&cpu)).cloned(),
+        agreement: Vec::new(),
+    };
+    report.agreement = agreement(&report, irq_time_accounting);
+    report
+}
+
+impl From<&Progress> for ProgressReport {
+    fn from(progress: &Progress) -> Self {
+        let wall = progress.total.wall_ns;
+        // A measured difference may be a little below nothing.
+        let share_of = |ns: i64| percent(u64::try_from(ns).unwrap_or(0), wall);
+        Self {
+            stolen_percent: share_of(progress.stolen_ns()),
+            confidence: half_width(progress.stolen_share()),
+            hidden_percent: share_of(progress.total.stolen_running_ns()),
+            other_tasks_percent: percent(progress.total.other_tasks_ns(), wall),
+            notes: progress
+                .calibration
+                .doubts
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        }
+    }
+}
+
+fn half_width(estimate: Option<Estimate>) -> Option<f64> {
+    Some(estimate?.half_width? * 100.0)
+}
+
+fn accounting_report(
+    cpu: usize,
+    samples: &[Sample],
+    sees_vectors: bool,
+) -> Option<AccountingReport> {
+    let of = |sample: &'_ Sample| sample.cpus.iter().find(|it| it.cpu == cpu).cloned();
+    let (first, last) = (samples.first()?, samples.last()?);
+    let wall = last.at_ns - first.at_ns;
+    let all = of(last)?.since(&of(first)?);
+    let slices: Vec<(f64, f64)> = samples
+        .windows(2)
+        .filter_map(|pair| {
+            let [then, now] = pair else { return None };
+            let stolen = of(now)?.since(&of(then)?).stolen_ns();
+            Some((stolen as f64, (now.at_ns - then.at_ns) as f64))
+        })
+        .collect();
+    let share_of = |ns| percent(ns, wall);
+    let receive = all.softirq[NET_RX];
+    let softirqs: u64 = all.softirq.iter().map(|it| it.ns).sum();
+    let network = receive.ns + all.softirq[NET_TX].ns;
+    let seconds = wall as f64 / 1e9;
+    Some(AccountingReport {
+        stolen_percent: share_of(all.stolen_ns()),
+        confidence: half_width(share(&slices)),
+        network_percent: share_of(all.net_ns()),
+        irq_percent: share_of(all.irq_ns),
+        vector_percent: sees_vectors.then(|| share_of(all.vector_ns)),
+        net_rx_percent: share_of(receive.ns),
+        net_rx_in_idle_percent: share_of(receive.idle_ns),
+        net_rx_in_ksoftirqd_percent: share_of(receive.ksoftirqd_ns),
+        net_rx_in_tasks_percent: share_of(
+            receive
+                .ns
+                .saturating_sub(receive.idle_ns + receive.ksoftirqd_ns),
+        ),
+        net_tx_percent: share_of(all.softirq[NET_TX].ns),
+        other_softirq_percent: share_of(softirqs - network),
+        ksoftirqd_percent: share_of(all.ksoftirqd_ns),
+        napi_thread_percent: share_of(all.napi_thread_ns),
+        idle_percent: share_of(all.idle_ns),
+        net_rx_per_second: receive.count as f64 / seconds,
+        polls_per_second: all.polls as f64 / seconds,
+    })
+}
+
+impl From<&CpuTimes> for ProcStatReport {
+    fn from(ticks: &CpuTimes) -> Self {
+        let all = ticks.total_ns();
+        Self {
+            irq_percent: percent(ticks.irq_ns, all),
+            softirq_percent: percent(ticks.softirq_ns, all),
+            steal_percent: percent(ticks.steal_ns, all),
+            idle_percent: percent(ticks.idle_ns + ticks.iowait_ns, all),
+        }
+    }
+}
+
+/// How the ways of measuring agree, with the likely reasons where they do not.
+fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<String> {
+    let mut said = Vec::new();
+    let steal = report.proc_stat.as_ref().map_or(0.0, |it| it.steal_percent);
+    if let (Some(progress), Some(accounting)) = (&report.progress, &report.accounting) {
+        let difference = progress.stolen_percent - accounting.stolen_percent;
+        said.push(format!(
+            "progress less tracepoints {}",
+            judged(difference, || progress_differs(
+                difference, progress, accounting, steal
+            ))
+        ));
+    }
+    if let (Some(accounting), Some(stat)) = (&report.accounting, &report.proc_stat) {
+        let difference = accounting.softirqs_and_irqs() - stat.irq_percent - stat.softirq_percent;
+        said.push(format!(
+            "tracepoints less /proc/stat {}",
+            judged(difference, || stat_differs(irq_time_accounting).into())
+        ));
+    }
+    said
+}
+
+fn judged(difference: f64, reason: impl FnOnce() -> String) -> String {
+    if difference.abs() <= AGREEMENT {
+        return format!("{difference:+.1} points: they agree");
+    }
+    format!("{difference:+.1} points: {}", reason())
+}
+
+/// Why progress and tracepoints may differ, the likeliest reason only.
+fn progress_differs(
+    difference: f64,
+    progress: &ProgressReport,
+    accounting: &AccountingReport,
+    steal: f64,
+) -> String {
+    let others = progress.other_tasks_percent;
+    if difference < 0.0 && others > AGREEMENT {
+        return format!(
+            "other tasks had this CPU for {others:.1}% of the time, and what was taken from them only \
+             tracepoints see"
+        );
+    }
+    if difference < 0.0 {
+        return "tracepoints count what progress did not lose".into();
+    }
+    if steal > difference / 2.0 {
+        return format!(
+            "the hypervisor gave {steal:.1}% of this CPU to others, which /proc/stat knows only \
+             roughly"
+        );
+    }
+    if accounting.vector_percent.is_none() {
+        return "the timer's interrupt and those from other CPUs have no tracepoint here".into();
+    }
+    if !progress.notes.is_empty() {
+        return "progress is not sure, see below".into();
+    }
+    "progress also loses what has no tracepoint: entering and leaving interrupts, colder caches, a \
+     busy sibling thread of the core"
+        .into()
+}
+
+fn stat_differs(irq_time_accounting: Option<bool>) -> &'static str {
+    match irq_time_accounting {
+        Some(false) => {
+            "without IRQ time accounting /proc/stat asks at each tick what runs, and guesses the rest"
+        }
+        Some(true) => {
+            "with IRQ time accounting /proc/stat also has what is before and after the tracepoints"
+        }
+        None => {
+            "/proc/stat guesses if this kernel was built without CONFIG_IRQ_TIME_ACCOUNTING, which \
+             is not known here"
+        }
+    }
+}
+
+fn victims(measured: &Measured) -> Vec<Victim> {
+    let Ok(accounted) = &measured.accounting else {
+        return Vec::new();
+    };
+    let mut victims: Vec<Victim> = accounted
+        .tasks
+        .iter()
+        .filter(|task| task.pid != 0 && task.time.stolen_ns() > 0)
+        .map(|task| Victim {
+            pid: task.pid,
+            name: task.name.clone(),
+            time: task.time,
+            lost_percent: percent(task.time.stolen_ns(), task.time.running_ns),
+        })
+        .collect();
+    victims.sort_by_key(|victim| std::cmp::Reverse(victim.time.stolen_ns()));
+    victims
+}
+
+fn napi_reports(napis: &[Napi]) -> Vec<NapiReport> {
+    let mut reports: Vec<NapiReport> = napis
+        .iter()
+        .map(|napi| NapiReport {
+            packets_per_poll: napi.packets as f64 / napi.polls.max(1) as f64,
+            full_percent: percent(napi.full, napi.polls),
+            ns_per_packet: (napi.packets > 0).then(|| napi.ns as f64 / napi.packets as f64),
+            napi: napi.clone(),
+        })
+        .collect();
+    reports.sort_by_key(|it| std::cmp::Reverse((it.napi.ns, it.napi.packets)));
+    reports
+}
+
+fn irq_reports(measured: &Measured, names: &BTreeMap<u64, String>) -> Vec<IrqReport> {
+    let Ok(accounted) = &measured.accounting else {
+        return Vec::new();
+    };
+    let mut reports: Vec<IrqReport> = accounted
+        .irqs
+        .iter()
+        .map(|irq| IrqReport {
+            name: names.get(&irq.irq).cloned().unwrap_or_default(),
+            irq: irq.clone(),
+        })
+        .collect();
+    reports.sort_by_key(|it| std::cmp::Reverse(it.irq.ns));
+    reports
+}
+
+fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
+    let seconds = measured.elapsed.as_secs_f64().max(f64::EPSILON);
+    let report = |traffic: &DeviceTraffic| {
+        let ns: u64 = napis
+            .iter()
+            .filter(|napi| napi.device == traffic.name)
+            .map(|napi| napi.ns)
+            .sum();
+        let packets = traffic.rx_packets;
+        DeviceReport {
+            rx_pps: packets as f64 / seconds,
+            tx_pps: traffic.tx_packets as f64 / seconds,
+            ns_per_packet: (packets > 0 && ns > 0).then(|| ns as f64 / packets as f64),
+            traffic: traffic.clone(),
+        }
+    };
+    measured.devices.iter().map(report).collect()
+}
+
+/// What the network took on the watched CPUs, for each packet of the watched devices.
+fn network_ns_per_packet(measured: &Measured) -> Option<f64> {
+    let accounted = measured.accounting.as_ref().ok()?;
+    let (first, last) = (accounted.samples.first()?, accounted.samples.last()?);
+    let ns: u64 = last
+        .cpus
+        .iter()
+        .zip(&first.cpus)
+        .map(|(now, then)| CpuTotals::net_ns(&now.since(then)))
+        .sum();
+    let packets: u64 = measured
+        .devices
+        .iter()
+        .map(|it| it.rx_packets + it.tx_packets)
+        .sum();
+    (packets > 0).then(|| ns as f64 / packets as f64)
+}
+
+fn own(measured: &Measured) -> Own {
+    let timed = measured.accounting.as_ref().ok().and_then(|it| it.own);
+    Own {
+        tracepoints_percent: timed.map(|it| it.percent_of_a_cpu()),
+        ns_per_run: timed
+            .filter(|it| it.runs > 0)
+            .map(|it| it.ns as f64 / it.runs as f64),
+        reading_percent: percent(measured.own_ns, measured.elapsed.as_nanos() as u64),
+    }
+}

@@ -1,0 +1,364 @@
+//! The report for people.
+
+use comfy_table::presets;
+
+use super::measure::Ended;
+use super::report::{AccountingReport, CpuReport, Report};
+use crate::report::text::{row, table, unframed, wrap};
+
+/// The most victims, NAPI instances and interrupts that are listed; JSON has all.
+const LISTED: usize = 8;
+/// What is below this is not worth a line: percent of the measured time.
+const NOTHING: f64 = 0.005;
+
+/// The report as text.
+pub fn render(report: &Report) -> String {
+    let parts = [
+        title(report),
+        overview(report),
+        split(report),
+        victims(report),
+        napi(report),
+        irqs(report),
+        devices(report),
+        agreement(report),
+        own(report),
+        notes(report),
+    ];
+    let mut text = parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    text.push('\n');
+    text
+}
+
+fn title(report: &Report) -> String {
+    let mut text = wrap(
+        &format!(
+            "What the network took, {:.1} s, {}. {}.",
+            report.seconds,
+            report.place,
+            report.host.summary()
+        ),
+        0,
+    );
+    match report.ended {
+        Some(Ended::Interrupted) => text.push_str("\nInterrupted: these are the figures so far."),
+        Some(Ended::TooDear) => text
+            .push_str("\nStopped before its time: the tracepoints cost more than --limit allows."),
+        None => {}
+    }
+    text
+}
+
+fn one(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), one)
+}
+
+/// A figure with its confidence interval.
+fn estimate(value: Option<f64>, confidence: Option<f64>) -> String {
+    match (value, confidence) {
+        (Some(value), Some(half)) => format!("{value:.1} ±{half:.1}"),
+        (value, _) => percent(value),
+    }
+}
+
+/// What each way of measuring says, side by side.
+fn overview(report: &Report) -> String {
+    let mut table = table(presets::NOTHING);
+    let headings = [
+        "by progress",
+        "hidden",
+        "by tracepoints",
+        "network",
+        "/proc/stat",
+        "other tasks",
+        "idle",
+    ];
+    table.set_header(row("stolen, % of", headings.map(String::from).into_iter()));
+    for cpu in &report.cpus {
+        let progress = cpu.progress.as_ref();
+        let accounting = cpu.accounting.as_ref();
+        let stat = cpu.proc_stat.as_ref();
+        let cells = [
+            estimate(
+                progress.map(|it| it.stolen_percent),
+                progress.and_then(|it| it.confidence),
+            ),
+            percent(progress.map(|it| it.hidden_percent)),
+            estimate(
+                accounting.map(|it| it.stolen_percent),
+                accounting.and_then(|it| it.confidence),
+            ),
+            percent(accounting.map(|it| it.network_percent)),
+            percent(stat.map(|it| it.irq_percent + it.softirq_percent)),
+            percent(progress.map(|it| it.other_tasks_percent)),
+            percent(
+                accounting
+                    .map(|it| it.idle_percent)
+                    .or(stat.map(|it| it.idle_percent)),
+            ),
+        ];
+        table.add_row(row(&format!("CPU {}", cpu.cpu), cells.into_iter()));
+    }
+    unframed(table)
+}
+
+/// Where the stolen time went.
+fn split(report: &Report) -> String {
+    let with: Vec<(&CpuReport, &AccountingReport)> = report
+        .cpus
+        .iter()
+        .filter_map(|cpu| Some((cpu, cpu.accounting.as_ref()?)))
+        .collect();
+    if with.is_empty() {
+        return String::new();
+    }
+    let mut table = table(presets::NOTHING);
+    let headings = [
+        "irq",
+        "timer+IPI",
+        "NET_RX",
+        "in idle",
+        "in ksoftirqd",
+        "in tasks",
+        "NET_TX",
+        "other softirq",
+        "ksoftirqd",
+        "NAPI threads",
+        "polls/s",
+    ];
+    table.set_header(row("where, % of", headings.map(String::from).into_iter()));
+    for (cpu, it) in with {
+        let cells = [
+            one(it.irq_percent),
+            percent(it.vector_percent),
+            one(it.net_rx_percent),
+            one(it.net_rx_in_idle_percent),
+            one(it.net_rx_in_ksoftirqd_percent),
+            one(it.net_rx_in_tasks_percent),
+            one(it.net_tx_percent),
+            one(it.other_softirq_percent),
+            one(it.ksoftirqd_percent),
+            one(it.napi_thread_percent),
+            format!("{:.0}", it.polls_per_second),
+        ];
+        table.add_row(row(&format!("CPU {}", cpu.cpu), cells.into_iter()));
+    }
+    unframed(table)
+}
+
+/// Of the measured time, in percent of one CPU.
+fn of_time(report: &Report, ns: u64) -> f64 {
+    ns as f64 / (report.seconds * 1e9).max(1.0) * 100.0
+}
+
+fn victims(report: &Report) -> String {
+    let worth: Vec<_> = report
+        .victims
+        .iter()
+        .filter(|it| of_time(report, it.time.stolen_ns()) >= NOTHING)
+        .collect();
+    if worth.is_empty() {
+        return String::new();
+    }
+    let mut table = table(presets::NOTHING);
+    let headings = [
+        "ran %",
+        "lost %",
+        "of its time %",
+        "NET_RX",
+        "NET_TX",
+        "irq",
+        "other",
+    ];
+    table.set_header(row(
+        "in whose context",
+        headings.map(String::from).into_iter(),
+    ));
+    for victim in worth.iter().take(LISTED) {
+        let time = victim.time;
+        let share = |ns| one(of_time(report, ns));
+        let cells = [
+            share(time.running_ns),
+            share(time.stolen_ns()),
+            one(victim.lost_percent),
+            share(time.net_rx_ns),
+            share(time.net_tx_ns),
+            share(time.irq_ns),
+            share(time.other_ns),
+        ];
+        let name = format!("{} ({})", victim.name, victim.pid);
+        table.add_row(row(&name, cells.into_iter()));
+    }
+    unframed(table) + &more(worth.len())
+}
+
+fn more(all: usize) -> String {
+    match all.saturating_sub(LISTED) {
+        0 => String::new(),
+        rest => format!("\n... and {rest} more: --format json has all"),
+    }
+}
+
+fn napi(report: &Report) -> String {
+    if report.napi.is_empty() {
+        return String::new();
+    }
+    let mut table = table(presets::NOTHING);
+    let headings = [
+        "CPU %",
+        "packets/s",
+        "a poll",
+        "budget used up %",
+        "ns a packet",
+    ];
+    table.set_header(row("NAPI", headings.map(String::from).into_iter()));
+    for it in report.napi.iter().take(LISTED) {
+        let cells = [
+            one(of_time(report, it.napi.ns)),
+            format!("{:.0}", it.napi.packets as f64 / report.seconds),
+            one(it.packets_per_poll),
+            one(it.full_percent),
+            it.ns_per_packet
+                .map_or_else(|| "-".into(), |ns| format!("{ns:.0}")),
+        ];
+        let name = match (it.napi.device.as_str(), it.napi.ifindex) {
+            ("", _) => "backlog of a CPU".to_owned(),
+            (device, _) => format!(
+                "{device} (napi {}, netns {})",
+                it.napi.napi_id, it.napi.netns
+            ),
+        };
+        table.add_row(row(&name, cells.into_iter()));
+    }
+    unframed(table) + &more(report.napi.len())
+}
+
+fn irqs(report: &Report) -> String {
+    let worth: Vec<_> = report
+        .irqs
+        .iter()
+        .filter(|it| of_time(report, it.irq.ns) >= NOTHING)
+        .collect();
+    if worth.is_empty() {
+        return String::new();
+    }
+    let mut table = table(presets::NOTHING);
+    let headings = ["CPU %", "a second", "ns each"];
+    table.set_header(row("interrupt", headings.map(String::from).into_iter()));
+    for it in worth.iter().take(LISTED) {
+        let cells = [
+            format!("{:.2}", of_time(report, it.irq.ns)),
+            format!("{:.0}", it.irq.count as f64 / report.seconds),
+            format!("{:.0}", it.irq.ns as f64 / it.irq.count.max(1) as f64),
+        ];
+        let name = format!("{} {}", it.irq.irq, it.name);
+        table.add_row(row(name.trim_end(), cells.into_iter()));
+    }
+    unframed(table) + &more(worth.len())
+}
+
+fn devices(report: &Report) -> String {
+    if report.devices.is_empty() {
+        return String::new();
+    }
+    let mut table = table(presets::NOTHING);
+    let headings = ["received/s", "sent/s", "dropped", "ns a packet received"];
+    table.set_header(row("device", headings.map(String::from).into_iter()));
+    for it in &report.devices {
+        let cells = [
+            format!("{:.0}", it.rx_pps),
+            format!("{:.0}", it.tx_pps),
+            it.traffic.dropped.to_string(),
+            it.ns_per_packet
+                .map_or_else(|| "-".into(), |ns| format!("{ns:.0}")),
+        ];
+        table.add_row(row(&it.traffic.name, cells.into_iter()));
+    }
+    let all = report.network_ns_per_packet.map_or_else(String::new, |ns| {
+        format!(
+            "\nAll of the network's time on these CPUs, for each packet received or sent there: {ns:.0} ns"
+        )
+    });
+    unframed(table) + &all
+}
+
+fn agreement(report: &Report) -> String {
+    let mut lines = Vec::new();
+    for cpu in &report.cpus {
+        for sentence in &cpu.agreement {
+            lines.push(wrap(&format!("CPU {}: {sentence}.", cpu.cpu), 2));
+        }
+        for note in cpu.progress.iter().flat_map(|it| &it.notes) {
+            lines.push(wrap(&format!("CPU {}: {note}.", cpu.cpu), 2));
+        }
+        if let Some(softnet) = cpu
+            .softnet
+            .as_ref()
+            .filter(|it| it.dropped + it.time_squeeze > 0)
+        {
+            lines.push(wrap(
+                &format!(
+                    "CPU {}: /proc/net/softnet_stat: {} packets dropped at a full backlog, {} times \
+                     out of budget or time (squeezed).",
+                    cpu.cpu, softnet.dropped, softnet.time_squeeze
+                ),
+                2,
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+fn own(report: &Report) -> String {
+    let own = &report.own;
+    let mut text = String::new();
+    if let Some(percent) = own.tracepoints_percent {
+        text = format!("This measurement: tracepoints {percent:.2}% of one CPU");
+        if let Some(ns) = own.ns_per_run {
+            text.push_str(&format!(" ({ns:.0} ns a run)"));
+        }
+        text.push_str(&format!(", reading them {:.2}%", own.reading_percent));
+    } else if report.cpus.iter().any(|it| it.accounting.is_some()) {
+        text = format!(
+            "This measurement: reading tracepoints {:.2}% of one CPU",
+            own.reading_percent
+        );
+    }
+    let loaded = report
+        .cpus
+        .iter()
+        .filter(|it| it.progress.is_some())
+        .count();
+    if loaded > 0 {
+        if text.is_empty() {
+            text = "This measurement: ".into();
+        } else {
+            text.push_str("; ");
+        }
+        text.push_str(&format!(
+            "the progress load kept {loaded} CPU{} busy",
+            if loaded == 1 { "" } else { "s" }
+        ));
+    }
+    if text.is_empty() {
+        return text;
+    }
+    wrap(&(text + "."), 0)
+}
+
+fn notes(report: &Report) -> String {
+    report
+        .notes
+        .iter()
+        .map(|note| wrap(&format!("- {note}"), 2))
+        .collect::<Vec<_>>()
+        .join("\n")
+}

@@ -1,0 +1,219 @@
+//! `weir cost`: what it says of a real load, and of what it cannot measure.
+
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use weir::lab::{Lab, LabConfig};
+
+use crate::{Test, failure, scale, success, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![
+        a_lab_load_is_measured_both_ways,
+        a_passive_measurement_has_no_load_of_its_own,
+        a_measurement_that_costs_too_much_ends_itself,
+        a_command_is_measured_while_it_runs,
+        a_command_that_cannot_start_is_named,
+        without_privilege_the_rest_is_told,
+        what_cannot_be_measured_is_refused,
+        ctrl_c_gives_the_report_so_far,
+        a_device_that_vanishes_is_said,
+    ]
+}
+
+fn json(command: &mut Command) -> Result<Value> {
+    Ok(serde_json::from_str(&success(
+        command.args(["--format", "json"]),
+    )?)?)
+}
+
+fn number(value: &Value) -> Result<f64> {
+    value
+        .as_f64()
+        .with_context(|| format!("{value} is no number"))
+}
+
+fn a_lab_load_is_measured_both_ways() -> Result<()> {
+    let report = json(weir().args(["cost", "--lab", "--pps", "100000", "--seconds", "1.5"]))?;
+    for cpu in report["cpus"].as_array().context("no CPUs")? {
+        ensure!(number(&cpu["progress"]["stolen_percent"])? < 100.0, "{cpu}");
+        ensure!(number(&cpu["progress"]["confidence"])? >= 0.0, "{cpu}");
+        ensure!(number(&cpu["accounting"]["net_rx_percent"])? > 0.1, "{cpu}");
+        ensure!(cpu["proc_stat"]["softirq_percent"].is_number(), "{cpu}");
+        ensure!(cpu["softnet"]["processed"].is_number(), "{cpu}");
+        let said = cpu["agreement"].as_array().map_or(0, Vec::len);
+        ensure!(said == 2, "{cpu}");
+    }
+    let device = &report["devices"][0];
+    ensure!(device["name"] == "weir0", "{device}");
+    ensure!(number(&device["rx_pps"])? > 1000.0, "{device}");
+    ensure!(number(&device["ns_per_packet"])? > 20.0, "{device}");
+    ensure!(number(&report["network_ns_per_packet"])? > 50.0);
+    ensure!(number(&report["own"]["tracepoints_percent"])? > 0.0);
+    let victims = report["victims"].as_array().context("no victims")?;
+    let load = victims
+        .iter()
+        .find(|it| it["name"] == "weir-load")
+        .with_context(|| format!("{victims:?}"))?;
+    ensure!(number(&load["lost_percent"])? > 1.0, "{load}");
+    Ok(())
+}
+
+fn a_passive_measurement_has_no_load_of_its_own() -> Result<()> {
+    let report = json(weir().args(["cost", "--passive", "--limit", "50", "--seconds", "0.6"]))?;
+    let cpu = &report["cpus"][0];
+    ensure!(cpu["progress"].is_null(), "{cpu}");
+    ensure!(cpu["accounting"]["idle_percent"].is_number(), "{cpu}");
+    ensure!(report["ended"].is_null(), "{}", report["ended"]);
+    Ok(())
+}
+
+fn a_measurement_that_costs_too_much_ends_itself() -> Result<()> {
+    let begun = Instant::now();
+    let report = json(weir().args([
+        "cost",
+        "--lab",
+        "--pps",
+        "100000",
+        "--passive",
+        "--limit",
+        "0.01",
+        "--seconds",
+        "60",
+    ]))?;
+    ensure!(report["ended"] == "too-dear", "{}", report["ended"]);
+    ensure!(begun.elapsed() < scale(Duration::from_secs(30)));
+    ensure!(number(&report["own"]["tracepoints_percent"])? > 0.01);
+    Ok(())
+}
+
+fn a_command_is_measured_while_it_runs() -> Result<()> {
+    let report = json(
+        weir()
+            .args(["cost", "--cpu", "0"])
+            .args(["--", "sleep", "0.7"]),
+    );
+    // `--format json` stands behind the command here, so it is the command's.
+    ensure!(report.is_err());
+    let output = success(weir().args([
+        "cost",
+        "--cpu",
+        "0",
+        "--format",
+        "json",
+        "--",
+        "sh",
+        "-c",
+        "echo hello; sleep 0.7",
+    ]))?;
+    let report: Value = serde_json::from_str(&output)?;
+    let seconds = number(&report["seconds"])?;
+    ensure!((0.6..30.0).contains(&seconds), "{seconds}");
+    failure(
+        weir().args(["cost", "--cpu", "0", "--", "sh", "-c", "exit 7"]),
+        7,
+    )?;
+    Ok(())
+}
+
+fn a_command_that_cannot_start_is_named() -> Result<()> {
+    let error = failure(weir().args(["cost", "--", "/no/such/program"]), 1)?;
+    ensure!(error.contains("cannot start /no/such/program"), "{error}");
+    Ok(())
+}
+
+fn without_privilege_the_rest_is_told() -> Result<()> {
+    let mut command = weir();
+    command.args(["cost", "--cpu", "0", "--seconds", "0.5", "--format", "json"]);
+    let output = command.uid(65534).gid(65534).output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let cpu = &report["cpus"][0];
+    ensure!(cpu["accounting"].is_null(), "{cpu}");
+    ensure!(cpu["progress"]["stolen_percent"].is_number(), "{cpu}");
+    let notes = report["notes"].to_string();
+    ensure!(
+        notes.contains("By tracepoints") && notes.contains("root"),
+        "{notes}"
+    );
+    Ok(())
+}
+
+fn what_cannot_be_measured_is_refused() -> Result<()> {
+    for (arguments, code, words) in [
+        (&["--seconds", "0"][..], 2, "0.1 to 86400 seconds"),
+        (&["--cpu", "900"], 1, "choose among"),
+        (&["--cpu", "x"], 2, "--cpu"),
+        (&["--dev", "nosuch0"], 1, "nosuch0"),
+        (&["--limit", "5"], 2, "--passive"),
+        (&["--pps", "5"], 2, "--lab"),
+    ] {
+        let error = failure(weir().arg("cost").args(arguments), code)?;
+        ensure!(error.contains(words), "{arguments:?}: {error}");
+    }
+    Ok(())
+}
+
+fn ctrl_c_gives_the_report_so_far() -> Result<()> {
+    let child = weir()
+        .args(["cost", "--cpu", "0", "--seconds", "600", "--format", "json"])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    thread::sleep(scale(Duration::from_millis(1500)));
+    let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
+    kill_process(pid, Signal::INT)?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130), "{}", output.status);
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(report["ended"] == "interrupted", "{}", report["ended"]);
+    ensure!(report["cpus"][0]["progress"]["stolen_percent"].is_number());
+    Ok(())
+}
+
+fn a_device_that_vanishes_is_said() -> Result<()> {
+    let lab = Lab::anonymous(&LabConfig::default())?;
+    let mut command = weir();
+    command
+        .args([
+            "cost",
+            "--cpu",
+            "0",
+            "--passive",
+            "--seconds",
+            "1.5",
+            "--limit",
+            "100",
+        ])
+        .args(["--dev", &lab.app().device, "--format", "json"])
+        .stdout(Stdio::piped());
+    let child = lab.app().spawn(&mut command)?;
+    thread::sleep(Duration::from_millis(700));
+    // The other end of the pair takes this one with it.
+    let removed = lab
+        .load()
+        .spawn(Command::new("ip").args(["link", "del", "weir1"]))?;
+    ensure!(removed.wait_with_output()?.status.success());
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{}", output.status);
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(
+        report["devices"][0]["vanished_after"].is_number(),
+        "{report}"
+    );
+    ensure!(
+        report["notes"].to_string().contains("weir0 vanished"),
+        "{report}"
+    );
+    Ok(())
+}
