@@ -10,6 +10,7 @@ mod cost;
 mod lab;
 mod load;
 mod packet;
+mod progress;
 
 use std::process::{Command, ExitCode, Output};
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         bench::trials(), cost::trials(),
         lab::trials(),
         load::trials(),
+        progress::trials(),
     ]
     .concat();
     libtest_mimic::run(
