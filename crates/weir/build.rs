@@ -9,6 +9,8 @@ use std::{
 fn main() {
     compile_bpf("load");
     compile_bpf("cost");
+    compile_bpf("burn");
+    compile_bpf("flame");
     compile_bpf("forward");
     build_libxdp_baselines();
 }

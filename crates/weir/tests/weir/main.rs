@@ -5,8 +5,8 @@
 
 mod accounting;
 mod bench;
-mod flame;
 mod cost;
+mod flame;
 mod lab;
 mod load;
 mod packet;
@@ -22,7 +22,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let trials = [
         accounting::trials(),
-        bench::trials(), cost::trials(),
+        bench::trials(),
+        cost::trials(),
+        flame::trials(),
         lab::trials(),
         load::trials(),
         progress::trials(),

@@ -1,0 +1,320 @@
+//! Stacks by their functions' names, and how many samples each has.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::mappings::Mappings;
+use super::path::Account;
+use super::sampler::{Sampler, Stack};
+use super::symbols::KernelSymbols;
+use super::{Clock, Options};
+use crate::bpf::program_ids;
+
+/// The frame of kernel code without a name.
+pub(super) const KERNEL: &str = "[kernel]";
+
+/// Samples by what ran.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All samples that were taken.
+    pub taken: u64,
+    /// Those of them that found no room in the kernel.
+    pub lost: u64,
+    /// In the softirq that receives.
+    pub net_rx: u64,
+    /// In the softirq for what was sent.
+    pub net_tx: u64,
+    /// In the packet path elsewhere.
+    pub other_path: u64,
+    /// While nothing ran.
+    pub idle: u64,
+}
+
+impl Counts {
+    /// In the packet path.
+    pub fn packet_path(&self) -> u64 {
+        self.net_rx + self.net_tx + self.other_path
+    }
+
+    fn add(&mut self, account: Account, samples: u64) {
+        match account {
+            Account::NetRx => self.net_rx += samples,
+            Account::NetTx => self.net_tx += samples,
+            Account::OtherPath => self.other_path += samples,
+            Account::Idle => self.idle += samples,
+            Account::Rest => {}
+        }
+    }
+}
+
+/// What was sampled.
+#[derive(Debug)]
+pub struct Profile {
+    /// Samples of each stack: its frames, outermost first, with `;` between them.
+    pub stacks: BTreeMap<String, u64>,
+    /// Samples by what ran.
+    pub counts: Counts,
+    /// What it was sampled by.
+    pub clock: Clock,
+    /// For how long.
+    pub elapsed: Duration,
+    /// Whether `stacks` are those of the packet path alone.
+    pub packet_path_only: bool,
+    /// Whether the kernel's functions have names; without them nobody can tell what `counts` are
+    /// of, apart from how many samples there are.
+    pub named: bool,
+    /// What else is to be known, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Profile {
+    /// The folded format: a stack a line, and its samples. flamegraph.pl, inferno and speedscope
+    /// read it.
+    pub fn folded(&self) -> String {
+        self.stacks
+            .iter()
+            .fold(String::new(), |mut text, (stack, samples)| {
+                let _ = writeln!(text, "{stack} {samples}");
+                text
+            })
+    }
+
+    /// Samples in `stacks`.
+    pub fn shown(&self) -> u64 {
+        self.stacks.values().sum()
+    }
+
+    /// The functions that most samples were in, without those that they called.
+    pub fn leaves(&self) -> Vec<(&str, u64)> {
+        let mut leaves = BTreeMap::<&str, u64>::new();
+        for (stack, samples) in &self.stacks {
+            let leaf = stack.rsplit(';').next().unwrap_or(stack);
+            *leaves.entry(leaf).or_default() += samples;
+        }
+        let mut leaves: Vec<_> = leaves.into_iter().collect();
+        leaves.sort_by_key(|&(_, samples)| std::cmp::Reverse(samples));
+        leaves
+    }
+}
+
+/// Gives stacks their names, and adds up those that have the same.
+pub(super) struct Collector {
+    symbols: KernelSymbols,
+    /// Which were there when `symbols` were read.
+    programs: Vec<u32>,
+    mappings: Mappings,
+    packet_path_only: bool,
+    stacks: BTreeMap<String, u64>,
+    counts: Counts,
+    /// Samples that were read.
+    read: u64,
+}
+
+impl Collector {
+    /// `everything`: keeps all stacks, and not those of the packet path alone.
+    pub(super) fn new(everything: bool) -> Result<Self> {
+        let programs = program_ids();
+        let symbols = KernelSymbols::read()?;
+        Ok(Self {
+            // Without names nobody can tell which they are.
+            packet_path_only: !everything && !symbols.are_hidden(),
+            symbols,
+            programs,
+            mappings: Mappings::new(),
+            stacks: BTreeMap::new(),
+            counts: Counts::default(),
+            read: 0,
+        })
+    }
+
+    pub(super) fn add(&mut self, stacks: Vec<(Stack, u64)>) {
+        self.renew_symbols();
+        for (stack, samples) in stacks {
+            self.add_one(&stack, samples);
+        }
+    }
+
+    /// BPF programs come and go, and another one may be where one was.
+    fn renew_symbols(&mut self) {
+        let programs = program_ids();
+        if programs != self.programs {
+            // What could be read before can be read again; if not, the old names are good enough.
+            if let Ok(symbols) = KernelSymbols::read() {
+                self.symbols = symbols;
+            }
+            self.programs = programs;
+        }
+    }
+
+    fn add_one(&mut self, stack: &Stack, samples: u64) {
+        let Self {
+            symbols, mappings, ..
+        } = self;
+        let functions: Vec<&str> = stack
+            .kernel
+            .iter()
+            .map(|&address| symbols.name(address).unwrap_or(KERNEL))
+            .collect();
+        let account = Account::of(stack.process, &functions);
+        self.counts.add(account, samples);
+        self.read += samples;
+        if self.packet_path_only && !account.is_packet_path() {
+            return;
+        }
+        let mut folded = Folded::new(&stack.name);
+        for &address in &stack.user {
+            folded.push(mappings.name(stack.process, address));
+        }
+        for function in functions {
+            folded.push(function);
+        }
+        *self.stacks.entry(folded.text).or_default() += samples;
+    }
+
+    pub(super) fn finish(
+        self,
+        options: &Options,
+        sampler: &Sampler,
+        elapsed: Duration,
+        taken: u64,
+    ) -> Profile {
+        let mut profile = Profile {
+            notes: Vec::new(),
+            counts: Counts {
+                taken,
+                lost: taken.saturating_sub(self.read),
+                ..self.counts
+            },
+            stacks: self.stacks,
+            clock: sampler.clock(),
+            elapsed,
+            packet_path_only: self.packet_path_only,
+            named: !self.symbols.are_hidden(),
+        };
+        profile.notes = notes(options, &profile, &self.symbols);
+        profile
+    }
+}
+
+/// A stack as one line.
+struct Folded {
+    text: String,
+    last: String,
+}
+
+impl Folded {
+    fn new(thread: &str) -> Self {
+        Self {
+            text: clean(thread),
+            last: String::new(),
+        }
+    }
+
+    /// Frames in brackets are no functions, so one of them is enough where several follow.
+    fn push(&mut self, frame: &str) {
+        if frame == self.last && frame.starts_with('[') {
+            return;
+        }
+        self.text.push(';');
+        self.text.push_str(&clean(frame));
+        frame.clone_into(&mut self.last);
+    }
+}
+
+/// A name that cannot be taken for the end of a frame or of a line: a program chooses its own.
+fn clean(name: &str) -> String {
+    name.chars()
+        .map(|c| match c {
+            ';' => ':',
+            c if c.is_control() => '?',
+            c => c,
+        })
+        .collect()
+}
+
+fn notes(options: &Options, profile: &Profile, symbols: &KernelSymbols) -> Vec<String> {
+    let mut notes = Vec::new();
+    if symbols.are_hidden() {
+        notes.push(
+            "the kernel hides the addresses of its functions, so they are shown as [kernel], and \
+             the packet path cannot be told from the rest: all samples are shown; run it with \
+             CAP_SYSLOG, and with kernel.kptr_restrict at most 1 (`sysctl kernel.kptr_restrict`)"
+                .into(),
+        );
+    } else if bpf_programs_are_hidden() {
+        notes.push(
+            "BPF programs have no names, and may be shown as another function: set \
+             net.core.bpf_jit_kallsyms=1 and net.core.bpf_jit_harden=0 to see them"
+                .into(),
+        );
+    }
+    if profile.counts.lost > 0 {
+        notes.push(format!(
+            "{} samples found no room: choose fewer CPUs or a lower --frequency",
+            profile.counts.lost
+        ));
+    }
+    let expected =
+        options.frequency as f64 * profile.elapsed.as_secs_f64() * options.cpus.len() as f64;
+    // Cycles stand still in an idle CPU, so nobody knows how many are due.
+    if profile.clock == Clock::CpuClock && (profile.counts.taken as f64) < expected * 0.9 {
+        notes.push(format!(
+            "{expected:.0} samples were due: a CPU stood still while it was idle, the hypervisor \
+             took it, or the kernel throttles sampling (kernel.perf_cpu_time_max_percent)"
+        ));
+    }
+    notes
+}
+
+/// `bpf_jit_kallsyms_enabled` of linux/filter.h.
+fn bpf_programs_are_hidden() -> bool {
+    let setting = |name| fs::read_to_string(format!("/proc/sys/net/core/{name}"));
+    let is = |name, value| setting(name).is_ok_and(|text| text.trim() == value);
+    is("bpf_jit_kallsyms", "0") || is("bpf_jit_harden", "1") || is("bpf_jit_harden", "2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(stacks: &[(&str, u64)]) -> Profile {
+        Profile {
+            stacks: stacks
+                .iter()
+                .map(|&(stack, samples)| (stack.into(), samples))
+                .collect(),
+            counts: Counts::default(),
+            clock: Clock::CpuClock,
+            elapsed: Duration::ZERO,
+            packet_path_only: true,
+            named: true,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_stack_is_folded_to_a_line() {
+        let mut folded = Folded::new("a;b\n c");
+        for frame in ["[libc.so.6]", "[libc.so.6]", "read", "read", "[libc.so.6]"] {
+            folded.push(frame);
+        }
+        assert_eq!(folded.text, "a:b? c;[libc.so.6];read;read;[libc.so.6]");
+    }
+
+    #[test]
+    fn the_folded_format() {
+        let profile = profile(&[("b;f;g", 2), ("a;f", 1)]);
+        assert_eq!(profile.folded(), "a;f 1\nb;f;g 2\n");
+        assert_eq!(profile.shown(), 3);
+    }
+
+    #[test]
+    fn leaves_have_their_own_samples_only() {
+        let profile = profile(&[("a;f;g", 2), ("a;f", 1), ("b;g", 3)]);
+        assert_eq!(profile.leaves(), [("g", 5), ("f", 1)]);
+    }
+}

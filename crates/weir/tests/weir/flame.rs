@@ -1,0 +1,337 @@
+//! `weir cost flame`, on the load of a bench.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Test, failure, output, success, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![
+        the_packet_path_of_a_bench_is_seen,
+        the_graph_needs_nothing_else,
+        no_more_than_the_packet_path_is_shown,
+        bad_input_is_one_error,
+        ctrl_c_gives_what_was_sampled,
+        a_killed_run_leaves_no_program,
+        without_permission_it_says_what_is_needed,
+        hidden_symbols_are_said,
+    ]
+}
+
+/// Nothing here takes longer than this to come.
+const SOON: Duration = Duration::from_secs(20);
+
+fn flame(words: &[&str]) -> Command {
+    let mut command = weir();
+    command.args(["cost", "flame"]).args(words);
+    command
+}
+
+/// A process that is ended with the test.
+struct Started(Child);
+
+impl Started {
+    fn new(command: &mut Command) -> Result<Self> {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Ok(Self(child.context("cannot run weir")?))
+    }
+
+    /// A bench that keeps the load's CPU and another busy for longer than any test.
+    fn bench() -> Result<Self> {
+        Self::new(weir().args([
+            "bench",
+            "l2fwd",
+            "--lab",
+            "--engine",
+            "xsk",
+            "--mode",
+            "drv",
+            "--rounds",
+            "1",
+            "--seconds",
+            "120",
+        ]))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.0.id().cast_signed()).context("no process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // The children of a bench end with it.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Result<Self> {
+        let name = format!("weir-flame-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A test that failed for another reason should say that one.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn soon(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + SOON;
+    while !is_so()? {
+        ensure!(Instant::now() < end, "not within {SOON:?}: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The stacks, each with its samples.
+fn folded(text: &str) -> Result<Vec<(Vec<&str>, u64)>> {
+    let lines = text.lines().map(|line| {
+        let (stack, samples) = line.rsplit_once(' ').context("no number of samples")?;
+        Ok((stack.split(';').collect(), samples.parse()?))
+    });
+    lines.collect()
+}
+
+fn setting(name: &str) -> String {
+    fs::read_to_string(format!("/proc/sys/net/core/{name}"))
+        .unwrap_or_default()
+        .trim()
+        .into()
+}
+
+fn the_packet_path_of_a_bench_is_seen() -> Result<()> {
+    let _bench = Started::bench()?;
+    let mut seen = String::new();
+    // What the load does, the receiver's side in softirq, and the engine's sending.
+    let mut expected = vec![
+        "bpf_test_run_xdp_live",
+        "net_rx_action",
+        "veth_poll",
+        "__xsk_map_redirect",
+        "xsk_sendmsg",
+    ];
+    if setting("bpf_jit_kallsyms") == "1" && setting("bpf_jit_harden") == "0" {
+        expected.push("_load"); // bpf_prog_TAG_load
+    }
+    soon("all of the bench's path is seen", || {
+        seen = success(&mut flame(&["--seconds", "1"]))?;
+        Ok(expected.iter().all(|function| seen.contains(function)))
+    })
+    .with_context(|| format!("{expected:?} in {seen}"))?;
+    let stacks = folded(&seen)?;
+    let samples: u64 = stacks.iter().map(|(_, samples)| samples).sum();
+    // Other tests run on the same CPUs, so no more than a tenth of one is certain.
+    ensure!(samples > 100, "{samples} samples: {seen}");
+    let order = |frames: &[&str]| {
+        let at = |name| frames.iter().position(|frame| *frame == name);
+        at("net_rx_action") < at("veth_poll") && at("net_rx_action").is_some()
+    };
+    ensure!(stacks.iter().any(|(it, _)| order(it)), "{seen}");
+    let addresses = stacks.iter().flat_map(|(frames, _)| frames);
+    let nameless = addresses.filter(|frame| frame.starts_with("0x") || **frame == "[kernel]");
+    ensure!(nameless.count() == 0, "{seen}");
+    Ok(())
+}
+
+fn the_graph_needs_nothing_else() -> Result<()> {
+    let directory = Directory::new("graph")?;
+    let (graph, stacks) = (directory.file("a.svg"), directory.file("a.txt"));
+    let files = ["--output", &graph, "--folded", &stacks];
+    let short = ["--seconds", "0.5", "--all", "--title", "a < b & c"];
+    let stdout = success(flame(&short).args(files))?;
+    ensure!(stdout.is_empty(), "{stdout}");
+    let text = fs::read_to_string(&graph)?;
+    let svg = roxmltree::Document::parse(&text).context("not well-formed")?;
+    for node in svg.descendants() {
+        for attribute in node.attributes() {
+            let (name, value) = (attribute.name(), attribute.value());
+            ensure!(name != "href" && name != "src", "{name}={value}");
+            ensure!(!value.contains("url("), "{name}={value}");
+        }
+    }
+    // Only the name of the format itself looks like an address.
+    ensure!(text.matches("://").count() == 1, "{text}");
+    ensure!(
+        !text.contains("@import") && !text.contains("url("),
+        "{text}"
+    );
+    ensure!(text.contains("a &lt; b &amp; c"), "{text}");
+    let total: u64 = folded(&fs::read_to_string(&stacks)?)?
+        .iter()
+        .map(|(_, samples)| samples)
+        .sum();
+    ensure!(total > 0, "no samples");
+    let root = format!("all ({total} samples, 100.00%)");
+    ensure!(text.contains(&root), "no {root} in {text}");
+    ensure!(
+        fs::read_dir(&directory.0)?.count() == 2,
+        "something is left"
+    );
+
+    // What exists is refused before anything is sampled.
+    let asked = Instant::now();
+    let long = ["--seconds", "60", "--output", &graph];
+    let stderr = failure(&mut flame(&long), 1)?;
+    ensure!(asked.elapsed() < SOON, "it took {:?}", asked.elapsed());
+    ensure!(stderr.contains("--force"), "{stderr}");
+    success(flame(&["--seconds", "0.1", "--force"]).args(files))?;
+    Ok(())
+}
+
+/// Of a CPU that is busy with something else.
+fn no_more_than_the_packet_path_is_shown() -> Result<()> {
+    let mut busy = Command::new("sh");
+    let _busy = Started::new(busy.args(["-c", "while :; do :; done"]))?;
+    let shell = |words: &[&str]| -> Result<u64> {
+        let text = success(flame(&["--seconds", "0.5"]).args(words))?;
+        let of_shell = |frames: &Vec<&str>| frames[0] == "sh" && frames.len() == 2;
+        let stacks = folded(&text)?;
+        let stacks = stacks.iter().filter(|(frames, _)| of_shell(frames));
+        Ok(stacks.map(|(_, samples)| samples).sum())
+    };
+    let all = shell(&["--all"])?;
+    ensure!(all > 50, "{all} samples of a shell that never stops");
+    ensure!(shell(&[])? == 0, "user code is no packet path");
+    Ok(())
+}
+
+fn bad_input_is_one_error() -> Result<()> {
+    for (words, code, cause) in [
+        (&["--seconds", "0"][..], 2, "--seconds"),
+        (&["--frequency", "0"], 2, "--frequency"),
+        (&["--cpu", "x"], 2, "such as 0-3,5"),
+        (&["--title", "x"], 2, "--output"),
+        (
+            &["--cpu", "1023"],
+            1,
+            "CPU 1023 is offline or does not exist",
+        ),
+        (&["--cpu", ""], 1, "no CPU"),
+        (&["--output", "/nonexistent/a.svg"], 1, "/nonexistent/a.svg"),
+        (&["--folded", "/dev/null", "--force"], 1, "not a file"),
+    ] {
+        let stderr = failure(&mut flame(words), code)?;
+        ensure!(stderr.contains(cause), "{words:?}: {stderr}");
+        let errors = stderr.matches("error:").count();
+        ensure!(errors == 1, "{words:?}: {stderr}");
+    }
+    Ok(())
+}
+
+/// The BPF programs of a process.
+fn programs_of(process: u32) -> Result<Vec<u32>> {
+    let mut programs = Vec::new();
+    for descriptor in fs::read_dir(format!("/proc/{process}/fdinfo"))? {
+        // Some are closed meanwhile.
+        let about = fs::read_to_string(descriptor?.path()).unwrap_or_default();
+        let ids = about
+            .lines()
+            .filter_map(|line| line.strip_prefix("prog_id:"));
+        programs.extend(ids.filter_map(|id| id.trim().parse::<u32>().ok()));
+    }
+    Ok(programs)
+}
+
+/// A run that has begun to sample, and its programs.
+fn running(words: &[&str]) -> Result<(Started, Vec<u32>)> {
+    let started = Started::new(&mut flame(words))?;
+    let mut programs = Vec::new();
+    soon("it samples", || {
+        programs = programs_of(started.0.id())?;
+        Ok(!programs.is_empty())
+    })?;
+    Ok((started, programs))
+}
+
+fn ctrl_c_gives_what_was_sampled() -> Result<()> {
+    let directory = Directory::new("interrupt")?;
+    let graph = directory.file("a.svg");
+    let (mut started, _) = running(&["--seconds", "600", "--all", "--output", &graph])?;
+    thread::sleep(Duration::from_millis(300));
+    started.signal(Signal::INT)?;
+    let code = started.0.wait()?.code();
+    ensure!(code == Some(130), "exit code {code:?}");
+    let text = fs::read_to_string(&graph)?;
+    ensure!(text.contains("<title>all ("), "{text}");
+    ensure!(!text.contains("<title>all (0 samples"), "{text}");
+    Ok(())
+}
+
+fn a_killed_run_leaves_no_program() -> Result<()> {
+    let directory = Directory::new("killed")?;
+    let graph = directory.file("a.svg");
+    let (mut started, programs) = running(&["--seconds", "600", "--output", &graph])?;
+    started.signal(Signal::KILL)?;
+    started.0.wait()?;
+    soon("its programs are gone", || {
+        let left = weir::bpf::program_ids();
+        Ok(!left.iter().any(|id| programs.contains(id)))
+    })?;
+    ensure!(fs::read_dir(&directory.0)?.count() == 0, "a file is left");
+    Ok(())
+}
+
+/// The id of an ordinary user.
+const NOBODY: u32 = 65534;
+
+fn without_permission_it_says_what_is_needed() -> Result<()> {
+    // The directory that it was built in may be closed to others, so it is opened before.
+    let directory = Directory::new("nobody")?;
+    let program = directory.file("weir");
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;
+    let mut command = Command::new(&program);
+    command.args(["cost", "flame", "--seconds", "60"]);
+    let stderr = failure(command.uid(NOBODY).gid(NOBODY), 1)?;
+    ensure!(stderr.contains("cannot sample CPU"), "{stderr}");
+    ensure!(stderr.contains("CAP_PERFMON: run it as root"), "{stderr}");
+    Ok(())
+}
+
+/// An ordinary user with what sampling needs, but not what /proc/kallsyms needs.
+fn hidden_symbols_are_said() -> Result<()> {
+    let directory = Directory::new("hidden")?;
+    let program = directory.file("weir");
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;
+    let capabilities = "+perfmon,+bpf,+net_admin";
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(format!("--inh-caps={capabilities}"))
+        .arg(format!("--ambient-caps={capabilities}"))
+        .args([&program, "cost", "flame", "--seconds", "0.5"]);
+    let output = output(&mut command)?;
+    let stderr = String::from_utf8(output.stderr)?;
+    ensure!(output.status.success(), "{stderr}");
+    ensure!(stderr.contains("kernel.kptr_restrict"), "{stderr}");
+    ensure!(!stderr.contains("NET_RX"), "{stderr}");
+    let stdout = String::from_utf8(output.stdout)?;
+    ensure!(stdout.contains(";[kernel]"), "{stdout}");
+    ensure!(
+        !stdout.contains("ffffffff"),
+        "an address is shown: {stdout}"
+    );
+    Ok(())
+}
