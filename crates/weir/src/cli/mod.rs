@@ -60,7 +60,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Man(args) => generate::man(&args).map(done),
         Command::Completions(args) => generate::completions(&args).map(done),
         Command::BenchLoad(args) => crate::bench::load::run(&args).map(done),

@@ -11,9 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use crate::{kernel_config::KernelConfig, lab::route::Route};
+use anyhow::{Result, anyhow};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+const HOST_ROOT: &str = "/";
 /// How long counters are watched.
 pub const WATCH: Duration = Duration::from_secs(1);
 
@@ -35,9 +37,22 @@ pub struct Context {
     root: PathBuf,
     sysfs: Sysfs,
     devices: Vec<String>,
+    links: Result<Vec<LinkBrief>, String>,
+    ksoftirqd: Vec<Ksoftirqd>,
     watch: Duration,
     before: Snapshot,
     after: OnceLock<Snapshot>,
+}
+
+/// A device of the network namespace, as far as checks of the host look at one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkBrief {
+    /// Its name.
+    pub name: String,
+    /// What made it, such as `vrf` or `tun`.
+    pub kind: Option<String>,
+    /// The number of its XDP program.
+    pub xdp_program: Option<u32>,
 }
 
 /// Whose devices /sys shows: those of the namespace of whoever mounted it.
@@ -48,6 +63,15 @@ enum Sysfs {
     Shared,
     /// /sys shows another namespace.
     Foreign,
+}
+
+/// A thread that takes over softirqs when there are too many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ksoftirqd {
+    /// The CPU it is of.
+    pub cpu: usize,
+    /// Its file of time on the CPU, in nanoseconds, which is watched.
+    pub schedstat: String,
 }
 
 /// Counters at one moment, by file.
@@ -69,19 +93,29 @@ pub struct Twice<'a> {
 impl Context {
     /// This host, for the devices of these names, or all if there is none.
     pub fn host(devices: Vec<String>) -> Self {
-        Self::new(PathBuf::from("/"), sysfs(), devices, WATCH)
+        let links = links().map_err(|error| format!("{error:#}"));
+        Self::new(PathBuf::from(HOST_ROOT), sysfs(), devices, links, WATCH)
     }
 
-    /// A directory with what a check reads below it, whose counters are watched for so long.
-    pub fn at(root: &Path, watch: Duration) -> Self {
-        Self::new(root.into(), Sysfs::Shared, Vec::new(), watch)
+    /// A directory with what the checks of the host read below it, and these devices; counters
+    /// are watched for so long.
+    pub fn at(root: &Path, links: Vec<LinkBrief>, watch: Duration) -> Self {
+        Self::new(root.into(), Sysfs::Shared, Vec::new(), Ok(links), watch)
     }
 
-    fn new(root: PathBuf, sysfs: Sysfs, devices: Vec<String>, watch: Duration) -> Self {
+    fn new(
+        root: PathBuf,
+        sysfs: Sysfs,
+        devices: Vec<String>,
+        links: Result<Vec<LinkBrief>, String>,
+        watch: Duration,
+    ) -> Self {
         let mut context = Self {
             root,
             sysfs,
             devices,
+            links,
+            ksoftirqd: Vec::new(),
             watch,
             before: Snapshot {
                 taken: Instant::now(),
@@ -89,6 +123,7 @@ impl Context {
             },
             after: OnceLock::new(),
         };
+        context.ksoftirqd = context.find_ksoftirqd();
         context.before = context.snapshot();
         context
     }
@@ -96,6 +131,31 @@ impl Context {
     /// The devices that were asked for; all if there is none.
     pub fn devices(&self) -> &[String] {
         &self.devices
+    }
+
+    /// How its kernel was built.
+    pub fn kernel_config(&self) -> Result<KernelConfig> {
+        KernelConfig::read_below(&self.root)
+    }
+
+    /// Every device of the network namespace.
+    pub fn links(&self) -> Result<&[LinkBrief]> {
+        match &self.links {
+            Ok(links) => Ok(links),
+            Err(reason) => Err(anyhow!("{reason}")),
+        }
+    }
+
+    /// Whether this is the running host, which can be asked by other means than its files.
+    pub fn is_host(&self) -> bool {
+        self.root == Path::new(HOST_ROOT)
+    }
+
+    /// Whether the network namespace is the one that the host started with: only that one has
+    /// the settings of the whole host (`net_core_table` in `net/core/sysctl_net_core.c`).
+    pub fn is_initial_netns(&self) -> bool {
+        self.path("/proc/sys/net/core/netdev_max_backlog")
+            .is_ok_and(|path| path.exists())
     }
 
     /// Where the file that people know as `path` is.
@@ -116,7 +176,7 @@ impl Context {
         }
         // /proc/net is of the process's first thread, which may be in another namespace.
         let thread = path.strip_prefix("/proc/net/");
-        if let Some(rest) = thread.filter(|_| self.root == Path::new("/")) {
+        if let Some(rest) = thread.filter(|_| self.is_host()) {
             return Ok(format!("/proc/thread-self/net/{rest}").into());
         }
         Ok(self.root.join(path.trim_start_matches('/')))
@@ -125,7 +185,7 @@ impl Context {
     /// A file's text, without white space at its end.
     pub fn read(&self, path: &str) -> Result<String> {
         let text = fs::read_to_string(self.path(path)?);
-        let text = text.with_context(|| format!("cannot read {path}"))?;
+        let text = text.map_err(|error| unreadable(error, path))?;
         Ok(text.trim_end().to_owned())
     }
 
@@ -134,7 +194,7 @@ impl Context {
         match fs::read_to_string(self.path(path)?) {
             Ok(text) => Ok(Some(text.trim_end().to_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {path}")),
+            Err(error) => Err(unreadable(error, path)),
         }
     }
 
@@ -143,7 +203,7 @@ impl Context {
         let entries = match fs::read_dir(self.path(path)?) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
+            Err(error) => return Err(unreadable(error, path)),
         };
         let mut names: Vec<_> = entries
             .flatten()
@@ -172,11 +232,33 @@ impl Context {
 
     fn snapshot(&self) -> Snapshot {
         let paths = WATCHED.iter().flat_map(|pattern| self.expand(pattern));
-        let files = paths.filter_map(|path| Some((path.clone(), self.read(&path).ok()?)));
+        let files = paths
+            .chain(self.ksoftirqd.iter().map(|thread| thread.schedstat.clone()))
+            .filter_map(|path| Some((path.clone(), self.read(&path).ok()?)));
         Snapshot {
             files: files.collect(),
             taken: Instant::now(),
         }
+    }
+
+    /// The threads that take over softirqs, if this PID namespace shows them.
+    pub fn ksoftirqd(&self) -> &[Ksoftirqd] {
+        &self.ksoftirqd
+    }
+
+    fn find_ksoftirqd(&self) -> Vec<Ksoftirqd> {
+        let processes = self.list("/proc").unwrap_or_default();
+        let numbers = processes
+            .iter()
+            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        numbers
+            .filter_map(|pid| {
+                let name = self.read(&format!("/proc/{pid}/comm")).ok()?;
+                let cpu = name.strip_prefix("ksoftirqd/")?.parse().ok()?;
+                let schedstat = format!("/proc/{pid}/schedstat");
+                Some(Ksoftirqd { cpu, schedstat })
+            })
+            .collect()
     }
 
     /// The files that a pattern with at most one `*` means.
@@ -190,6 +272,26 @@ impl Context {
             .map(|name| format!("{directory}/{name}{rest}"))
             .collect()
     }
+}
+
+fn unreadable(error: std::io::Error, path: &str) -> anyhow::Error {
+    let cure = match error.kind() {
+        ErrorKind::PermissionDenied => ": run as root",
+        _ => "",
+    };
+    anyhow!(error).context(format!("cannot read {path}{cure}"))
+}
+
+fn links() -> Result<Vec<LinkBrief>> {
+    let links = Route::open()?.links()?;
+    Ok(links
+        .into_iter()
+        .map(|link| LinkBrief {
+            name: link.name,
+            kind: link.kind,
+            xdp_program: link.xdp_program,
+        })
+        .collect())
 }
 
 fn sysfs() -> Sysfs {

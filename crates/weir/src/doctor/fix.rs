@@ -1,8 +1,16 @@
 //! What mends a finding, as steps that can be taken back.
 
-use std::fmt;
+use std::{
+    fmt,
+    process::{Command, Stdio},
+};
 
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+
+use super::Context;
+use crate::report::machine::quote;
 
 /// What mends a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +54,8 @@ pub struct Read {
     pub command: Vec<String>,
     /// Only the lines that begin with this, after white space, count; all if empty.
     pub lines: String,
+    /// Whether it tells of the network namespace it runs in, and not of the whole host.
+    pub of_namespace: bool,
 }
 
 impl Step {
@@ -80,22 +90,153 @@ fn write_command(path: &str, value: &str) -> String {
             let setting = format!("{}={value}", name.replace('/', "."));
             shell(&["sysctl".into(), "-w".into(), setting])
         }
-        _ => format!("echo {} > {}", quoted(value), quoted(path)),
+        _ => format!("echo {} > {}", quote(value), quote(path)),
     }
 }
 
 fn shell(words: &[String]) -> String {
-    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
     words.join(" ")
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.into();
+impl Step {
+    /// What was set before.
+    pub fn old(&self) -> &str {
+        match self {
+            Self::Write { old, .. } | Self::Run { old, .. } => old,
+        }
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+
+    /// What is to be set; a command does not tell.
+    pub fn target(&self) -> Option<&str> {
+        match self {
+            Self::Write { new, .. } => Some(new),
+            Self::Run { .. } => None,
+        }
+    }
+
+    /// Whether it is of one network namespace, and not of the whole host.
+    pub fn is_of_a_namespace(&self) -> bool {
+        match self {
+            Self::Write { path, .. } => {
+                path.starts_with("/proc/sys/net/") || path.starts_with("/sys/class/net/")
+            }
+            Self::Run { read, .. } => read.of_namespace,
+        }
+    }
+
+    /// What is set now.
+    pub fn read(&self, context: &Context) -> Result<String> {
+        match self {
+            Self::Write { path, .. } => Ok(selected(&context.read(path)?)),
+            Self::Run { read, .. } => read.run(),
+        }
+    }
+
+    /// Takes the step. Gives what is set then.
+    pub fn apply(&self, context: &Context) -> Result<String> {
+        match self {
+            Self::Write { path, new, .. } => write(context, path, new)?,
+            Self::Run { apply, .. } => drop(run(apply)?),
+        }
+        let set = self.read(context)?;
+        match self {
+            Self::Write { path, new, .. } => ensure!(
+                set == *new,
+                "{path} says {set} after {new} was written: the kernel takes another value only"
+            ),
+            Self::Run { old, apply, .. } => {
+                ensure!(set != *old, "`{}` changed nothing", shell(apply));
+            }
+        }
+        Ok(set)
+    }
+
+    /// Takes the step back, and makes sure of it.
+    pub fn undo(&self, context: &Context) -> Result<()> {
+        match self {
+            Self::Write { path, old, .. } => write(context, path, old)?,
+            Self::Run { undo, .. } => drop(run(undo)?),
+        }
+        let set = self.read(context)?;
+        ensure!(
+            set == self.old(),
+            "`{}` left {set} where {} was before",
+            self.undo_command(),
+            self.old()
+        );
+        Ok(())
+    }
+}
+
+impl Read {
+    /// A command that tells of the network namespace it runs in; of its output only the lines
+    /// that begin with `lines`.
+    pub fn of_namespace(command: &[&str], lines: &str) -> Self {
+        Self {
+            command: words(command),
+            lines: lines.into(),
+            of_namespace: true,
+        }
+    }
+
+    /// A command that tells of the whole host.
+    pub fn of_host(command: &[&str], lines: &str) -> Self {
+        Self {
+            of_namespace: false,
+            ..Self::of_namespace(command, lines)
+        }
+    }
+
+    /// What it says now.
+    pub fn run(&self) -> Result<String> {
+        let output = run(&self.command)?;
+        let lines = output.lines().map(str::trim);
+        let lines: Vec<_> = lines.filter(|line| line.starts_with(&self.lines)).collect();
+        Ok(lines.join("\n"))
+    }
+}
+
+/// The words of a command.
+pub fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.into()).collect()
+}
+
+/// Of a file that lists what can be chosen, what is.
+fn selected(text: &str) -> String {
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or_else(|| text.to_owned(), |(chosen, _)| chosen.to_owned())
+}
+
+fn write(context: &Context, path: &str, value: &str) -> Result<()> {
+    std::fs::write(context.path(path)?, value).with_context(|| {
+        let cure = if geteuid().is_root() {
+            "the kernel or the container does not permit it"
+        } else {
+            "run as root"
+        };
+        format!("cannot write {value} to {path}: {cure}")
+    })
+}
+
+/// Runs a command and gives what it wrote.
+fn run(command: &[String]) -> Result<String> {
+    let (program, arguments) = command.split_first().context("there is no command")?;
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}: is it installed?"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "`{}` failed: {}",
+        shell(command),
+        said.trim()
+    );
+    String::from_utf8(output.stdout).with_context(|| format!("{program} wrote no text"))
 }
 
 #[cfg(test)]
@@ -117,9 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn a_word_reaches_the_command_as_it_is() {
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("tap0"), "tap0");
+    fn of_a_choice_what_is_chosen_counts() {
+        assert_eq!(selected("always [madvise] never"), "madvise");
+        assert_eq!(selected("12"), "12");
+    }
+
+    #[test]
+    fn only_the_lines_asked_for_count() -> Result<()> {
+        let read = Read::of_host(&["printf", "a 1\n  b 2\n"], "b ");
+        assert_eq!(read.run()?, "b 2");
+        assert!(Read::of_host(&["false"], "").run().is_err());
+        assert!(Read::of_host(&["weir-is-not-this"], "").run().is_err());
+        Ok(())
     }
 }

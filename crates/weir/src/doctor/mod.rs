@@ -8,12 +8,16 @@ pub mod context;
 pub mod device;
 pub mod fix;
 pub mod host;
+pub mod journal;
+pub mod mend;
+pub mod report;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 pub use context::Context;
 pub use fix::{Fix, Read, Step};
+pub use report::Report;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,4 +109,78 @@ pub const HOST: &str = "host";
 /// Every check there is.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
     host::CHECKS.iter().chain(device::CHECKS)
+}
+
+/// The check of this id.
+pub fn check(id: &str) -> Result<&'static Check> {
+    checks().find(|check| check.id == id).with_context(|| {
+        let near = near(id);
+        let ids = if near.is_empty() {
+            checks().map(|check| check.id).collect()
+        } else {
+            near
+        };
+        let ids = ids.join(", ");
+        format!("there is no check '{id}': choose from {ids}")
+    })
+}
+
+/// The ids that share a word with what was typed, or begin like it.
+fn near(id: &str) -> Vec<&'static str> {
+    let is_near = |check: &str| {
+        id.split(['-', '_', '.', ' '])
+            .filter(|word| word.len() > 2)
+            .any(|word| check.contains(word) || word.contains(check))
+            || id.get(..3).is_some_and(|start| check.starts_with(start))
+    };
+    checks()
+        .map(|check| check.id)
+        .filter(|check| is_near(check))
+        .collect()
+}
+
+impl Check {
+    /// What it says; that it could not look is a verdict too.
+    pub fn verdicts(&self, context: &Context) -> Vec<Verdict> {
+        (self.run)(context).unwrap_or_else(|error| {
+            vec![Verdict::Unchecked {
+                subject: HOST.into(),
+                reason: format!("{error:#}"),
+            }]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_words_and_stand_for_one_check() {
+        let mut seen = Vec::new();
+        for check in checks() {
+            let allowed =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            assert!(check.id.bytes().all(allowed), "{}", check.id);
+            assert!(!seen.contains(&check.id), "{} twice", check.id);
+            for text in [check.title, check.why, check.source, check.more] {
+                assert!(!text.is_empty(), "{} does not explain itself", check.id);
+            }
+            seen.push(check.id);
+        }
+    }
+
+    #[test]
+    fn an_id_that_is_not_there_is_told_those_near() {
+        let said = |id| check(id).map(|it| it.id).map_err(|error| error.to_string());
+        assert_eq!(said("bpf-jit"), Ok("bpf-jit"));
+        let near = said("jit").expect_err("there is no such id");
+        assert!(
+            near.contains("bpf-jit") && !near.contains("governor"),
+            "{near}"
+        );
+        let all = said("zz").expect_err("there is no such id");
+        assert!(all.contains("governor"), "{all}");
+        assert!(said("\u{e9}\u{e9}").is_err());
+    }
 }

@@ -128,6 +128,13 @@ pub fn identity(namespace: BorrowedFd<'_>) -> Result<u64> {
     Ok(stat.st_ino)
 }
 
+/// The number of the calling thread's namespace.
+pub fn current() -> Result<u64> {
+    let namespace = File::open("/proc/thread-self/ns/net")
+        .context("cannot open /proc/thread-self/ns/net: is /proc mounted?")?;
+    identity(namespace.as_fd())
+}
+
 /// The processes that live in `namespace`, which keep it alive whatever its names are.
 pub fn processes(namespace: BorrowedFd<'_>) -> Result<Vec<u32>> {
     let wanted = format!("net:[{}]", identity(namespace)?);

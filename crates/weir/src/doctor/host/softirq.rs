@@ -1,0 +1,261 @@
+//! What softirqs take and lose while they are watched.
+
+use anyhow::{Context as _, Result};
+
+use super::setting::{NOT_INITIAL, fine, fine_all, found, unchecked, write};
+use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+
+const SOFTNET: &str = "/proc/net/softnet_stat";
+const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
+const BUDGET: &str = "/proc/sys/net/core/netdev_budget";
+const BUDGET_USECS: &str = "/proc/sys/net/core/netdev_budget_usecs";
+/// Columns of `softnet_seq_show` in net/core/net-procfs.c.
+const DROPPED: usize = 1;
+const SQUEEZED: usize = 2;
+const CPU: usize = 12;
+/// A squeeze now and then is how the budget works.
+const SQUEEZES_A_SECOND: f64 = 10.0;
+/// The share of a CPU that ksoftirqd may take.
+const KSOFTIRQD_SHARE: f64 = 0.1;
+/// More packets than this wait too long to be worth keeping.
+const MAX_BACKLOG: u64 = 16_000;
+
+pub const SOFTNET_DROPPED: Check = Check {
+    id: "softnet-dropped",
+    title: "packets are dropped at a CPU's backlog",
+    severity: Severity::Critical,
+    why: "A packet that finds the backlog of its CPU full is gone, and no device counts it.",
+    source: "enqueue_to_backlog in net/core/dev.c",
+    more: "It reads the second column of /proc/net/softnet_stat twice, a second apart: it is a \
+           finding only if packets are dropped just now. Packets pass a backlog that RPS spreads, \
+           that a veth without NAPI receives, or that were sent to this host itself.\n\n\
+           The fix makes the backlog four times as long, up to 16000: that helps with bursts. Where \
+           packets keep coming too fast, only less work for each helps: see `weir cost`.",
+    run: dropped,
+};
+
+pub const SOFTNET_SQUEEZED: Check = Check {
+    id: "softnet-squeezed",
+    title: "softirqs run out of budget",
+    severity: Severity::Warning,
+    why: "What is left when the budget is used up waits, at worst until ksoftirqd has its turn among all other threads.",
+    source: "net_rx_action in net/core/dev.c; Documentation/admin-guide/sysctl/net.rst, netdev_budget",
+    more: "It reads the third column of /proc/net/softnet_stat twice, a second apart: it is a \
+           finding from 10 times a second on a CPU.\n\n\
+           The fix doubles net.core.netdev_budget and netdev_budget_usecs, unless they were doubled \
+           before: then a CPU is short, and `weir cost` tells what takes it.",
+    run: squeezed,
+};
+
+pub const KSOFTIRQD_TIME: Check = Check {
+    id: "ksoftirqd-time",
+    title: "ksoftirqd works",
+    severity: Severity::Warning,
+    why: "Softirqs have become too many to be handled at once: packets now wait for a turn of the scheduler, and the thread takes that CPU from the programs.",
+    source: "kernel/softirq.c, wakeup_softirqd; David Ahern, The CPU cost of networking on a host",
+    more: "It reads the time on the CPU from the schedstat of each ksoftirqd twice, a second apart: \
+           it is a finding from 10% of a CPU.\n\n\
+           No setting mends it. `weir cost` tells which device it is for and whom it takes the time \
+           from; spread the device's queues (irq-affinity), or make each packet cost less with XDP.",
+    run: ksoftirqd,
+};
+
+/// What one column of one CPU said at both moments.
+struct Grown {
+    cpu: usize,
+    before: u64,
+    after: u64,
+}
+
+impl Grown {
+    fn by(&self) -> u64 {
+        // It is 32 bits wide in the kernel.
+        u64::from((self.after as u32).wrapping_sub(self.before as u32))
+    }
+
+    fn evidence(&self, column: &str, seconds: f64) -> Evidence {
+        Evidence::new(
+            format!("{SOFTNET}, {column} of CPU {}", self.cpu),
+            format!("{} -> {} in {seconds:.1} s", self.before, self.after),
+        )
+    }
+}
+
+/// One column of each CPU at both moments.
+fn grown(context: &Context, column: usize) -> Result<(Vec<Grown>, f64)> {
+    let twice = context.twice(SOFTNET)?;
+    let before = cpus(twice.before, column)?;
+    let after = cpus(twice.after, column)?;
+    // A CPU that came or went between is left out.
+    let both = after.into_iter().filter_map(|(cpu, after)| {
+        let (_, before) = *before.iter().find(|(it, _)| *it == cpu)?;
+        Some(Grown { cpu, before, after })
+    });
+    Ok((both.collect(), twice.elapsed.as_secs_f64()))
+}
+
+/// CPUs and one column of each.
+fn cpus(softnet: &str, column: usize) -> Result<Vec<(usize, u64)>> {
+    let cpu = |(line, text): (usize, &str)| {
+        let number = |index| {
+            let word = text.split_whitespace().nth(index)?;
+            u64::from_str_radix(word, 16).ok()
+        };
+        // Before Linux 5.14 the CPU is not told: it is the line, if none is offline.
+        let cpu = number(CPU).map_or(line, |cpu| cpu as usize);
+        let value = number(column).with_context(|| format!("{SOFTNET} has no such columns"));
+        Ok((cpu, value?))
+    };
+    softnet.lines().enumerate().map(cpu).collect()
+}
+
+fn dropped(context: &Context) -> Result<Vec<Verdict>> {
+    let (all, seconds) = grown(context, DROPPED)?;
+    let losing: Vec<_> = all.iter().filter(|it| it.by() > 0).collect();
+    if losing.is_empty() {
+        return Ok(fine(SOFTNET, "no packet dropped while watched"));
+    }
+    let lost: u64 = losing.iter().map(|it| it.by()).sum();
+    let mut evidence: Vec<_> = losing
+        .iter()
+        .map(|it| it.evidence("dropped", seconds))
+        .collect();
+    let backlog = context.read_if_there(BACKLOG)?;
+    if let Some(backlog) = &backlog {
+        evidence.push(Evidence::new(BACKLOG, backlog));
+    }
+    let message = format!("{lost} packets were lost in {seconds:.1} s.");
+    Ok(found(evidence, message, longer_backlog(backlog.as_deref())))
+}
+
+fn longer_backlog(backlog: Option<&str>) -> Fix {
+    let Some(backlog) = backlog else {
+        return Fix::Text(format!("raise net.core.netdev_max_backlog: {NOT_INITIAL}"));
+    };
+    match backlog.parse::<u64>() {
+        Ok(length) if length < MAX_BACKLOG => {
+            let new = (length.max(250) * 4).min(MAX_BACKLOG).to_string();
+            Fix::Steps(vec![write(BACKLOG, backlog, &new)])
+        }
+        _ => Fix::Text(
+            "the backlog is long enough: packets come faster than they are handled; `weir cost` tells what each costs".into(),
+        ),
+    }
+}
+
+fn squeezed(context: &Context) -> Result<Vec<Verdict>> {
+    let (all, seconds) = grown(context, SQUEEZED)?;
+    let too_often = |it: &&Grown| it.by() as f64 / seconds >= SQUEEZES_A_SECOND;
+    let squeezed: Vec<_> = all.iter().filter(too_often).collect();
+    if squeezed.is_empty() {
+        return Ok(fine(SOFTNET, "no CPU squeezed 10 times a second"));
+    }
+    let mut evidence: Vec<_> = squeezed
+        .iter()
+        .map(|it| it.evidence("squeezed", seconds))
+        .collect();
+    let budgets = [BUDGET, BUDGET_USECS].map(|path| (path, context.read_if_there(path)));
+    let mut steps = Vec::new();
+    for (path, value) in budgets {
+        let Some(value) = value? else { continue };
+        evidence.push(Evidence::new(path, &value));
+        if let Some(new) = doubled(path, &value) {
+            steps.push(write(path, &value, &new));
+        }
+    }
+    let fix = if !context.is_initial_netns() {
+        Fix::Text(format!("raise net.core.netdev_budget: {NOT_INITIAL}"))
+    } else if steps.is_empty() {
+        Fix::Text(
+            "the budget is large enough: a CPU is short; `weir cost` tells what takes it".into(),
+        )
+    } else {
+        Fix::Steps(steps)
+    };
+    let message = "More packets come than one run of the softirq may handle.";
+    Ok(found(evidence, message, fix))
+}
+
+/// Twice as much, unless that was done before.
+fn doubled(path: &str, value: &str) -> Option<String> {
+    let most = if path == BUDGET { 600 } else { 16_000 };
+    let value: u64 = value.parse().ok()?;
+    (value < most).then(|| (value * 2).min(most).to_string())
+}
+
+fn ksoftirqd(context: &Context) -> Result<Vec<Verdict>> {
+    if context.ksoftirqd().is_empty() {
+        return Ok(unchecked(
+            "ksoftirqd is in another PID namespace: run it outside of the container",
+        ));
+    }
+    let mut all = Vec::new();
+    let mut busy = Vec::new();
+    for thread in context.ksoftirqd() {
+        let twice = context.twice(&thread.schedstat)?;
+        let ran = on_cpu(twice.after)?.saturating_sub(on_cpu(twice.before)?);
+        let share = ran as f64 / twice.elapsed.as_nanos() as f64;
+        let percent = format!("{:.1}% of the CPU", share * 100.0);
+        let name = format!("{}, ksoftirqd/{}", thread.schedstat, thread.cpu);
+        let evidence = Evidence::new(name, percent);
+        if share >= KSOFTIRQD_SHARE {
+            busy.push(evidence.clone());
+        }
+        all.push(evidence);
+    }
+    if busy.is_empty() {
+        return Ok(fine_all(all));
+    }
+    let fix = "`weir cost` tells which device it is for; spread its queues over CPUs, or handle its packets with XDP";
+    let message = format!("{} CPUs cannot keep up with their softirqs.", busy.len());
+    Ok(found(busy, message, Fix::Text(fix.into())))
+}
+
+/// Nanoseconds on the CPU, the first number of a schedstat.
+fn on_cpu(schedstat: &str) -> Result<u64> {
+    let first = schedstat.split_whitespace().next();
+    first
+        .and_then(|word| word.parse().ok())
+        .context("schedstat has no number: the kernel may lack CONFIG_SCHED_INFO")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_hexadecimal() {
+        let new = "0a 0b 0c 0 0 0 0 0 0 0 0 0 3 0 0\n";
+        assert_eq!(cpus(new, DROPPED).ok(), Some(vec![(3, 11)]));
+        let old = "0a 0b 0c\n0a 00 1c\n";
+        assert_eq!(cpus(old, SQUEEZED).ok(), Some(vec![(0, 12), (1, 28)]));
+        assert!(cpus("x", DROPPED).is_err());
+    }
+
+    #[test]
+    fn a_counter_may_wrap() {
+        let grown = Grown {
+            cpu: 0,
+            before: 0xffff_ffff,
+            after: 1,
+        };
+        assert_eq!(grown.by(), 2);
+    }
+
+    #[test]
+    fn what_was_raised_before_is_not_raised_again() {
+        assert_eq!(doubled(BUDGET, "300").as_deref(), Some("600"));
+        assert_eq!(doubled(BUDGET, "600"), None);
+        assert_eq!(doubled(BUDGET_USECS, "8000").as_deref(), Some("16000"));
+        assert_eq!(doubled(BUDGET_USECS, "x"), None);
+        let steps = |backlog| matches!(longer_backlog(backlog), Fix::Steps(_));
+        assert!(steps(Some("1000")) && steps(Some("0")));
+        assert!(!steps(Some("16000")) && !steps(Some("x")) && !steps(None));
+    }
+
+    #[test]
+    fn time_on_the_cpu() {
+        assert_eq!(on_cpu("12 34 5").ok(), Some(12));
+        assert!(on_cpu("").is_err());
+    }
+}
