@@ -159,7 +159,7 @@ test_guest() {
     if ! guest_prepare; then
         skip guest "there is no guest: $guest_missing"
     elif ! guest_payload; then
-        fail "guest: weir did not build"
+        fail "guest: weir could not be built or copied"
     else
         for script in "$guest_sources"/*.sh; do guest_step "$(basename "$script")"; done
         guest_receiver_step
@@ -170,7 +170,7 @@ guest_step() {
     local status=0 results
     guest_run "$guest_payload" "$1" 120 || status=$?
     results=$(guest_results "$log")
-    printf '%s\n' "$results" >>"$log"
+    printf '\n%s\n' "$results" >>"$log" # a guest that was killed may have left half a line
     count_step "guest-${1%.sh}" "$status"
 }
 
