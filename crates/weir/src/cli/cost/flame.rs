@@ -182,7 +182,8 @@ fn summary(profile: &Profile, cpus: &CpuList, frequency: u64) -> String {
         );
     }
     for (function, samples) in profile.leaves().into_iter().take(LEAVES) {
-        let _ = writeln!(text, "  {:>6} {function}", share(samples, shown));
+        let share = percent(samples as f64 / shown as f64);
+        let _ = writeln!(text, "  {share:>6} {function}");
     }
     for note in &profile.notes {
         let _ = writeln!(text, "note: {note}");
@@ -193,17 +194,21 @@ fn summary(profile: &Profile, cpus: &CpuList, frequency: u64) -> String {
 /// By what ran.
 fn accounts(profile: &Profile) -> String {
     let counts = &profile.counts;
-    let percent = |samples| share(samples, counts.taken);
-    let idle = match profile.clock {
-        Clock::CpuClock => format!("idle {}", percent(counts.idle)),
-        Clock::Cycles => "idle time has no samples: shares are those of busy time".into(),
+    let share = |samples| percent(profile.share(samples));
+    let rest = match profile.clock {
+        Clock::CpuClock => format!(
+            "idle {}, without samples {}",
+            share(counts.idle),
+            share(profile.missing())
+        ),
+        Clock::Cycles => "cycles stand still while a CPU is idle: these are of busy time".into(),
     };
     format!(
-        "  packet path {}: NET_RX {}, NET_TX {}, elsewhere {}\n  {idle}\n",
-        percent(counts.packet_path()),
-        percent(counts.net_rx),
-        percent(counts.net_tx),
-        percent(counts.other_path),
+        "  packet path {}: NET_RX {}, NET_TX {}, elsewhere {}\n  {rest}\n",
+        share(counts.packet_path()),
+        share(counts.net_rx),
+        share(counts.net_tx),
+        share(counts.other_path),
     )
 }
 
@@ -217,8 +222,8 @@ fn sampled(profile: &Profile, cpus: &CpuList, frequency: u64) -> String {
     )
 }
 
-fn share(samples: u64, of: u64) -> String {
-    format!("{:.1}%", 100.0 * samples as f64 / of.max(1) as f64)
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
 }
 
 fn labels(args: &FlameArgs, profile: &Profile, cpus: &CpuList) -> Labels {
@@ -231,9 +236,8 @@ fn labels(args: &FlameArgs, profile: &Profile, cpus: &CpuList) -> Labels {
     let machine = Machine::now(CpuList::online().map_or(0, |online| online.as_slice().len()));
     let mut about = sampled(profile, cpus, args.frequency);
     if profile.named {
-        let counts = &profile.counts;
-        let path = share(counts.packet_path(), counts.taken);
-        let _ = write!(about, "; packet path {path} of them");
+        let path = percent(profile.share(profile.counts.packet_path()));
+        let _ = write!(about, "; packet path {path} of the time");
     }
     let machine = format!("{}, {}", machine.summary(), machine.date);
     Labels {

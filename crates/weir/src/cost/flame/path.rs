@@ -45,6 +45,15 @@ const FAMILIES: [&str; 13] = [
 /// Functions of those families' names that have nothing to do with packets.
 const STRANGERS: [&str; 3] = ["packet_mmap", "packet_create", "tcp_orphan_update"];
 
+/// Where the kernel begins with an interrupt: on x86, and on arm64.
+const INTERRUPTS: [&str; 5] = [
+    "asm_sysvec_",
+    "asm_common_interrupt",
+    "el1h_64_irq",
+    "el1_irq",
+    "el0t_64_irq",
+];
+
 /// Whether packets are handled in this function and what it calls.
 pub fn is_packet_path(function: &str) -> bool {
     let function = plain(function);
@@ -74,8 +83,18 @@ pub enum Account {
 }
 
 impl Account {
-    /// Of a stack with these functions, outermost first, interrupted in `process`.
+    /// Of a stack with these functions, outermost first, in `process`. What an interrupt came upon
+    /// is not what the CPU does now.
     pub fn of(process: u64, functions: &[&str]) -> Self {
+        let is_interrupt = |function: &&str| INTERRUPTS.iter().any(|it| function.starts_with(it));
+        match functions.iter().rposition(is_interrupt) {
+            Some(last) => Self::of_uninterrupted(None, &functions[last..]),
+            None => Self::of_uninterrupted(Some(process), functions),
+        }
+    }
+
+    /// `process`: `None` in an interrupt.
+    fn of_uninterrupted(process: Option<u64>, functions: &[&str]) -> Self {
         let calls = |name| functions.iter().any(|function| plain(function) == name);
         // Sending from within receiving is part of receiving.
         if calls("net_rx_action") {
@@ -84,7 +103,7 @@ impl Account {
             Self::NetTx
         } else if functions.iter().any(|function| is_packet_path(function)) {
             Self::OtherPath
-        } else if process == 0 && !calls("handle_softirqs") && !calls("__do_softirq") {
+        } else if process == Some(0) && !calls("handle_softirqs") && !calls("__do_softirq") {
             Self::Idle
         } else {
             Self::Rest
@@ -121,6 +140,21 @@ mod tests {
                 Account::OtherPath,
             ),
             (0, &["do_idle", "default_idle"], Account::Idle),
+            (
+                0,
+                &["do_idle", "asm_sysvec_apic_timer_interrupt", "tick"],
+                Account::Rest,
+            ),
+            (
+                7,
+                &["net_rx_action", "asm_common_interrupt", "handle_irq"],
+                Account::Rest,
+            ),
+            (
+                0,
+                &["do_idle", "asm_common_interrupt", "net_rx_action"],
+                Account::NetRx,
+            ),
             (0, &["handle_softirqs", "rcu_core"], Account::Rest),
             (
                 7,

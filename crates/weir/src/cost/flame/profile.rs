@@ -60,6 +60,9 @@ pub struct Profile {
     pub counts: Counts,
     /// What it was sampled by.
     pub clock: Clock,
+    /// Samples that the clock should have brought; `None` by cycles, which stand still while a CPU
+    /// is idle.
+    pub due: Option<u64>,
     /// For how long.
     pub elapsed: Duration,
     /// Whether `stacks` are those of the packet path alone.
@@ -72,6 +75,17 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// So many samples as a share of the CPUs' time, from 0 to 1; by cycles, of their busy time.
+    pub fn share(&self, samples: u64) -> f64 {
+        let all = self.due.unwrap_or(0).max(self.counts.taken).max(1);
+        samples as f64 / all as f64
+    }
+
+    /// Samples that were due and did not come.
+    pub fn missing(&self) -> u64 {
+        self.due.unwrap_or(0).saturating_sub(self.counts.taken)
+    }
+
     /// The folded format: a stack a line, and its samples. flamegraph.pl, inferno and speedscope
     /// read it.
     pub fn folded(&self) -> String {
@@ -182,8 +196,10 @@ impl Collector {
         elapsed: Duration,
         taken: u64,
     ) -> Profile {
+        let due = options.frequency as f64 * elapsed.as_secs_f64() * options.cpus.len() as f64;
         let mut profile = Profile {
             notes: Vec::new(),
+            due: (sampler.clock() == Clock::CpuClock).then_some(due as u64),
             counts: Counts {
                 taken,
                 lost: taken.saturating_sub(self.read),
@@ -195,7 +211,7 @@ impl Collector {
             packet_path_only: self.packet_path_only,
             named: !self.symbols.are_hidden(),
         };
-        profile.notes = notes(options, &profile, &self.symbols);
+        profile.notes = notes(&profile);
         profile
     }
 }
@@ -236,9 +252,9 @@ fn clean(name: &str) -> String {
         .collect()
 }
 
-fn notes(options: &Options, profile: &Profile, symbols: &KernelSymbols) -> Vec<String> {
+fn notes(profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
-    if symbols.are_hidden() {
+    if !profile.named {
         notes.push(
             "the kernel hides the addresses of its functions, so they are shown as [kernel], and \
              the packet path cannot be told from the rest: all samples are shown; run it with \
@@ -258,13 +274,13 @@ fn notes(options: &Options, profile: &Profile, symbols: &KernelSymbols) -> Vec<S
             profile.counts.lost
         ));
     }
-    let expected =
-        options.frequency as f64 * profile.elapsed.as_secs_f64() * options.cpus.len() as f64;
-    // Cycles stand still in an idle CPU, so nobody knows how many are due.
-    if profile.clock == Clock::CpuClock && (profile.counts.taken as f64) < expected * 0.9 {
+    let missing = profile.share(profile.missing());
+    if missing > 0.1 {
         notes.push(format!(
-            "{expected:.0} samples were due: a CPU stood still while it was idle, the hypervisor \
-             took it, or the kernel throttles sampling (kernel.perf_cpu_time_max_percent)"
+            "{:.1}% of the time has no samples: a kernel may stop its clock on an idle CPU, a \
+             hypervisor may take the CPU, and the kernel throttles sampling that takes too long \
+             (kernel.perf_cpu_time_max_percent)",
+            missing * 100.0
         ));
     }
     notes
@@ -289,6 +305,7 @@ mod tests {
                 .collect(),
             counts: Counts::default(),
             clock: Clock::CpuClock,
+            due: None,
             elapsed: Duration::ZERO,
             packet_path_only: true,
             named: true,
@@ -310,6 +327,21 @@ mod tests {
         let profile = profile(&[("b;f;g", 2), ("a;f", 1)]);
         assert_eq!(profile.folded(), "a;f 1\nb;f;g 2\n");
         assert_eq!(profile.shown(), 3);
+    }
+
+    #[test]
+    fn shares_are_of_the_time_that_was_sampled() {
+        let mut profile = profile(&[]);
+        profile.counts.taken = 50;
+        assert!((profile.share(25) - 0.5).abs() < 1e-9);
+        assert_eq!(profile.missing(), 0);
+        profile.due = Some(100);
+        assert!((profile.share(25) - 0.25).abs() < 1e-9);
+        assert_eq!(profile.missing(), 50);
+        assert!(notes(&profile)[0].starts_with("50.0% of the time has no samples"));
+        profile.due = Some(49); // the clock may be one ahead
+        assert_eq!(profile.missing(), 0);
+        assert!(profile.share(50) <= 1.0);
     }
 
     #[test]

@@ -283,6 +283,7 @@ mod tests {
                 .collect(),
             counts: Counts::default(),
             clock: Clock::CpuClock,
+            due: None,
             elapsed: Duration::ZERO,
             packet_path_only: false,
             named: true,
