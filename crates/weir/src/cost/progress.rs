@@ -137,8 +137,13 @@ impl Slice {
 
     /// The part of the stolen time that no accounting of tasks shows: interrupts and softirqs
     /// in the load's own context.
+    ///
+    /// The scheduler charges the time from a wake-up by another CPU until the interrupt that
+    /// brings the news to the task woken, though the load still runs then. Where threads of
+    /// NAPI instances are woken often, this part is therefore too small and theirs too large;
+    /// [`Slice::stolen_ns`], which has both, is not touched by it.
     pub fn stolen_running_ns(&self) -> i64 {
-        self.lost_ns() - signed(self.waiting_ns)
+        (self.lost_ns() - signed(self.waiting_ns)).max(0)
     }
 
     /// Neither on the CPU nor waiting for it: interrupt time where the kernel accounts it, what

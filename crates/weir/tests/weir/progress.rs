@@ -19,10 +19,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use rustix::{
-    process::{Pid, setpriority_process},
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 use weir::cost::{
     cpulist::{CpuList, pin},
     progress::{Progress, ProgressLoad},
@@ -34,7 +31,7 @@ pub fn trials() -> Vec<Test> {
     tests![
         what_a_task_takes_is_lost_and_not_stolen,
         an_idle_cpu_makes_progress,
-        each_cpu_is_watched_on_its_own,
+        each_load_stays_on_its_cpu,
     ]
 }
 
@@ -43,6 +40,14 @@ const TIME: Duration = Duration::from_secs(1);
 
 /// How often one is tried: other programs of this host can only add to what is lost.
 const TRIES: usize = 8;
+
+/// Real-time priorities.
+const LOAD: i32 = 1;
+const THIEF: i32 = 2;
+
+/// What the kernel leaves to normal tasks all the same, or idle: 50 ms of each second
+/// (`sched_rt_runtime_us` in Documentation/scheduler/sched-rt-group.rst).
+const LEFT_TO_OTHERS: f64 = 0.05;
 
 /// How far a share may be off.
 const TOLERANCE: f64 = 0.02;
@@ -78,7 +83,7 @@ impl Thief {
 
 fn steal(cpu: usize, share: f64, stop: &AtomicBool, ready: &Sender<Result<()>>) -> Vec<(u64, u64)> {
     let mut burnt = Vec::new();
-    let prepared = pin(cpu).and_then(|()| real_time());
+    let prepared = pin(cpu).and_then(|()| real_time(0, THIEF));
     let failed = prepared.is_err();
     // A start that gave up waiting has nothing to hear.
     let _ = ready.send(prepared);
@@ -94,12 +99,12 @@ fn steal(cpu: usize, share: f64, stop: &AtomicBool, ready: &Sender<Result<()>>) 
     burnt
 }
 
-/// Gives the calling thread a priority above all normal tasks.
-fn real_time() -> Result<()> {
-    let priority = libc::sched_param { sched_priority: 10 };
+/// Gives a thread, 0 for the calling one, a priority above all normal tasks.
+fn real_time(thread: i32, sched_priority: i32) -> Result<()> {
+    let priority = libc::sched_param { sched_priority };
     // SAFETY: needed because rustix has no sched_setscheduler. The kernel reads one
-    // `sched_param` at the address given, and changes the calling thread only.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    // `sched_param` at the address given, and changes no memory of this process.
+    let result = unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) };
     let error = std::io::Error::last_os_error();
     ensure!(result == 0, "no real-time priority here: {error}");
     Ok(())
@@ -120,24 +125,26 @@ fn share_of(burnt: &[(u64, u64)], progress: &Progress) -> f64 {
     burnt.iter().map(within).sum::<u64>() as f64 / total.wall_ns as f64
 }
 
-/// Loads that other tasks of normal priority, such as tests beside this one, hardly disturb.
-fn start(cpus: &[usize]) -> Result<ProgressLoad> {
-    let load = ProgressLoad::start(cpus)?;
+/// The threads of the loads of this process.
+fn load_threads() -> Result<Vec<i32>> {
+    let mut threads = Vec::new();
     for task in read_dir("/proc/self/task")? {
         let task = task?;
         // Threads of other tests come and go.
         let name = read_to_string(task.path().join("comm")).unwrap_or_default();
         if name.starts_with("weir-load/") {
-            let number = task.file_name().to_string_lossy().parse()?;
-            // It may be that of another test, which has just ended.
-            let _ = setpriority_process(Pid::from_raw(number), -20);
+            threads.push(task.file_name().to_string_lossy().parse()?);
         }
     }
-    Ok(load)
+    Ok(threads)
 }
 
 fn measure(cpu: usize) -> Result<Progress> {
-    let load = start(&[cpu])?;
+    let load = ProgressLoad::start(&[cpu])?;
+    // What else runs on this host shall hardly get the CPU, but the thief shall.
+    for thread in load_threads()? {
+        real_time(thread, LOAD)?;
+    }
     sleep(TIME);
     load.stop()?.pop().context("no progress was told")
 }
@@ -175,8 +182,9 @@ fn what_a_task_takes_is_lost_and_not_stolen() -> Result<()> {
             let seen = format!("{truth:.4} taken: {lost:.4} lost, {others:.4} by other tasks");
             println!("{seen}, {stolen:.4} stolen");
             ensure!((truth - share).abs() < TOLERANCE, "{seen}, not {share}");
-            ensure!((lost - truth).abs() < TOLERANCE, "{seen}");
-            ensure!((others - truth).abs() < TOLERANCE, "{seen}");
+            let possible = truth - TOLERANCE..truth + LEFT_TO_OTHERS + TOLERANCE;
+            ensure!(possible.contains(&lost), "{seen}");
+            ensure!(possible.contains(&others), "{seen}");
             ensure!(stolen.abs() < TOLERANCE, "{seen}, {stolen:.4} stolen");
             Ok(())
         })?;
@@ -201,25 +209,22 @@ fn an_idle_cpu_makes_progress() -> Result<()> {
     })
 }
 
-fn each_cpu_is_watched_on_its_own() -> Result<()> {
+fn each_load_stays_on_its_cpu() -> Result<()> {
     let allowed = CpuList::allowed()?;
-    let thief_on = last_cpu()?;
     insist(|| {
-        let thief = Thief::start(thief_on, 0.5)?;
-        let load = start(allowed.as_slice())?;
-        sleep(TIME);
-        let all = load.stop()?;
-        thief.stop()?;
-        let cpus: Vec<usize> = all.iter().map(|progress| progress.cpu).collect();
-        ensure!(cpus == allowed.as_slice(), "{cpus:?}");
-        for progress in &all {
-            let lost = progress.total.lost_ns() as f64 / progress.total.wall_ns as f64;
-            let expected = if progress.cpu == thief_on { 0.5 } else { 0.0 };
-            let cpu = progress.cpu;
-            // The others of a busy host are in it.
-            let enough = lost > expected - TOLERANCE && lost < expected + 0.2;
-            ensure!(enough, "CPU {cpu}: {lost:.4} instead of {expected}");
+        let load = ProgressLoad::start(allowed.as_slice())?;
+        let mut pinned = Vec::new();
+        for thread in load_threads()? {
+            let status = read_to_string(format!("/proc/self/task/{thread}/status"))?;
+            let mut lines = status.lines();
+            let cpus = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            pinned.push(cpus.context("no list of CPUs")?.trim().parse::<usize>()?);
         }
+        let seen: Vec<usize> = load.stop()?.iter().map(|progress| progress.cpu).collect();
+        pinned.sort_unstable();
+        ensure!(pinned == allowed.as_slice(), "{pinned:?}");
+        ensure!(seen == allowed.as_slice(), "{seen:?}");
+        ensure!(load_threads()?.is_empty(), "loads that do not end");
         Ok(())
     })
 }
