@@ -174,12 +174,16 @@ guest_step() {
     count_step "guest-${1%.sh}" "$status"
 }
 
-# QEMU's user network stands in for a tap, which needs root.
+# Starts the receiver, and ends it when it is ready. QEMU's user network stands in for a tap, which
+# needs root.
 guest_receiver_step() {
-    guest_receiver user,id=n0,restrict=on $((10 * ${WEIR_TEST_SCALE:-1}))
+    guest_receiver user,id=n0,restrict=on 60
     # shellcheck disable=SC2016 # the inner bash expands it
-    check_step guest-receiver 40 bash -c \
-        'said=$("$@"); echo "$said"; [[ $said == *"weir-guest: ready"* ]]' _ "${guest_receiver[@]}"
+    check_step guest-receiver 80 bash -c 'coproc "$@"
+        said=$(sed "/^weir-guest: ready/q" <&"${COPROC[0]}")
+        echo "$said"
+        kill "$COPROC_PID"
+        [[ $said == *"weir-guest: ready"* ]]' _ "${guest_receiver[@]}"
 }
 
 # What a run could leave behind on this machine, one line each. Programs and links are those that
