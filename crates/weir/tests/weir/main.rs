@@ -6,6 +6,7 @@
 mod accounting;
 mod bench;
 mod cost;
+mod doctor;
 mod flame;
 mod lab;
 mod load;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         accounting::trials(),
         bench::trials(),
         cost::trials(),
+        doctor::trials(),
         flame::trials(),
         lab::trials(),
         load::trials(),
@@ -50,10 +52,32 @@ impl Test {
             if !rustix::process::geteuid().is_root() {
                 return Ok(Completion::ignored_with("network namespaces need root"));
             }
-            (self.run)().map_err(|error| format!("{error:?}"))?;
-            Ok(Completion::Completed)
+            match (self.run)() {
+                Ok(()) => Ok(Completion::Completed),
+                Err(error) => match error.downcast::<Skip>() {
+                    Ok(Skip(reason)) => Ok(Completion::ignored_with(reason)),
+                    Err(error) => Err(format!("{error:?}").into()),
+                },
+            }
         })
     }
+}
+
+/// Why a test cannot run here.
+#[derive(Debug)]
+struct Skip(String);
+
+impl std::fmt::Display for Skip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// What a test that cannot run here ends with: it is reported as ignored.
+fn skip(reason: &str) -> anyhow::Error {
+    Skip(reason.into()).into()
 }
 
 /// A [`Test`] of each function, under its name.

@@ -1,0 +1,509 @@
+//! `weir doctor` as it is typed: what it says, with which exit code, and that what it mends
+//! comes back whatever happens.
+
+use std::{
+    fs,
+    io::Write as _,
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use weir::lab::netns;
+
+use crate::{Test, failure, output, scale, skip, success, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![
+        what_was_found_is_the_exit_code,
+        a_device_that_is_not_there_is_said,
+        every_check_is_listed_and_explained,
+        an_ordinary_user_is_told_what_could_not_be_checked,
+        a_fix_is_made_and_undone,
+        nothing_is_changed_without_a_yes,
+        a_terminal_is_asked,
+        what_somebody_has_changed_since_is_left,
+        a_fix_of_another_namespace_is_left,
+        killed_before_a_step_there_is_nothing_to_take_back,
+        killed_after_a_step_it_is_taken_back,
+        a_step_that_fails_keeps_those_before_it,
+        a_second_copy_waits_for_nobody,
+        there_may_be_nothing_to_undo,
+        a_journal_that_is_none_is_refused,
+    ]
+}
+
+const SETTING: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+
+/// A network namespace with a bridge whose packets go through iptables, and a directory for
+/// the journal; `/sys/fs/bpf` is what a test makes of it.
+struct Patient {
+    namespace: OwnedFd,
+    directory: PathBuf,
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        // It is in the directory for temporary files.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Patient {
+    fn new(test: &str) -> Result<Self> {
+        let name = format!("weir-doctor-{test}-{}", std::process::id());
+        let patient = Self {
+            namespace: namespace_with_bridge()?,
+            directory: std::env::temp_dir().join(name),
+        };
+        fs::create_dir_all(patient.directory.join("bin"))?;
+        if !netns::run_in(patient.namespace.as_fd(), || Ok(fs::exists(SETTING)?))? {
+            return Err(skip("br_netfilter is not loaded: modprobe br_netfilter"));
+        }
+        run_in(
+            patient.namespace.as_fd(),
+            "sh",
+            &["-c", &format!("for f in {SETTING}; do echo 1 > $f; done")],
+        )?;
+        Ok(patient)
+    }
+
+    /// `weir doctor` in the namespace, once it is spawned.
+    fn doctor(&self, arguments: &[&str]) -> Command {
+        self.enter(weir().arg("doctor").args(arguments))
+    }
+
+    /// The same command inside the namespace and, so that mounts are its own, in a mount
+    /// namespace of its own, where nothing is at /sys/fs/bpf.
+    fn enter(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        let fd = self.namespace.as_raw_fd();
+        inside.arg(format!("--net=/proc/{}/fd/{fd}", std::process::id()));
+        inside.arg(command.get_program()).args(command.get_args());
+        inside.env("WEIR_STATE_DIR", self.directory.join("state"));
+        inside.stdin(Stdio::null());
+        inside
+    }
+
+    fn setting(&self) -> Result<String> {
+        let text = netns::run_in(self.namespace.as_fd(), || Ok(fs::read_to_string(SETTING)?))?;
+        Ok(text.trim().to_owned())
+    }
+
+    fn ensure_setting(&self, value: &str) -> Result<()> {
+        let setting = self.setting()?;
+        ensure!(setting == value, "{SETTING} is {setting}, not {value}");
+        Ok(())
+    }
+
+    fn fixed(test: &str) -> Result<Self> {
+        let patient = Self::new(test)?;
+        success(&mut patient.doctor(&["--fix", "bridge-netfilter", "--yes"]))?;
+        patient.ensure_setting("0")?;
+        Ok(patient)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.directory.join("state/doctor/journal.json")
+    }
+
+    fn entries(&self) -> Result<Vec<Value>> {
+        let journal: Value = serde_json::from_slice(&fs::read(self.journal())?)?;
+        Ok(journal["entries"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Puts a program into the PATH of doctors that [`Self::with_bin`] makes.
+    fn program(&self, name: &str, script: &str) -> Result<()> {
+        let path = self.directory.join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
+        Ok(fs::set_permissions(
+            &path,
+            fs::Permissions::from_mode(0o755),
+        )?)
+    }
+
+    /// A shell in a mount namespace where nothing is mounted at /sys/fs/bpf. `$weir` is the
+    /// program, whose own programs are first looked for in `bin`.
+    fn shell(&self, script: &str) -> Command {
+        let covered = "mount -t tmpfs none /sys/fs/bpf && weir=\"$0\"";
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "sh", "-c", &format!("{covered}; {script}")]);
+        unshare.arg(env!("CARGO_BIN_EXE_weir"));
+        let mut shell = self.enter(&unshare);
+        shell.env("BIN", self.directory.join("bin"));
+        shell.env("HERE", &self.directory);
+        shell
+    }
+}
+
+/// A network namespace with a bridge.
+pub fn namespace_with_bridge() -> Result<OwnedFd> {
+    let (namespace, _) = netns::create()?;
+    run_in(
+        namespace.as_fd(),
+        "ip",
+        &["link", "add", "br0", "type", "bridge"],
+    )?;
+    Ok(namespace)
+}
+
+/// Runs a command inside a network namespace that must succeed.
+pub fn run_in(namespace: BorrowedFd<'_>, program: &str, arguments: &[&str]) -> Result<String> {
+    netns::run_in(namespace, || success(Command::new(program).args(arguments)))
+}
+
+/// The exit code and what was written to standard output.
+fn said(command: &mut Command) -> Result<(Option<i32>, String)> {
+    let output = output(command)?;
+    Ok((output.status.code(), String::from_utf8(output.stdout)?))
+}
+
+fn ensure_says(said: &str, words: &[&str]) -> Result<()> {
+    for word in words {
+        ensure!(said.contains(word), "it does not say '{word}': {said}");
+    }
+    Ok(())
+}
+
+fn what_was_found_is_the_exit_code() -> Result<()> {
+    let patient = Patient::new("exit")?;
+    let (code, text) = said(&mut patient.doctor(&[]))?;
+    ensure!(code == Some(1), "findings, but exit code {code:?}: {text}");
+    ensure_says(
+        &text,
+        &[
+            "bridge-netfilter",
+            SETTING,
+            "sysctl -w",
+            "undo",
+            "Could not be checked:",
+        ],
+    )?;
+    let (code, text) = said(&mut patient.doctor(&["--json"]))?;
+    ensure!(code == Some(1), "exit code {code:?}");
+    let report: Value = serde_json::from_str(&text)?;
+    let findings = report["findings"].as_array().context("no findings")?;
+    let found = findings.iter().find(|it| it["id"] == "bridge-netfilter");
+    let found = found.with_context(|| format!("not found: {report}"))?;
+    ensure!(found["evidence"][0]["source"] == SETTING && found["evidence"][0]["value"] == "1");
+    ensure!(
+        found["fix"]["undo"][0] == "sysctl -w net.bridge.bridge-nf-call-iptables=1"
+            || found["fix"]["undo"]
+                .as_array()
+                .is_some_and(|it| it.len() > 1),
+        "{found}"
+    );
+    // What can be told only in the host's own namespace is not told from another's.
+    let unchecked = report["unchecked"].as_array().context("no list")?;
+    ensure!(unchecked.iter().any(|it| it["id"] == "bpf-jit"), "{report}");
+    Ok(())
+}
+
+fn a_device_that_is_not_there_is_said() -> Result<()> {
+    let said = failure(weir().args(["doctor", "--dev", "weir-none"]), 2)?;
+    ensure_says(&said, &["weir-none", "ip link"])?;
+    for wrong in [
+        &["--explain", "x", "--undo"][..],
+        &["--yes"],
+        &["--force"],
+        &["--fix"],
+        &["--json", "--undo"],
+        &["--dev", "lo", "--undo"],
+    ] {
+        failure(weir().arg("doctor").args(wrong), 2)?;
+    }
+    Ok(())
+}
+
+fn every_check_is_listed_and_explained() -> Result<()> {
+    let list = success(weir().args(["doctor", "--list"]))?;
+    let ids: Vec<_> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    ensure!(ids.contains(&"bpf-jit"), "{list}");
+    for id in ids {
+        let text = success(weir().args(["doctor", "--explain", id]))?;
+        ensure_says(&text, &[id, "Source: "])?;
+    }
+    let said = failure(weir().args(["doctor", "--explain", "jit"]), 2)?;
+    ensure_says(&said, &["there is no check 'jit'", "bpf-jit"])?;
+    let said = failure(weir().args(["doctor", "--fix", "nothing-like-it"]), 2)?;
+    ensure_says(&said, &["there is no check"])?;
+    Ok(())
+}
+
+/// The uid that stands for nobody (`overflowuid`).
+const NOBODY: u32 = 65534;
+
+fn an_ordinary_user_is_told_what_could_not_be_checked() -> Result<()> {
+    // Others may not be allowed to the directory that it was built in.
+    let copy = std::env::temp_dir().join(format!("weir-nobody-{}", std::process::id()));
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &copy)?;
+    let result = as_nobody(&copy);
+    fs::remove_file(&copy)?;
+    result
+}
+
+fn as_nobody(weir: &Path) -> Result<()> {
+    let nobody = |arguments: &[&str]| {
+        let mut command = Command::new(weir);
+        command
+            .arg("doctor")
+            .args(arguments)
+            .uid(NOBODY)
+            .gid(NOBODY);
+        command.stdin(Stdio::null()).current_dir("/");
+        command
+    };
+    let (code, text) = said(&mut nobody(&["--json"]))?;
+    ensure!(matches!(code, Some(0 | 1)), "exit code {code:?}: {text}");
+    let report: Value = serde_json::from_str(&text)?;
+    let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
+    ensure!(!list("ok").is_empty(), "nothing could be checked: {report}");
+    let reason = |id: &str| {
+        let of_id = list("unchecked").into_iter().find(|it| it["id"] == id);
+        of_id.map(|it| it["reason"].to_string()).unwrap_or_default()
+    };
+    for id in ["capabilities", "kernel-features"] {
+        ensure_says(&reason(id), &["run as root"])?;
+    }
+    let said = failure(&mut nobody(&["--fix", "capabilities"]), 2)?;
+    ensure_says(&said, &["run as root"])?;
+    let said = failure(&mut nobody(&["--undo"]), 2)?;
+    ensure_says(&said, &["run as root"])
+}
+
+fn a_fix_is_made_and_undone() -> Result<()> {
+    let patient = Patient::fixed("round-trip")?;
+    ensure!(!patient.entries()?.is_empty(), "nothing was noted");
+    let (_, text) = said(&mut patient.doctor(&["--json"]))?;
+    let report: Value = serde_json::from_str(&text)?;
+    let fine = report["ok"].as_array().context("no list")?;
+    ensure!(
+        fine.iter().any(|it| it["id"] == "bridge-netfilter"),
+        "{report}"
+    );
+    // It is not mended twice.
+    let text = success(&mut patient.doctor(&["--fix", "bridge-netfilter", "--yes"]))?;
+    ensure_says(&text, &["nothing to mend"])?;
+    let text = success(&mut patient.doctor(&["--undo"]))?;
+    ensure_says(&text, &["undone", "bridge-nf-call-iptables=1"])?;
+    patient.ensure_setting("1")?;
+    ensure!(patient.entries()?.is_empty(), "the journal still has it");
+    Ok(())
+}
+
+fn nothing_is_changed_without_a_yes() -> Result<()> {
+    let patient = Patient::new("no-terminal")?;
+    let mut fix = patient.doctor(&["--fix", "bridge-netfilter"]);
+    let said = failure(&mut fix, 2)?;
+    ensure_says(&said, &["no terminal", "--yes"])?;
+    patient.ensure_setting("1")?;
+    ensure!(!patient.journal().exists(), "something was noted");
+    Ok(())
+}
+
+fn a_terminal_is_asked() -> Result<()> {
+    let patient = Patient::new("terminal")?;
+    for (answer, code, value) in [("n", 1, "1"), ("", 1, "1"), ("y", 0, "0")] {
+        // script(1) gives the doctor a terminal, and passes on what it ends with.
+        let typed = format!(
+            "'{}' doctor --fix bridge-netfilter",
+            env!("CARGO_BIN_EXE_weir")
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &typed, "/dev/null"]);
+        let mut script = patient.enter(&script);
+        let script = script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut child) = script.spawn() else {
+            return Err(skip("script(1) is not installed: apt install bsdutils"));
+        };
+        let mut stdin = child.stdin.take().context("no input")?;
+        writeln!(stdin, "{answer}")?;
+        let output = child.wait_with_output()?;
+        drop(stdin);
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(
+            output.status.code() == Some(code),
+            "'{answer}': {} {text}",
+            output.status
+        );
+        ensure_says(&text, &["[y/N]", "bridge-nf-call-iptables=0"])?;
+        patient.ensure_setting(value)?;
+    }
+    Ok(())
+}
+
+fn what_somebody_has_changed_since_is_left() -> Result<()> {
+    let patient = Patient::fixed("changed")?;
+    // The kernel takes no third value, so what it has now is made to be another's.
+    let journal = fs::read_to_string(patient.journal())?;
+    ensure_says(&journal, &["\"set\": \"0\""])?;
+    let others = journal.replace("\"set\": \"0\"", "\"set\": \"2\"");
+    fs::write(patient.journal(), others)?;
+    let (code, text) = said(&mut patient.doctor(&["--undo"]))?;
+    ensure!(code == Some(1), "exit code {code:?}: {text}");
+    ensure_says(&text, &["left", "to 0 since", "--force"])?;
+    patient.ensure_setting("0")?;
+    ensure!(!patient.entries()?.is_empty(), "it was forgotten");
+    success(&mut patient.doctor(&["--undo", "--force"]))?;
+    patient.ensure_setting("1")?;
+    ensure!(patient.entries()?.is_empty(), "the journal still has it");
+    Ok(())
+}
+
+fn a_fix_of_another_namespace_is_left() -> Result<()> {
+    let patient = Patient::fixed("elsewhere")?;
+    let other = Patient::new("elsewhere-other")?;
+    let undo = |arguments: &[&str]| {
+        let mut undo = other.doctor(arguments);
+        undo.env("WEIR_STATE_DIR", patient.directory.join("state"));
+        undo
+    };
+    let (code, text) = said(&mut undo(&["--undo"]))?;
+    ensure!(code == Some(1), "exit code {code:?}: {text}");
+    ensure_says(&text, &["left", "not this one"])?;
+    patient.ensure_setting("0")?;
+    ensure!(!patient.entries()?.is_empty(), "it was forgotten");
+    // At another boot its namespace is gone, and its setting with it.
+    let journal = fs::read_to_string(patient.journal())?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    fs::write(patient.journal(), journal.replace(boot.trim(), "another"))?;
+    let text = success(&mut undo(&["--undo"]))?;
+    ensure_says(&text, &["reboot"])?;
+    ensure!(patient.entries()?.is_empty(), "the journal still has it");
+    patient.ensure_setting("0")
+}
+
+/// Kills a doctor while it waits for `mount`, together with that; a `mount` that does `first`
+/// and then waits. Undoes then, and gives what that said.
+fn killed_at_a_mount(test: &str, first: &str) -> Result<String> {
+    let patient = Patient::new(test)?;
+    patient.program(
+        "mount",
+        &format!("{first}\n: > \"$HERE/begun\"\nexec sleep 60"),
+    )?;
+    // It stays in one mount namespace: the shell waits for the file that tells that the doctor
+    // was killed.
+    let mut shell = patient.shell(
+        "PATH=\"$BIN:$PATH\" \"$weir\" doctor --fix bpffs --yes > /dev/null 2>&1 & \
+         doctor=$!; \
+         while ! [ -e \"$HERE/begun\" ]; do sleep 0.01; done; \
+         kill -9 $doctor; wait $doctor; \
+         cat \"$HERE/state/doctor/journal.json\" >&2; \
+         \"$weir\" doctor --undo && [ \"$(stat -f -c %t /sys/fs/bpf)\" = 1021994 ]",
+    );
+    let shell = shell
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = shell.spawn()?;
+    let deadline = Instant::now() + scale(Duration::from_secs(20));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Ok(status);
+        }
+        if Instant::now() > deadline {
+            break Err(anyhow::anyhow!("it did not end"));
+        }
+        sleep(Duration::from_millis(10));
+    };
+    // The sleep, which outlives the doctor, has its output open.
+    let group = Pid::from_raw(child.id().cast_signed()).context("no process")?;
+    let _ = kill_process_group(group, Signal::KILL);
+    let output = child.wait_with_output()?;
+    let noted = String::from_utf8_lossy(&output.stderr);
+    ensure!(status?.success(), "{noted}");
+    ensure_says(&noted, &["\"check\": \"bpffs\"", "\"set\": null"])?;
+    ensure!(patient.entries()?.is_empty(), "the journal still has it");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn killed_before_a_step_there_is_nothing_to_take_back() -> Result<()> {
+    let said = killed_at_a_mount("killed-before", ":")?;
+    ensure_says(&said, &["already back"])
+}
+
+fn killed_after_a_step_it_is_taken_back() -> Result<()> {
+    let mounted = success(
+        Command::new("sh").args(["-c", "PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v mount"]),
+    )?;
+    let said = killed_at_a_mount("killed-after", &format!("{} \"$@\"", mounted.trim()))?;
+    ensure_says(&said, &["undone: umount /sys/fs/bpf"])
+}
+
+fn a_step_that_fails_keeps_those_before_it() -> Result<()> {
+    let patient = Patient::new("partial")?;
+    patient.program("mount", "echo no such luck >&2; exit 32")?;
+    let mut shell = patient
+        .shell("PATH=\"$BIN:$PATH\" \"$weir\" doctor --fix bridge-netfilter bpffs --yes 2>&1");
+    let (code, text) = said(&mut shell)?;
+    ensure!(code == Some(1), "exit code {code:?}: {text}");
+    ensure_says(
+        &text,
+        &[
+            "no such luck",
+            " done: sysctl -w net.bridge",
+            "not done: mount",
+            "--undo",
+        ],
+    )?;
+    patient.ensure_setting("0")?;
+    let entries = patient.entries()?;
+    ensure!(
+        !entries.is_empty() && entries.iter().all(|it| it["check"] == "bridge-netfilter"),
+        "{entries:?}"
+    );
+    success(&mut patient.doctor(&["--undo"]))?;
+    patient.ensure_setting("1")
+}
+
+fn a_second_copy_waits_for_nobody() -> Result<()> {
+    let patient = Patient::fixed("second")?;
+    let lock = fs::File::open(patient.directory.join("state/doctor/lock"))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
+    let said = failure(&mut patient.doctor(&["--undo"]), 2)?;
+    ensure_says(&said, &["another `weir doctor`"])?;
+    patient.ensure_setting("0")?;
+    // Looking is no change.
+    let (code, text) = self::said(&mut patient.doctor(&[]))?;
+    ensure!(matches!(code, Some(0 | 1)), "exit code {code:?}: {text}");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock)?;
+    success(&mut patient.doctor(&["--undo"]))?;
+    patient.ensure_setting("1")
+}
+
+fn there_may_be_nothing_to_undo() -> Result<()> {
+    let patient = Patient::new("nothing")?;
+    let text = success(&mut patient.doctor(&["--undo"]))?;
+    ensure_says(&text, &["nothing to undo"])
+}
+
+fn a_journal_that_is_none_is_refused() -> Result<()> {
+    let patient = Patient::fixed("broken")?;
+    let journal = fs::read(patient.journal())?;
+    fs::write(patient.journal(), &journal[..journal.len() / 2])?;
+    let said = failure(&mut patient.doctor(&["--undo"]), 2)?;
+    ensure_says(&said, &["by hand", "journal.json"])?;
+    patient.ensure_setting("0")?;
+    fs::write(patient.journal(), journal)?;
+    fs::set_permissions(
+        patient.directory.join("state/doctor"),
+        fs::Permissions::from_mode(0o777),
+    )?;
+    let said = failure(&mut patient.doctor(&["--undo"]), 2)?;
+    ensure_says(&said, &["may be written by others"])?;
+    let Some(_) = patient.entries()?.first() else {
+        bail!("the journal was emptied");
+    };
+    Ok(())
+}
