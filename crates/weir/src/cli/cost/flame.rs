@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cost::cpulist::CpuList;
 use crate::cost::flame::{self, Clock, Labels, Options, Profile};
 use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::report::text::wrap;
 use crate::report::{Machine, ReportFile};
 
 const AFTER_HELP: &str = "\
@@ -186,7 +187,7 @@ fn summary(profile: &Profile, cpus: &CpuList, frequency: u64) -> String {
         let _ = writeln!(text, "  {share:>6} {function}");
     }
     for note in &profile.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "{}", wrap(&format!("note: {note}"), 2));
     }
     text
 }
@@ -245,6 +246,7 @@ fn labels(args: &FlameArgs, profile: &Profile, cpus: &CpuList) -> Labels {
         about: [about, machine]
             .into_iter()
             .chain(profile.notes.iter().map(|note| format!("Note: {note}")))
+            .flat_map(|line| wrap(&line, 0).lines().map(String::from).collect::<Vec<_>>())
             .collect(),
     }
 }
