@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, anyhow};
 use libbpf_rs::{
     AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
     ProgramInput, ProgramMut, libbpf_sys,
-    query::{MapInfoIter, ProgInfoIter},
+    query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions},
 };
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
@@ -366,7 +366,8 @@ pub fn program_ids() -> Vec<u32> {
 /// Whether a program has a map of devices to redirect to. One that cannot be looked at has none
 /// that is known.
 pub fn has_device_map(program: u32) -> bool {
-    let maps = ProgInfoIter::default()
+    let with_maps = ProgInfoQueryOptions::default().include_map_ids(true);
+    let maps = ProgInfoIter::with_query_opts(with_maps)
         .find(|info| info.id == program)
         .map(|info| info.map_ids)
         .unwrap_or_default();

@@ -11,7 +11,7 @@
 //! where `ip netns` sees it, until it is taken down.
 
 mod device;
-pub(crate) mod ethtool;
+pub mod ethtool;
 pub mod named;
 pub mod netns;
 pub(crate) mod route;

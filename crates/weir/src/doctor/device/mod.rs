@@ -7,7 +7,7 @@
 mod command;
 mod cpus;
 mod irq;
-mod netlink;
+pub mod netlink;
 mod offload;
 mod qdisc;
 mod queues;
@@ -21,6 +21,10 @@ use anyhow::Result;
 use xsk::AttachedProgram;
 
 use super::{Check, Context, Evidence, Fix, Read, Verdict};
+pub use offload::lro_verdict;
+pub use queues::{coalescing_verdict, ring_verdict};
+pub use sockets::socket_verdict;
+
 use crate::lab::{
     ethtool::Feature,
     route::{Link, Route},
@@ -67,21 +71,21 @@ fn each(
     let devices = devices.iter().filter(|device| is_selected(context, device));
     Ok(devices
         .filter_map(|device| {
-            look(device).unwrap_or_else(|error| Some(unchecked(device, format!("{error:#}"))))
+            look(device).unwrap_or_else(|error| Some(unchecked(&device.name, format!("{error:#}"))))
         })
         .collect())
 }
 
-fn fine(device: &Link, evidence: Vec<Evidence>) -> Verdict {
+fn fine(device: &str, evidence: Vec<Evidence>) -> Verdict {
     Verdict::Fine {
-        subject: device.name.clone(),
+        subject: device.into(),
         evidence,
     }
 }
 
-fn unchecked(device: &Link, reason: String) -> Verdict {
+fn unchecked(device: &str, reason: String) -> Verdict {
     Verdict::Unchecked {
-        subject: device.name.clone(),
+        subject: device.into(),
         reason,
     }
 }
@@ -119,18 +123,4 @@ fn ethtool_fix(device: &str, feature: &str, on: bool, shown: &str) -> Fix {
     };
     let read = Read::of_namespace(&["ethtool", "-k", device], &format!("{shown}:"));
     command::fix(set(on), set(!on), read)
-}
-
-#[cfg(test)]
-mod tests {
-    use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-
-    use super::*;
-
-    /// A device that there is not.
-    pub fn device(name: &str) -> Link {
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.into()));
-        Link::from(message)
-    }
 }

@@ -50,6 +50,11 @@ impl XdpFeatures {
         "ndo-xmit-sg",
     ];
 
+    /// Those of these bits.
+    pub fn new(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// Whether a program can run in the driver.
     pub fn native(self) -> bool {
         self.0 & 1 != 0

@@ -7,13 +7,12 @@ use anyhow::Result;
 use super::{
     command,
     cpus::{self, Cpus},
-    each, fine, irq, is_wanted,
-    traffic::{self, Traffic},
+    each, fine, irq, is_wanted, traffic,
 };
 use crate::{
     doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Step, Verdict},
     lab::{
-        ethtool::{self, Channels, Queues, RxCoalesce},
+        ethtool::{self, Channels, Queues, RxCoalesce, RxRing},
         route::Link,
     },
 };
@@ -100,7 +99,7 @@ fn queues(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         Evidence::new("/sys/devices/system/cpu/online", format!("{cpus} CPUs")),
     ];
     let Some(better) = more_queues(&channels, cpus) else {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     };
     let name = &device.name;
     let set = |queues: Queues| command::words(&format!("ethtool -L {name} {}", settings(queues)));
@@ -159,34 +158,38 @@ fn ring(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         return Ok(None);
     };
     let lost = traffic::missed(context, &device.name)?;
-    let name = &device.name;
+    Ok(Some(ring_verdict(&device.name, ring, lost)))
+}
+
+/// What the check `ring-sizes` says of a device that lost so many packets while it was watched.
+pub fn ring_verdict(device: &str, ring: RxRing, lost: u64) -> Verdict {
     let evidence = vec![
         Evidence::new(
-            format!("ethtool -g {name}"),
+            format!("ethtool -g {device}"),
             format!("RX {} of at most {}", ring.used, ring.most),
         ),
         Evidence::new(
-            format!("/sys/class/net/{name}/statistics/rx_missed_errors, rx_fifo_errors"),
+            format!("/sys/class/net/{device}/statistics/rx_missed_errors, rx_fifo_errors"),
             format!("{lost} more while watched"),
         ),
     ];
     if lost == 0 || ring.used >= ring.most {
-        return Ok(Some(fine(device, evidence)));
+        return fine(device, evidence);
     }
-    let set = |size: u32| command::words(&format!("ethtool -G {name} rx {size}"));
-    Ok(Some(Verdict::Finding(Finding {
-        subject: name.clone(),
+    let set = |size: u32| command::words(&format!("ethtool -G {device} rx {size}"));
+    Verdict::Finding(Finding {
+        subject: device.into(),
         evidence,
         message: format!(
-            "{name} lost {lost} packets for want of room, with a ring of {} where {} are possible",
+            "{device} lost {lost} packets for want of room, with a ring of {} where {} are possible",
             ring.used, ring.most
         ),
         fix: command::fix(
             set(ring.most),
             set(ring.used),
-            Read::of_namespace(&["ethtool", "-g", name], ""),
+            Read::of_namespace(&["ethtool", "-g", device], ""),
         ),
-    })))
+    })
 }
 
 fn coalescing(context: &Context, device: &Link) -> Result<Option<Verdict>> {
@@ -194,10 +197,18 @@ fn coalescing(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         return Ok(None);
     };
     let traffic = traffic::of(context, &device.name)?;
-    let name = &device.name;
+    Ok(Some(coalescing_verdict(
+        &device.name,
+        now,
+        traffic.rx_pps(),
+    )))
+}
+
+/// What the check `coalescing` says of a device that receives so many packets a second.
+pub fn coalescing_verdict(device: &str, now: RxCoalesce, pps: f64) -> Verdict {
     let evidence = vec![
         Evidence::new(
-            format!("ethtool -c {name}"),
+            format!("ethtool -c {device}"),
             format!(
                 "rx-usecs {}, rx-frames {}, adaptive-rx {}",
                 now.usecs,
@@ -207,27 +218,27 @@ fn coalescing(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         ),
         Evidence::new(
             "/proc/net/dev",
-            format!("{:.0} packets received a second", traffic.rx_pps()),
+            format!("{pps:.0} packets received a second"),
         ),
     ];
-    let Some((message, usecs)) = wrong_coalescing(now, &traffic) else {
-        return Ok(Some(fine(device, evidence)));
+    let Some((message, usecs)) = wrong_coalescing(now, pps) else {
+        return fine(device, evidence);
     };
-    let set = |usecs: u32| command::words(&format!("ethtool -C {name} rx-usecs {usecs}"));
-    Ok(Some(Verdict::Finding(Finding {
-        subject: name.clone(),
+    let set = |usecs: u32| command::words(&format!("ethtool -C {device} rx-usecs {usecs}"));
+    Verdict::Finding(Finding {
+        subject: device.into(),
         evidence,
-        message: format!("{name} {message}"),
+        message: format!("{device} {message}"),
         fix: command::fix(
             set(usecs),
             set(now.usecs),
-            Read::of_namespace(&["ethtool", "-c", name], "rx-usecs:"),
+            Read::of_namespace(&["ethtool", "-c", device], "rx-usecs:"),
         ),
-    })))
+    })
 }
 
 /// What is wrong with it, and a better time to wait.
-fn wrong_coalescing(now: RxCoalesce, traffic: &Traffic) -> Option<(&'static str, u32)> {
+fn wrong_coalescing(now: RxCoalesce, pps: f64) -> Option<(&'static str, u32)> {
     match now {
         RxCoalesce { adaptive: true, .. } => None,
         RxCoalesce { usecs, .. } if usecs >= LATE_USECS => {
@@ -237,9 +248,7 @@ fn wrong_coalescing(now: RxCoalesce, traffic: &Traffic) -> Option<(&'static str,
             usecs: 0,
             frames: 0 | 1,
             ..
-        } if traffic.rx_pps() > MANY_PPS => {
-            Some(("may interrupt for each of very many packets", 20))
-        }
+        } if pps > MANY_PPS => Some(("may interrupt for each of very many packets", 20)),
         _ => None,
     }
 }
@@ -251,7 +260,7 @@ fn threaded(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     };
     let evidence = vec![Evidence::new(&path, &value)];
     if value == "0" || device.kind.as_deref() == Some("wireguard") {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     Ok(Some(Verdict::Finding(Finding {
         subject: device.name.clone(),
@@ -288,7 +297,7 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         ),
     ];
     if far.is_empty() {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     let mut steps = Vec::new();
     for irq in &far {
@@ -372,19 +381,19 @@ mod tests {
 
     #[test]
     fn waits_are_wrong_when_late_or_missing_under_load() {
-        let wrong = |usecs, frames, adaptive, rx_packets| {
+        let wrong = |usecs, frames, adaptive, pps| {
             let now = RxCoalesce {
                 usecs,
                 frames,
                 adaptive,
             };
-            wrong_coalescing(now, &traffic::tests::received(rx_packets)).is_some()
+            wrong_coalescing(now, pps).is_some()
         };
-        assert!(wrong(1000, 0, false, 0));
-        assert!(!wrong(1000, 0, true, 0));
-        assert!(!wrong(50, 0, false, 1_000_000));
-        assert!(!wrong(0, 1, false, 1_000));
-        assert!(wrong(0, 1, false, 1_000_000));
-        assert!(!wrong(0, 64, false, 1_000_000));
+        assert!(wrong(1000, 0, false, 0.0));
+        assert!(!wrong(1000, 0, true, 0.0));
+        assert!(!wrong(50, 0, false, 1e6));
+        assert!(!wrong(0, 1, false, 1e3));
+        assert!(wrong(0, 1, false, 1e6));
+        assert!(!wrong(0, 64, false, 1e6));
     }
 }

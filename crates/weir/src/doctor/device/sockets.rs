@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{is_selected, netlink};
 use crate::{
     doctor::{Check, Context, Evidence, Finding, Fix, HOST, Severity, Verdict},
-    lab::route::{Link, Route},
+    lab::route::Route,
 };
 
 pub const XSK_ZERO_COPY: Check = Check {
@@ -32,20 +32,21 @@ fn run(context: &Context) -> Result<Vec<Verdict>> {
         let device = devices.iter().find(|device| device.index == socket.device);
         if let Some(device) = device.filter(|device| is_selected(context, device)) {
             let features = netlink::xdp_features(device.index)?;
-            verdicts.push(judge(device, socket, features));
+            verdicts.push(socket_verdict(&device.name, socket, features));
         }
     }
     Ok(verdicts)
 }
 
-fn judge(
-    device: &Link,
+/// What the check `xsk-zero-copy` says of a socket, by what the driver of its device can do.
+pub fn socket_verdict(
+    device: &str,
     socket: netlink::XdpSocket,
     features: Option<netlink::XdpFeatures>,
 ) -> Verdict {
-    let (name, queue) = (&device.name, socket.queue);
+    let queue = socket.queue;
     let mut evidence = vec![Evidence::new(
-        format!("xdp_diag, socket on queue {queue} of {name}"),
+        format!("xdp_diag, socket on queue {queue} of {device}"),
         if socket.zero_copy {
             "zero-copy"
         } else {
@@ -59,16 +60,16 @@ fn judge(
         let reason = "a socket copies, and this kernel does not tell whether the driver has zero-copy: Linux 6.3 does";
         return super::unchecked(device, reason.into());
     };
-    let source = format!("netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {name}");
+    let source = format!("netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {device}");
     evidence.push(Evidence::new(source, features.names()));
     if !features.zero_copy() {
         return super::fine(device, evidence);
     }
     Verdict::Finding(Finding {
-        subject: name.clone(),
+        subject: device.into(),
         evidence,
         message: format!(
-            "the AF_XDP socket on queue {queue} of {name} copies each packet, though the driver has zero-copy"
+            "the AF_XDP socket on queue {queue} of {device} copies each packet, though the driver has zero-copy"
         ),
         fix: Fix::Text(
             "let its owner ask for zero-copy alone, and say why it is refused: `weir bench rxdrop --mode zc` does".into(),

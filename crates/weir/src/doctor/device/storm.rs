@@ -195,7 +195,7 @@ fn judge(
     );
     let cpus = feeders.iter().map(|(spread, _)| spread.cpus).max();
     let Some(cpus) = cpus.filter(|_| !locked.is_empty()) else {
-        return Ok(Some(fine(device, vec![of_qdisc])));
+        return Ok(Some(fine(&device.name, vec![of_qdisc])));
     };
     let mut evidence = vec![of_qdisc];
     if qdisc::is_per_queue(root) {
@@ -205,7 +205,7 @@ fn judge(
             format!("{queues} transmit queues"),
         ));
         if queues >= cpus {
-            return Ok(Some(fine(device, evidence)));
+            return Ok(Some(fine(&device.name, evidence)));
         }
     }
     let names: Vec<_> = feeders

@@ -135,7 +135,7 @@ fn errors(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     let packets = [RX_PACKETS, TX_PACKETS].map(|column| (COLUMNS[column], traffic.counted[column]));
     let evidence = losses.iter().chain(&packets).map(shown).collect();
     if losses.is_empty() {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     let list: Vec<_> = losses
         .iter()
@@ -156,11 +156,11 @@ fn errors(context: &Context, device: &Link) -> Result<Option<Verdict>> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
 
     /// So many packets received within a second.
-    pub fn received(packets: u64) -> Traffic {
+    fn received(packets: u64) -> Traffic {
         let mut counted = [0; COLUMNS.len()];
         counted[RX_PACKETS] = packets;
         Traffic {

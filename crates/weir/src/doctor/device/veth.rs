@@ -80,7 +80,7 @@ fn napi_of(device: &Link, redirecting: &[(Link, Evidence)]) -> Result<Option<Ver
     let Some(features) = netlink::xdp_features(device.index)? else {
         let reason =
             "this kernel does not tell whether a veth takes redirected packets: Linux 6.3 does";
-        return Ok(Some(unchecked(device, reason.into())));
+        return Ok(Some(unchecked(&device.name, reason.into())));
     };
     let source = format!(
         "netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {}",
@@ -91,7 +91,7 @@ fn napi_of(device: &Link, redirecting: &[(Link, Evidence)]) -> Result<Option<Ver
         .iter()
         .find(|(from, _)| from.index != device.index);
     let Some((from, program)) = other.filter(|_| !features.takes_redirected()) else {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     };
     evidence.push(program.clone());
     let fix = match peer(device)? {
@@ -117,7 +117,7 @@ fn guest_offloads(device: &Link) -> Result<Option<Verdict>> {
     }
     let Some(peer) = peer(device)? else {
         return Ok(Some(unchecked(
-            device,
+            &device.name,
             unseen("which may leave checksums to it"),
         )));
     };
@@ -125,7 +125,7 @@ fn guest_offloads(device: &Link) -> Result<Option<Verdict>> {
     let source = format!("ethtool -k {}, tx-checksum-ip-generic", peer.name);
     let evidence = vec![Evidence::new(source, if on { "on" } else { "off" })];
     if !on {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     Ok(Some(Verdict::Finding(Finding {
         subject: device.name.clone(),

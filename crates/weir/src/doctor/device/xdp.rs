@@ -105,7 +105,7 @@ fn generic(device: &Link) -> Result<Option<Verdict>> {
         .iter()
         .any(|program| program.mode == AttachMode::Skb)
     {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     let features = netlink::xdp_features(device.index)?;
     evidence.extend(features.map(|features| features_shown(device, features)));
@@ -134,7 +134,7 @@ fn foreign(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     let foreign = |program: &&AttachedProgram| program.name.as_deref() != Some("xsk_redirect");
     let foreign = programs.iter().find(foreign);
     let Some(program) = foreign.filter(|_| context.devices().contains(&device.name)) else {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     };
     let name = &device.name;
     Ok(Some(Verdict::Finding(Finding {
@@ -157,7 +157,7 @@ fn mtu(context: &Context, device: &Link) -> Result<Option<Verdict>> {
             Some(peer) => peer,
             None => {
                 return Ok(Some(unchecked(
-                    device,
+                    &device.name,
                     super::veth::unseen("whose MTU decides"),
                 )));
             }
@@ -172,7 +172,7 @@ fn mtu(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         .iter()
         .any(|program| program.mode == AttachMode::Driver);
     if from.mtu <= MAX_MTU || is_native {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     Ok(Some(Verdict::Finding(Finding {
         subject: device.name.clone(),
@@ -192,11 +192,11 @@ fn mtu(context: &Context, device: &Link) -> Result<Option<Verdict>> {
 fn features(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     let Some(features) = netlink::xdp_features(device.index)? else {
         let reason = "this kernel does not tell what a driver can do with XDP: Linux 6.3 does";
-        return Ok(Some(unchecked(device, reason.into())));
+        return Ok(Some(unchecked(&device.name, reason.into())));
     };
     let evidence = vec![features_shown(device, features)];
     if features.native() || is_upper(device) || !is_wanted(context, device)? {
-        return Ok(Some(fine(device, evidence)));
+        return Ok(Some(fine(&device.name, evidence)));
     }
     Ok(Some(Verdict::Finding(Finding {
         subject: device.name.clone(),
@@ -236,7 +236,7 @@ fn upper(context: &Context) -> Result<Vec<Verdict>> {
                 .iter()
                 .any(|program| program.mode == AttachMode::Driver)
         {
-            return Ok(Some(fine(device, evidence)));
+            return Ok(Some(fine(&device.name, evidence)));
         }
         Ok(Some(Verdict::Finding(Finding {
             subject: name.clone(),

@@ -1,0 +1,614 @@
+//! The faults of the doctor's device checks: each setting is broken for real, on devices in a
+//! network namespace of its own, and must be found; what can be mended is mended, found mended,
+//! and taken back.
+
+use std::{
+    fs,
+    io::Write as _,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
+    process::{Command, Stdio, id},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use weir::{
+    doctor::{
+        self, Check, Context, Finding, Fix, Step, Verdict,
+        device::{
+            coalescing_verdict, lro_verdict,
+            netlink::{XdpFeatures, XdpSocket},
+            ring_verdict, socket_verdict,
+        },
+    },
+    lab::{
+        Lab, LabConfig,
+        ethtool::{Feature, RxCoalesce, RxRing},
+        netns,
+    },
+};
+use xsk::{AttachMode, Device, testing::programs::attach_other};
+
+use crate::{
+    Test,
+    doctor_faults::{Fault, Outcome, Way},
+    success, tests, weir,
+};
+
+pub fn trials() -> Vec<Test> {
+    tests![
+        the_storm_is_mended_and_taken_back,
+        a_storm_by_routing_is_found,
+        a_clean_lab_has_no_device_finding,
+    ]
+}
+
+/// What breaks what each device check looks at. What no virtual device has is put to the check's
+/// judgement as values; that of `lro` is broken for real in the guest (tests/guest).
+pub const FAULTS: &[Fault] = &[
+    namespace("rps-lock-qdisc", |_| said(rps_lock_qdisc)),
+    namespace("xdp-generic", |_| said(xdp_generic)),
+    namespace("xdp-foreign", |_| said(xdp_foreign)),
+    namespace("xdp-features", |_| said(xdp_features)),
+    namespace("xdp-upper-device", |_| said(xdp_upper_device)),
+    namespace("xdp-mtu", |_| said(xdp_mtu)),
+    namespace("veth-napi", |_| said(veth_napi)),
+    namespace("guest-offloads", |_| said(guest_offloads)),
+    namespace("vlan-offload", |_| said(vlan_offload)),
+    namespace("device-errors", |_| said(device_errors)),
+    namespace("queues", |_| said(queues)),
+    namespace("threaded-napi", |_| said(threaded_napi)),
+    fixture("irq-numa", |_| said(irq_numa)),
+    fixture("xsk-zero-copy", |_| {
+        Ok(Outcome::Said(vec![xsk_zero_copy()]))
+    }),
+    fixture("lro", |_| Ok(Outcome::Said(vec![lro()]))),
+    fixture("ring-sizes", |_| Ok(Outcome::Said(vec![ring_sizes()]))),
+    fixture("coalescing", |_| Ok(Outcome::Said(vec![coalescing()]))),
+];
+
+type Inject = fn(&Check) -> Result<Outcome>;
+
+const fn namespace(check: &'static str, inject: Inject) -> Fault {
+    Fault {
+        check,
+        way: Way::Namespace,
+        inject,
+    }
+}
+
+const fn fixture(check: &'static str, inject: Inject) -> Fault {
+    Fault {
+        check,
+        way: Way::Fixture,
+        inject,
+    }
+}
+
+fn said(fault: fn() -> Result<Finding>) -> Result<Outcome> {
+    Ok(Outcome::Said(vec![Verdict::Finding(fault()?)]))
+}
+
+/// A network namespace with devices to break.
+struct Broken {
+    namespace: OwnedFd,
+}
+
+impl Broken {
+    /// A namespace in which each line of `script` was run.
+    fn new(script: &str) -> Result<Self> {
+        let (namespace, _) = netns::create()?;
+        let broken = Self { namespace };
+        broken.run(script)?;
+        Ok(broken)
+    }
+
+    /// A veth pair, up.
+    fn veth() -> Result<Self> {
+        Self::new(
+            "ip link add v0 type veth peer name v1
+             ip link set v0 up
+             ip link set v1 up",
+        )
+    }
+
+    fn run(&self, script: &str) -> Result<()> {
+        for line in script.lines() {
+            let mut words = line.split_whitespace();
+            let Some(program) = words.next() else {
+                continue;
+            };
+            let mut command = Command::new(program);
+            command
+                .args(words)
+                .stdin(Stdio::null())
+                .stderr(Stdio::piped());
+            let output = netns::spawn(self.namespace.as_fd(), &mut command)?.wait_with_output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(
+                output.status.success(),
+                "`{}`: {}",
+                line.trim(),
+                said.trim()
+            );
+        }
+        Ok(())
+    }
+
+    /// Runs `work` on a thread in the namespace.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        netns::run_in(self.namespace.as_fd(), work)
+    }
+
+    /// Writes a file of /proc/sys/net or /sys/class/net.
+    fn write(&self, path: &str, value: &str) -> Result<()> {
+        self.inside(|| {
+            // What it gives is a path of its own mount of sysfs, which goes with it.
+            let context = Context::host(Vec::new());
+            fs::write(context.path(path)?, value).with_context(|| format!("cannot write {path}"))
+        })
+    }
+
+    /// An XDP program on `device` for as long as the returned link is open.
+    fn program(&self, device: &str, mode: AttachMode) -> Result<OwnedFd> {
+        self.inside(|| Ok(attach_other(&Device::lookup(device)?, mode)?))
+    }
+
+    /// What the check `id` says of `device`, if `--dev` names these devices.
+    fn verdicts(&self, id: &str, device: &str, asked: &[&str]) -> Result<Vec<Verdict>> {
+        self.inside(|| {
+            let asked = asked.iter().map(|&name| name.to_owned()).collect();
+            Ok(of(run(&Context::host(asked), id)?, device))
+        })
+    }
+
+    /// The one finding of the check `id` about `device`, which has evidence.
+    fn finding(&self, id: &str, device: &str, asked: &[&str]) -> Result<Finding> {
+        let verdicts = self.verdicts(id, device, asked)?;
+        let [Verdict::Finding(finding)] = verdicts.as_slice() else {
+            bail!("{id} did not find the fault of {device}: {verdicts:?}");
+        };
+        let evidence = &finding.evidence;
+        ensure!(
+            !evidence.is_empty() && evidence.iter().all(|evidence| !evidence.value.is_empty()),
+            "{id} has no evidence: {finding:?}"
+        );
+        Ok(finding.clone())
+    }
+
+    fn is_fine(&self, id: &str, device: &str, asked: &[&str]) -> Result<()> {
+        let verdicts = self.verdicts(id, device, asked)?;
+        ensure!(
+            matches!(verdicts.as_slice(), [Verdict::Fine { .. }]),
+            "{id} finds fault with {device}: {verdicts:?}"
+        );
+        Ok(())
+    }
+
+    /// Takes the steps that mend `finding`; the check finds nothing then. Takes them back, and
+    /// it finds the same again.
+    fn mend_and_undo(&self, id: &str, finding: &Finding, asked: &[&str]) -> Result<Finding> {
+        let Fix::Steps(steps) = &finding.fix else {
+            bail!("{id} has no fix: {:?}", finding.fix);
+        };
+        self.each(steps, |step, context| step.apply(context).map(drop))?;
+        self.is_fine(id, &finding.subject, asked)?;
+        let back: Vec<_> = steps.iter().rev().cloned().collect();
+        self.each(&back, |step, context| step.undo(context))?;
+        let again = self.finding(id, &finding.subject, asked)?;
+        ensure!(
+            again.evidence == finding.evidence,
+            "the undo of {id} restored something else: {finding:?}, now {again:?}"
+        );
+        Ok(again)
+    }
+
+    fn each(
+        &self,
+        steps: &[Step],
+        work: impl Fn(&Step, &Context) -> Result<()> + Sync,
+    ) -> Result<()> {
+        self.inside(|| {
+            let context = Context::host(Vec::new());
+            steps.iter().try_for_each(|step| work(step, &context))
+        })
+    }
+}
+
+fn run(context: &Context, id: &str) -> Result<Vec<Verdict>> {
+    Ok(doctor::check(id)?.verdicts(context))
+}
+
+/// The verdicts about one subject.
+fn of(verdicts: Vec<Verdict>, subject: &str) -> Vec<Verdict> {
+    let is_of = |verdict: &Verdict| match verdict {
+        Verdict::Finding(finding) => finding.subject == subject,
+        Verdict::Fine { subject: of, .. } | Verdict::Unchecked { subject: of, .. } => of == subject,
+    };
+    verdicts.into_iter().filter(is_of).collect()
+}
+
+/// A bridge with a tap and a veth, whose packets RPS spreads over two CPUs.
+fn storm() -> Result<Broken> {
+    let broken = Broken::new(
+        "ip link add br0 type bridge
+         ip link add v0 type veth peer name v1
+         ip tuntap add tap0 mode tap
+         ip link set v0 master br0
+         ip link set tap0 master br0
+         ip link set v1 up
+         ip link set v0 up
+         ip link set tap0 up
+         ip link set br0 up",
+    )?;
+    broken.write("/sys/class/net/v0/queues/rx-0/rps_cpus", "3")?;
+    Ok(broken)
+}
+
+fn rps_lock_qdisc() -> Result<Finding> {
+    const ID: &str = "rps-lock-qdisc";
+    let broken = storm()?;
+    // What the kernel puts there by itself takes no lock here.
+    broken.is_fine(ID, "tap0", &[])?;
+    broken.run("tc qdisc replace dev tap0 root pfifo limit 77")?;
+    let finding = broken.finding(ID, "tap0", &[])?;
+    for part in ["pfifo", "rps_cpus", "br0"] {
+        let shown = |evidence: &doctor::Evidence| {
+            evidence.source.contains(part) || evidence.value.contains(part)
+        };
+        ensure!(finding.evidence.iter().any(shown), "no {part}: {finding:?}");
+    }
+    let Fix::Steps(steps) = &finding.fix else {
+        bail!("{ID} has no fix: {:?}", finding.fix);
+    };
+    ensure!(steps[0].command() == "tc qdisc replace dev tap0 root noqueue");
+    ensure!(steps[0].undo_command().ends_with(": pfifo limit 77"));
+    broken.mend_and_undo(ID, &finding, &[])
+}
+
+/// The same by the command line, with its journal.
+fn the_storm_is_mended_and_taken_back() -> Result<()> {
+    let state = Temporary(std::env::temp_dir().join(format!("weir-storm-{}", id())));
+    let broken = storm()?;
+    broken.run("tc qdisc replace dev tap0 root handle 7: pfifo limit 77")?;
+    let doctor = |arguments: &[&str]| {
+        broken.inside(|| {
+            let mut doctor = weir();
+            doctor.arg("doctor").args(arguments);
+            success(doctor.env("WEIR_STATE_DIR", &state.0))
+        })
+    };
+    let root = || {
+        broken.inside(|| success(Command::new("tc").args(["qdisc", "show", "dev", "tap0", "root"])))
+    };
+    let before = root()?;
+    let said = doctor(&["--fix", "rps-lock-qdisc", "--yes"])?;
+    ensure!(
+        said.contains("tc qdisc replace dev tap0 root noqueue"),
+        "{said}"
+    );
+    let mended = root()?;
+    ensure!(mended.starts_with("qdisc noqueue"), "not mended: {mended}");
+    broken.is_fine("rps-lock-qdisc", "tap0", &[])?;
+    doctor(&["--undo"])?;
+    ensure!(root()? == before, "{before} is {} now", root()?);
+    broken.finding("rps-lock-qdisc", "tap0", &[]).map(drop)
+}
+
+/// The way between the devices may be routing; a discipline that shapes traffic stays.
+fn a_storm_by_routing_is_found() -> Result<()> {
+    const ID: &str = "rps-lock-qdisc";
+    let broken = storm()?;
+    broken.run(
+        "ip link set tap0 nomaster
+         tc qdisc replace dev tap0 root tbf rate 1gbit burst 32kb latency 10ms",
+    )?;
+    broken.is_fine(ID, "tap0", &[])?;
+    broken.write("/proc/sys/net/ipv4/conf/all/forwarding", "1")?;
+    let finding = broken.finding(ID, "tap0", &[])?;
+    let Fix::Text(text) = &finding.fix else {
+        bail!("a discipline that shapes traffic would be removed: {finding:?}");
+    };
+    ensure!(text.contains("tbf") && text.contains("rps_cpus"), "{text}");
+    // One CPU does not contend with itself.
+    broken.write("/sys/class/net/v0/queues/rx-0/rps_cpus", "2")?;
+    broken.is_fine(ID, "tap0", &[])
+}
+
+fn xdp_generic() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    let _native = broken.program("v0", AttachMode::Driver)?;
+    broken.is_fine("xdp-generic", "v0", &[])?;
+    let _generic = broken.program("v1", AttachMode::Skb)?;
+    let finding = broken.finding("xdp-generic", "v1", &[])?;
+    let shown = &finding.evidence[0].value;
+    ensure!(
+        shown.contains("not_of_xsk") && shown.contains("generic"),
+        "{shown}"
+    );
+    Ok(finding)
+}
+
+fn xdp_foreign() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    let _program = broken.program("v0", AttachMode::Driver)?;
+    broken.is_fine("xdp-foreign", "v0", &[])?;
+    let finding = broken.finding("xdp-foreign", "v0", &["v0"])?;
+    ensure!(finding.message.contains("not_of_xsk"), "{finding:?}");
+    Ok(finding)
+}
+
+fn xdp_mtu() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    broken.is_fine("xdp-mtu", "v0", &["v0"])?;
+    broken.run("ip link set v1 mtu 9000")?;
+    let finding = broken.finding("xdp-mtu", "v0", &["v0"])?;
+    ensure!(
+        broken.program("v0", AttachMode::Driver).is_err(),
+        "the kernel takes a program at this MTU"
+    );
+    let finding = broken.mend_and_undo("xdp-mtu", &finding, &["v0"])?;
+    broken.run("ip link set v1 mtu 3506")?;
+    drop(broken.program("v0", AttachMode::Driver)?);
+    Ok(finding)
+}
+
+fn xdp_features() -> Result<Finding> {
+    let broken = Broken::new("ip link add none0 type ifb")?;
+    broken.is_fine("xdp-features", "none0", &[])?;
+    let finding = broken.finding("xdp-features", "none0", &["none0"])?;
+    ensure!(
+        broken.program("none0", AttachMode::Driver).is_err(),
+        "the kernel takes a native program there"
+    );
+    Broken::veth()?.is_fine("xdp-features", "v0", &["v0"])?;
+    Ok(finding)
+}
+
+fn xdp_upper_device() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    broken.run("ip link add upper0 link v0 type macvlan")?;
+    ensure!(
+        broken
+            .verdicts("xdp-upper-device", "upper0", &[])?
+            .is_empty()
+    );
+    let finding = broken.finding("xdp-upper-device", "upper0", &["upper0"])?;
+    ensure!(finding.evidence[1].value == "v0", "{finding:?}");
+    let _program = broken.program("upper0", AttachMode::Skb)?;
+    broken.finding("xdp-upper-device", "upper0", &[])
+}
+
+fn veth_napi() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip link add from0 type veth peer name from1
+         ip link set from0 up
+         ip link set from1 up",
+    )?;
+    broken.is_fine("veth-napi", "v0", &[])?;
+    let file = redirecting_program()?;
+    broken.run(&format!(
+        "ip link set dev from0 xdpdrv obj {} sec xdp",
+        file.0.display()
+    ))?;
+    let finding = broken.finding("veth-napi", "v0", &[])?;
+    let finding = broken.mend_and_undo("veth-napi", &finding, &[])?;
+    // A native program on the peer does as well.
+    let _program = broken.program("v1", AttachMode::Driver)?;
+    broken.is_fine("veth-napi", "v0", &[])?;
+    Ok(finding)
+}
+
+/// A file or a directory that goes with this value.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // One of the two fails, as it is a file or a directory.
+        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A compiled XDP program with a map of devices.
+fn redirecting_program() -> Result<Temporary> {
+    const SOURCE: &str = r#"
+#define __uint(name, value) int (*name)[value]
+#define SEC(name) __attribute__((section(name), used))
+struct { __uint(type, 14); __uint(max_entries, 4); __uint(key_size, 4); __uint(value_size, 4); } to SEC(".maps");
+SEC("xdp") int redirecting(void *context)
+{
+    return ((long (*)(void *, unsigned long long, unsigned long long))51)(&to, 0, 2);
+}
+char _license[] SEC("license") = "GPL";
+"#;
+    let file = Temporary(std::env::temp_dir().join(format!("weir-redirecting-{}.o", id())));
+    let mut compiler = Command::new("clang")
+        .args(["-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o"])
+        .arg(&file.0)
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("cannot run clang")?;
+    let mut input = compiler.stdin.take().context("no input")?;
+    input.write_all(SOURCE.as_bytes())?;
+    drop(input);
+    ensure!(compiler.wait()?.success(), "clang failed");
+    Ok(file)
+}
+
+fn guest_offloads() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    ensure!(broken.verdicts("guest-offloads", "v0", &[])?.is_empty());
+    let _program = broken.program("v0", AttachMode::Driver)?;
+    let finding = broken.finding("guest-offloads", "v0", &[])?;
+    broken.mend_and_undo("guest-offloads", &finding, &[])
+}
+
+fn vlan_offload() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    ensure!(broken.verdicts("vlan-offload", "v0", &[])?.is_empty());
+    let _program = broken.program("v0", AttachMode::Driver)?;
+    let finding = broken.finding("vlan-offload", "v0", &[])?;
+    broken.mend_and_undo("vlan-offload", &finding, &[])
+}
+
+fn queues() -> Result<Finding> {
+    let broken = Broken::new(
+        "ip link add v0 numrxqueues 2 numtxqueues 2 type veth peer name v1 numrxqueues 2 numtxqueues 2
+         ethtool -L v0 rx 1 tx 1",
+    )?;
+    ensure!(broken.verdicts("queues", "v0", &[])?.is_empty());
+    let finding = broken.finding("queues", "v0", &["v0"])?;
+    broken.mend_and_undo("queues", &finding, &["v0"])
+}
+
+fn threaded_napi() -> Result<Finding> {
+    let broken = Broken::veth()?;
+    // Only a device with NAPI, such as a veth with GRO, has threads.
+    broken.run("ethtool -K v0 gro on")?;
+    broken.is_fine("threaded-napi", "v0", &[])?;
+    broken.write("/sys/class/net/v0/threaded", "1")?;
+    let finding = broken.finding("threaded-napi", "v0", &[])?;
+    broken.mend_and_undo("threaded-napi", &finding, &[])
+}
+
+fn device_errors() -> Result<Finding> {
+    let lab = Lab::anonymous(&LabConfig::default())?;
+    let tap = lab.app().add_tap("tap0")?;
+    let broken = Broken {
+        namespace: lab.app().netns().try_clone_to_owned()?,
+    };
+    broken.is_fine("device-errors", "tap0", &[])?;
+    let done = AtomicBool::new(false);
+    let finding = thread::scope(|scope| {
+        let flood = scope.spawn(|| send_what_nobody_wants(tap.descriptor(), &done));
+        let finding = broken.finding("device-errors", "tap0", &[]);
+        done.store(true, Ordering::Relaxed);
+        let flood = flood.join();
+        ensure!(matches!(flood, Ok(Ok(()))), "no flood: {flood:?}");
+        finding
+    })?;
+    ensure!(finding.message.contains("rx drop"), "{finding:?}");
+    Ok(finding)
+}
+
+/// Sends frames of an EtherType for experiments (0x88b5, IEEE 802) until it is done: the kernel
+/// drops what nobody has asked for.
+fn send_what_nobody_wants(tap: BorrowedFd<'_>, done: &AtomicBool) -> Result<()> {
+    let mut frame = [0_u8; 60];
+    frame[..6].fill(0xff);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    while !done.load(Ordering::Relaxed) {
+        rustix::io::write(tap, &frame)?;
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// A card of node 0 whose interrupt goes to a CPU of node 1, as files: this machine has one node.
+fn irq_numa() -> Result<Finding> {
+    const FILES: [(&str, &str); 6] = [
+        ("sys/devices/system/node/node0/cpulist", "0-1"),
+        ("sys/devices/system/node/node1/cpulist", "2-3"),
+        ("sys/class/net/v0/device/numa_node", "0"),
+        ("sys/class/net/v0/device/msi_irqs/40", "msix"),
+        ("proc/irq/40/effective_affinity_list", "2"),
+        ("proc/irq/40/smp_affinity_list", "2-3"),
+    ];
+    let root = Temporary(std::env::temp_dir().join(format!("weir-irq-numa-{}", id())));
+    for (file, text) in FILES {
+        let file = root.0.join(file);
+        fs::create_dir_all(file.parent().context("no directory")?)?;
+        fs::write(file, text)?;
+    }
+    let broken = Broken::veth()?;
+    let look = || {
+        broken.inside(|| {
+            let verdicts = run(
+                &Context::at(&root.0, Vec::new(), Duration::ZERO),
+                "irq-numa",
+            )?;
+            Ok(of(verdicts, "v0"))
+        })
+    };
+    let verdicts = look()?;
+    let [Verdict::Finding(finding)] = verdicts.as_slice() else {
+        bail!("not found: {verdicts:?}");
+    };
+    let Fix::Steps(steps) = &finding.fix else {
+        bail!("no fix: {finding:?}");
+    };
+    ensure!(steps[0].command() == "echo 0-1 > /proc/irq/40/smp_affinity_list");
+    ensure!(steps[0].undo_command() == "echo 2-3 > /proc/irq/40/smp_affinity_list");
+    fs::write(root.0.join("proc/irq/40/effective_affinity_list"), "1")?;
+    let now = look()?;
+    ensure!(matches!(now.as_slice(), [Verdict::Fine { .. }]), "{now:?}");
+    Ok(finding.clone())
+}
+
+fn lro() -> Verdict {
+    let feature = |name: &str, on| Feature {
+        name: name.into(),
+        on,
+        changeable: true,
+    };
+    lro_verdict(
+        "eth0",
+        &[feature("rx-lro", true), feature("rx-gro-hw", false)],
+    )
+}
+
+fn ring_sizes() -> Verdict {
+    ring_verdict(
+        "eth0",
+        RxRing {
+            most: 4096,
+            used: 256,
+        },
+        12,
+    )
+}
+
+fn coalescing() -> Verdict {
+    let now = RxCoalesce {
+        usecs: 5000,
+        frames: 0,
+        adaptive: false,
+    };
+    coalescing_verdict("eth0", now, 1000.0)
+}
+
+fn xsk_zero_copy() -> Verdict {
+    let socket = XdpSocket {
+        device: 2,
+        queue: 0,
+        zero_copy: false,
+    };
+    // Basic, redirect, ndo-xmit and xsk-zerocopy.
+    socket_verdict("eth0", socket, Some(XdpFeatures::new(0b1111)))
+}
+
+/// A lab that nobody has broken gives no finding, whether its devices are asked for or not.
+fn a_clean_lab_has_no_device_finding() -> Result<()> {
+    let lab = Lab::anonymous(&LabConfig::default())?;
+    let _tap = lab.app().add_tap("tap0")?;
+    for side in [lab.app(), lab.load()] {
+        for asked in [Vec::new(), vec![side.device.clone()]] {
+            netns::run_in(side.netns(), || {
+                let context = Context::host(asked);
+                for check in doctor::device::CHECKS {
+                    let verdicts = (check.run)(&context).context(check.id)?;
+                    let found = verdicts
+                        .iter()
+                        .find(|verdict| matches!(verdict, Verdict::Finding(_)));
+                    ensure!(found.is_none(), "{}: {found:?}", check.id);
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
