@@ -7,6 +7,8 @@ mod accounting;
 mod bench;
 mod cost;
 mod doctor;
+mod doctor_faults;
+mod doctor_faults_device;
 mod flame;
 mod lab;
 mod load;
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
         bench::trials(),
         cost::trials(),
         doctor::trials(),
+        doctor_faults::trials(),
+        doctor_faults_device::trials(),
         flame::trials(),
         lab::trials(),
         load::trials(),

@@ -1,0 +1,111 @@
+#!/bin/sh
+# weir doctor on settings of the whole host, broken for real: each is found, mended, and taken
+# back. One line each, as README.md says.
+
+# shellcheck disable=SC2317 # called through check
+
+failed=0
+export WEIR_STATE_DIR=/tmp/state
+
+not_ok() {
+    echo "not ok $1"
+    echo "# $2"
+    sed 's/^/# /' /tmp/log
+    failed=1
+}
+
+# Whether the doctor's report, which is one line, has a finding of this id.
+found() {
+    ./weir doctor --json >/tmp/log 2>&1
+    sed 's/"unchecked":.*//' /tmp/log | grep -q "\"id\":\"$1\""
+}
+
+fix() { ./weir doctor --fix "$1" --yes >/tmp/log 2>&1; }
+
+# broken ID FILE VALUE: the fix is text where FILE does not change.
+broken() {
+    healthy=$(cat "$2")
+    echo "$3" >"$2"
+    set="$(cat "$2")"
+    if [ "$set" = "$healthy" ]; then
+        echo "ok $1 # SKIP $2 cannot be set to $3 here"
+    elif ! found "$1"; then
+        not_ok "$1" "$2 = $3 is not found"
+    elif ! fix "$1"; then
+        not_ok "$1" "it is not mended"
+    elif [ "$(cat "$2")" = "$set" ]; then
+        not_ok "$1" "the fix has changed nothing"
+    elif ! fix "$1" || ! grep -q 'nothing to mend' /tmp/log; then
+        not_ok "$1" "it is found after its fix"
+    elif ! ./weir doctor --undo >/tmp/log 2>&1 || [ "$(cat "$2")" != "$set" ]; then
+        not_ok "$1" "it is not taken back"
+    else
+        echo "ok $1"
+    fi
+    echo "$healthy" >"$2"
+}
+
+# told ID COMMAND: what is found after the command has to be mended by hand.
+told() {
+    eval "$2" >/tmp/log 2>&1
+    if ! found "$1"; then
+        not_ok "$1" "it is not found after: $2"
+    elif fix "$1" || ! grep -q 'by hand' /tmp/log; then
+        not_ok "$1" "it does not say what is to be done by hand"
+    else
+        echo "ok $1"
+    fi
+}
+
+core=/proc/sys/net/core
+clock=/sys/devices/system/clocksource/clocksource0/current_clocksource
+thp=/sys/kernel/mm/transparent_hugepage/enabled
+
+# Nothing is wrong with the guest as it is; this leaves out what may be said of its clock.
+./weir doctor --json >/tmp/log 2>&1
+if sed -e 's/"unchecked":.*//' -e 's/"id":"clocksource"//' /tmp/log | grep -q '"id":'; then
+    not_ok no-false-alarm "something is found in a guest that nobody has touched"
+else
+    echo "ok no-false-alarm"
+fi
+
+broken bpf-jit $core/bpf_jit_enable 0
+broken bpf-stats /proc/sys/kernel/bpf_stats_enabled 1
+broken napi-budget $core/netdev_budget 64
+broken netdev-backlog $core/netdev_max_backlog 10
+broken busy-poll $core/busy_read 50
+
+ip tuntap add dev t0 mode tap
+echo pfifo_fast >$core/default_qdisc
+broken default-qdisc $core/default_qdisc fq_codel
+ip link del t0
+
+ip link add v0 numrxqueues 2 type veth peer name v1
+echo 4096 >/sys/class/net/v0/queues/rx-0/rps_flow_cnt
+echo 32768 >$core/rps_sock_flow_entries
+broken rps-flow-table $core/rps_sock_flow_entries 0
+ip link del v0
+
+ip link add mgmt type vrf table 10
+echo 1 >/proc/sys/net/ipv4/udp_l3mdev_accept
+echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept
+broken l3mdev-accept /proc/sys/net/ipv4/tcp_l3mdev_accept 0
+mkdir -p /etc
+told resolver-vrf 'echo nameserver 127.0.0.53 >/etc/resolv.conf'
+ip link del mgmt
+
+if [ -e $thp ]; then
+    echo never >$thp
+    echo 4 >/proc/sys/vm/nr_hugepages
+    broken huge-pages /proc/sys/vm/nr_hugepages 0
+else
+    echo "ok huge-pages # SKIP this kernel has no transparent huge pages"
+fi
+
+if grep -q tsc ${clock%current*}available_clocksource && grep -q tsc $clock; then
+    broken clocksource $clock hpet
+else
+    told clocksource "echo hpet >$clock || echo acpi_pm >$clock"
+fi
+
+exit "$failed"
