@@ -44,6 +44,7 @@ lint_needs=(
 test_needs=(
     "c++:?g++:the fuzz targets"
     "bpftool:?bpftool:the check that nothing is left behind"
+    "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
     "nft:?nftables:the test of the doctor on firewall rules"
 )
 # The guest's kernel is for this architecture.

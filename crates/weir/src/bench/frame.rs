@@ -215,6 +215,18 @@ impl Tracker {
         }
     }
 
+    /// Checks the UDP payload of a frame whose headers the kernel has checked, and counts it.
+    #[inline]
+    pub fn payload(&mut self, payload: &[u8]) {
+        let pattern = (PATTERN..self.size).map(|at| at as u8);
+        match payload.split_first_chunk() {
+            Some((sequence, rest)) if rest.iter().copied().eq(pattern) => {
+                self.number(u64::from_be_bytes(*sequence));
+            }
+            _ => self.corrupted += 1,
+        }
+    }
+
     #[inline]
     fn number(&mut self, sequence: u64) {
         if sequence < self.expected {
@@ -376,6 +388,27 @@ mod tests {
         assert_eq!(counts([0, 1024, 1025, 1024]), [1023, 0, 1]);
         assert_eq!(counts([5, 1029 + 1024, 1028 + 1024]), [5 + 2046, 1, 0]);
         assert_eq!(counts([u64::MAX, 3]), [u64::MAX, 0, 1]);
+    }
+
+    #[test]
+    fn the_tracker_checks_payloads() {
+        let mut tracker = Tracker::new(65);
+        for number in [0, 2] {
+            tracker.payload(&stamped(65, number)[SEQUENCE..]);
+        }
+        let good = stamped(65, 3);
+        for bad in [
+            &good[SEQUENCE..64],
+            &good[PATTERN..],
+            &good[SEQUENCE - 1..],
+            &[],
+        ] {
+            tracker.payload(bad);
+        }
+        let mut changed = good;
+        changed[64] ^= 1;
+        tracker.payload(&changed[SEQUENCE..]);
+        assert_eq!([tracker.lost, tracker.corrupted], [1, 5]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {
 }
 
 /// Dies with the parent, and stays on one CPU.
-fn settle(cpu: u32) -> Result<(), Failure> {
+pub(crate) fn settle(cpu: u32) -> Result<(), Failure> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Failure::new("prctl", &errno.into(), "this is a defect"))?;
     let mut cpus = CpuSet::new();
@@ -187,7 +187,8 @@ fn print(event: &Event) -> io::Result<()> {
     stdout.flush()
 }
 
-fn tell(event: &Event) -> Result<(), Failure> {
+/// Prints an event.
+pub(crate) fn tell(event: &Event) -> Result<(), Failure> {
     print(event).map_err(|error| Failure::new("stdout", &error, "the bench went away"))
 }
 

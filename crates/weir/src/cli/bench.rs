@@ -358,14 +358,17 @@ fn announce(place: &Place, plan: &Plan) {
 
 /// Which CPUs there are, and what each is for.
 #[derive(Debug)]
-struct Cpus {
-    allowed: usize,
-    load: usize,
-    app: usize,
+pub(super) struct Cpus {
+    /// How many this process may run on.
+    pub(super) allowed: usize,
+    /// That of the load.
+    pub(super) load: usize,
+    /// That of the engine.
+    pub(super) app: usize,
 }
 
 impl Cpus {
-    fn choose(load: Option<usize>, app: Option<usize>) -> Result<Self> {
+    pub(super) fn choose(load: Option<usize>, app: Option<usize>) -> Result<Self> {
         let set = sched_getaffinity(None).context("cannot ask which CPUs this process may use")?;
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU)
             .filter(|&cpu| set.is_set(cpu))
@@ -393,7 +396,7 @@ impl Cpus {
     }
 
     /// Keeps this process itself off the engines' CPU.
-    fn leave_to_engines(&self) -> Result<()> {
+    pub(super) fn leave_to_engines(&self) -> Result<()> {
         let mut set = CpuSet::new();
         set.set(self.load);
         sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {}", self.load))

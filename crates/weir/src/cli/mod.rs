@@ -45,6 +45,14 @@ pub enum Command {
     #[command(hide = true)]
     BenchLoad(crate::bench::load::LoadArgs),
 
+    /// Open vSwitch for a curve, in a process of its own
+    #[command(hide = true)]
+    CostOvs(crate::cost::curve::ovs::OvsArgs),
+
+    /// One receiver of a curve, in a process of its own
+    #[command(hide = true)]
+    CostReceiver(crate::cost::curve::receiver::ReceiverArgs),
+
     /// One engine at one bench, in a process of its own
     #[command(hide = true)]
     BenchWorker(crate::bench::worker::WorkerArgs),
@@ -65,6 +73,8 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args).map(done),
         Command::BenchLoad(args) => crate::bench::load::run(&args).map(done),
         // Whatever goes wrong in it is an event on its standard output.
+        Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),
+        Command::CostReceiver(args) => Ok(crate::cost::curve::receiver::run(&args)),
         Command::BenchWorker(args) => Ok(crate::bench::worker::run(&args)),
     };
     result.unwrap_or_else(|error| {

@@ -5,6 +5,7 @@
 
 pub mod accounting;
 pub mod cpulist;
+pub mod curve;
 pub mod flame;
 pub mod measure;
 pub mod perf_event;

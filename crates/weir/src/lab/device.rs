@@ -58,6 +58,11 @@ impl Device {
         Ok(device)
     }
 
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The device's number in its namespace.
     pub fn index(&self) -> Result<u32> {
         Ok(self.state()?.index)

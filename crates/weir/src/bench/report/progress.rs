@@ -33,10 +33,15 @@ impl Progress {
 
     /// A run begins.
     pub fn begin(&self, round: u32, combination: Combination) {
+        self.working_on(&format!("{combination}, round {round}"));
+    }
+
+    /// A run of this description begins.
+    pub fn working_on(&self, what: &str) {
         let left = self.bar.length().unwrap_or(0) - self.bar.position();
         let time = HumanDuration(self.each * left as u32);
         self.bar
-            .set_message(format!("{combination}, round {round}; about {time} left"));
+            .set_message(format!("{what}; about {time} left"));
     }
 
     /// A run is over.

@@ -1,5 +1,6 @@
 //! `weir cost`: its flags, and what they mean.
 
+pub mod curve;
 pub mod flame;
 
 use std::collections::BTreeMap;
@@ -107,6 +108,9 @@ pub struct CostArgs {
 /// What else `weir cost` can do.
 #[derive(Debug, Subcommand)]
 pub enum CostCommand {
+    /// What receiving costs, against the rate of packets, by the way that they go
+    Curve(curve::CurveArgs),
+
     /// Where on the packet path the CPUs are: a flame graph
     Flame(flame::FlameArgs),
 }
@@ -129,6 +133,7 @@ fn parse_limit(text: &str) -> Result<f64, String> {
 pub fn run(args: &CostArgs) -> Result<ExitCode> {
     match &args.command {
         None => measure_host(args),
+        Some(CostCommand::Curve(args)) => curve::run(args),
         Some(CostCommand::Flame(args)) => flame::run(args),
     }
 }

@@ -7,7 +7,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressMessage},
-    link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage},
+    link::{InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage},
     neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
     tc::{TcAttribute, TcHandle, TcMessage},
 };
@@ -15,12 +15,16 @@ use netlink_packet_route::{
 use super::Route;
 
 impl Route {
-    /// Makes a bridge, down and without ports.
+    /// Makes a bridge, down and without ports. It sends nothing of its own: with multicast snooping
+    /// it would report that it listens to other snoopers.
     pub fn add_bridge(&mut self, name: &str) -> Result<()> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
             LinkAttribute::IfName(name.into()),
-            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Bridge),
+                LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
+            ]),
         ];
         let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
         self.request(RouteNetlinkMessage::NewLink(message), flags)

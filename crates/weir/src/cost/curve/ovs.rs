@@ -1,0 +1,269 @@
+//! Open vSwitch in a lab, with its datapath in user space: that needs no kernel module, and its
+//! cost is a process's.
+//!
+//! A process of its own starts and ends the daemons. It gives them a `/run` that nobody else
+//! sees, a file system in memory: their database and sockets are gone with the last of them, and
+//! those of a switch that this host runs are not touched.
+//!
+//! Unsafe code is needed for two calls that the compiler cannot check: unshare(2), which may split
+//! what the threads of a process share, and a hook that runs between fork and exec.
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::io::{self, Write as _, stdout};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child as Process, Command, ExitCode, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use serde::{Deserialize, Serialize};
+use signal_hook::{consts::SIGTERM, iterator::Signals};
+
+use crate::cost::cpulist::pin;
+use crate::lab::{Side, Tap};
+use crate::process::child::{Child, own_command};
+use crate::process::interrupt::Interrupt;
+
+/// Where everything of the daemons is.
+const DIRECTORY: &str = "/run";
+/// The layout of the database, where every distribution has it.
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// The bridge inside the switch.
+const BRIDGE: &str = "weirovs";
+/// The longest that the daemons take to begin.
+const START: Duration = Duration::from_secs(10);
+/// Daemons are not in the path of every user.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A running switch.
+#[must_use = "the switch ends when this is dropped"]
+pub struct Switch<'a> {
+    /// Its daemons.
+    pub pids: Vec<u32>,
+    _supervisor: Child<'a>,
+}
+
+/// `weir cost-ovs`
+#[derive(Debug, Args)]
+pub struct OvsArgs {
+    /// The device that frames come from
+    #[arg(long, value_name = "IF")]
+    pub uplink: String,
+    /// Where frames for a MAC address go
+    #[arg(long, value_name = "IF=MAC")]
+    pub port: Vec<String>,
+    /// The CPU to run on
+    #[arg(long, value_name = "N")]
+    pub cpu: usize,
+}
+
+/// What the process that has the daemons prints.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum SwitchEvent {
+    /// Frames are forwarded from now on.
+    Ready {
+        /// The daemons.
+        pids: Vec<u32>,
+    },
+    /// There is no switch.
+    Failed {
+        /// Cause and cure.
+        message: String,
+    },
+}
+
+impl<'a> Switch<'a> {
+    /// Starts a switch on the side's device and these taps, on a CPU.
+    pub fn start(
+        side: &Side,
+        stations: &[(&Tap, [u8; 6])],
+        cpu: usize,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let mut command = own_command("cost-ovs");
+        command
+            .args(["--uplink", &side.device])
+            .args(["--cpu", &cpu.to_string()]);
+        for (tap, mac) in stations {
+            command.args(["--port", &format!("{}={}", tap.device().name(), text(*mac))]);
+        }
+        let mut supervisor =
+            Child::start("switch", command, interrupt, |command| side.spawn(command))?;
+        match supervisor.expect(START + START)? {
+            SwitchEvent::Ready { pids } => Ok(Self {
+                pids,
+                _supervisor: supervisor,
+            }),
+            SwitchEvent::Failed { message } => bail!("{message}"),
+        }
+    }
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Runs a switch until SIGTERM. Whatever goes wrong is printed as an event.
+pub fn run(args: &OvsArgs) -> ExitCode {
+    match supervise(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let message = format!("{error:#}");
+            // If nobody listens any more there is nobody to tell.
+            let _ = print(&SwitchEvent::Failed { message });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn supervise(args: &OvsArgs) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot tie this process to its parent")?;
+    pin(args.cpu)?;
+    let mut signals = Signals::new([SIGTERM]).context("cannot wait for SIGTERM")?;
+    ensure!(
+        Path::new(SCHEMA).exists(),
+        "Open vSwitch is not installed: install it (Debian's package openvswitch-switch)"
+    );
+    hide_run()?;
+    let _daemons = start_daemons(args)?;
+    signals.forever().next();
+    Ok(())
+}
+
+fn start_daemons(args: &OvsArgs) -> Result<[Daemon; 2]> {
+    let database = format!("{DIRECTORY}/conf.db");
+    call("ovsdb-tool", ["create", &database, SCHEMA])?;
+    let socket = format!("{DIRECTORY}/db.sock");
+    let server = Daemon::start(
+        "ovsdb-server",
+        [&database, &format!("--remote=punix:{socket}")],
+    )?;
+    wait_for(&socket)?;
+    let remote = format!("unix:{socket}");
+    configure(&remote, ["--no-wait", "init"])?;
+    let switch = Daemon::start("ovs-vswitchd", [&remote, "--disable-system"])?;
+    let bridge = ["--", "set", "bridge", BRIDGE, "datapath_type=netdev"];
+    configure(
+        &remote,
+        ["add-br", BRIDGE]
+            .iter()
+            .chain(&bridge)
+            .chain(&["fail_mode=secure"]),
+    )?;
+    configure(&remote, ["add-port", BRIDGE, &args.uplink])?;
+    for port in &args.port {
+        let (tap, mac) = port.split_once('=').context("a port is IF=MAC")?;
+        configure(&remote, ["add-port", BRIDGE, tap])?;
+        let flow = format!("dl_dst={mac},actions=output:{tap}");
+        call("ovs-ofctl", ["add-flow", BRIDGE, &flow])?;
+    }
+    let pids = vec![server.process.id(), switch.process.id()];
+    print(&SwitchEvent::Ready { pids })?;
+    Ok([server, switch])
+}
+
+/// Puts a file system of this process and its children over [`DIRECTORY`].
+fn hide_run() -> Result<()> {
+    // SAFETY: needed because mounts are to be seen by this process only. Sound because it splits
+    // no memory and no descriptors, and no other thread of this process minds its mounts.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.context(
+        "cannot make a mount namespace for Open vSwitch: this needs CAP_SYS_ADMIN; run it as root",
+    )?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private)
+        .and_then(|()| mount("tmpfs", DIRECTORY, "tmpfs", MountFlags::empty(), None))
+        .with_context(|| {
+            format!("cannot mount a file system of its own on {DIRECTORY} for Open vSwitch")
+        })
+}
+
+fn wait_for(socket: &str) -> Result<()> {
+    let end = Instant::now() + START;
+    while !Path::new(socket).exists() {
+        ensure!(Instant::now() < end, "ovsdb-server does not begin");
+        sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn configure<W: AsRef<OsStr>>(remote: &str, words: impl IntoIterator<Item = W>) -> Result<()> {
+    let mut all = vec![
+        format!("--db={remote}").into(),
+        format!("--timeout={}", START.as_secs()).into(),
+    ];
+    all.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+    call("ovs-vsctl", all)
+}
+
+/// A program of Open vSwitch, with all its files in [`DIRECTORY`].
+fn program<W: AsRef<OsStr>>(name: &str, words: impl IntoIterator<Item = W>) -> Command {
+    let mut command = Command::new(name);
+    command.args(words).env("PATH", PATH).stdin(Stdio::null());
+    for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+        command.env(variable, DIRECTORY);
+    }
+    command
+}
+
+fn cannot_run(name: &str) -> String {
+    format!("cannot run {name}: is Open vSwitch installed (Debian's package openvswitch-switch)?")
+}
+
+fn call<W: AsRef<OsStr>>(name: &str, words: impl IntoIterator<Item = W>) -> Result<()> {
+    let output = program(name, words)
+        .output()
+        .with_context(|| cannot_run(name))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{name} failed ({}): {}",
+        output.status,
+        complaint.trim()
+    );
+    Ok(())
+}
+
+/// A process that ends with this one.
+struct Daemon {
+    process: Process,
+}
+
+impl Daemon {
+    fn start<W: AsRef<OsStr>>(name: &str, words: impl IntoIterator<Item = W>) -> Result<Self> {
+        let mut command = program(name, words);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let hook = || -> io::Result<()> {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            Ok(())
+        };
+        // SAFETY: needed because a daemon does not end with its parent by itself. Sound because
+        // the hook makes one system call and touches neither heap nor locks, all that is allowed
+        // in the child of a process with several threads.
+        let command = unsafe { command.pre_exec(hook) };
+        let process = command.spawn().with_context(|| cannot_run(name))?;
+        Ok(Self { process })
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn print(event: &SwitchEvent) -> Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(event)?)
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
+}

@@ -1,0 +1,190 @@
+//! What is measured, in which order.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use super::Path;
+
+/// The most that is asked of a load.
+const MOST: f64 = 100_000_000.0;
+
+/// Packets a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Rate(pub u64);
+
+impl FromStr for Rate {
+    type Err = anyhow::Error;
+
+    /// A number, with `k` for thousands and `M` for millions.
+    fn from_str(text: &str) -> Result<Self> {
+        let (number, unit) = match text.strip_suffix(['k', 'K']) {
+            Some(number) => (number, 1e3),
+            None => match text.strip_suffix(['m', 'M']) {
+                Some(number) => (number, 1e6),
+                None => (text, 1.0),
+            },
+        };
+        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let number: Option<f64> = number.parse().ok().filter(|_| plain);
+        let pps = number
+            .with_context(|| format!("{text:?} is no rate: write 250000, 250k or 1.5M"))?
+            * unit;
+        ensure!(
+            (1.0..=MOST).contains(&pps),
+            "a rate is 1 to {MOST} packets a second"
+        );
+        Ok(Self(pps.round() as u64))
+    }
+}
+
+impl fmt::Display for Rate {
+    /// As it is typed, if that is short.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            pps if pps >= 1_000_000 && pps % 1_000 == 0 => format!("{}M", pps as f64 / 1e6),
+            pps if pps >= 1_000 && pps % 100 == 0 => format!("{}k", pps as f64 / 1e3),
+            pps => pps.to_string(),
+        };
+        f.pad(&text)
+    }
+}
+
+/// What was typed.
+#[derive(Debug, Clone)]
+pub struct Choices {
+    /// The paths.
+    pub paths: Vec<Path>,
+    /// The rates, of all receivers together.
+    pub rates: Vec<Rate>,
+    /// Numbers of receivers.
+    pub receivers: Vec<u8>,
+    /// How often each is measured.
+    pub rounds: u32,
+}
+
+/// One path, with so many receivers, at one rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Combination {
+    /// The path.
+    pub path: Path,
+    /// The receivers.
+    pub receivers: u8,
+    /// Packets a second that are asked of the load, for all receivers together.
+    #[serde(rename = "asked_pps")]
+    pub rate: Rate,
+}
+
+impl fmt::Display for Combination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.receivers == 1 { "" } else { "s" };
+        let (path, receivers, rate) = (self.path, self.receivers, self.rate);
+        write!(f, "{path}, {receivers} receiver{plural}, {rate} pps")
+    }
+}
+
+/// Why a path is not measured.
+pub fn missing(path: Path, receivers: u8) -> Option<&'static str> {
+    if receivers < 2 {
+        return None;
+    }
+    match path {
+        Path::AfXdp => Some(
+            "an AF_XDP socket is the only one of its queue, and this load is one queue: \
+             several receivers need several queues",
+        ),
+        Path::AfPacket => Some(
+            "every AF_PACKET socket gets a copy of all frames, so several receivers \
+             do not share a load",
+        ),
+        _ => None,
+    }
+}
+
+impl Choices {
+    /// All runs in order, with their rounds from 1. Every path has its turn at a rate before the
+    /// next round, so that whatever drifts on this machine drifts for all of them.
+    pub fn runs<'a>(
+        &'a self,
+        stages: &'a [(Path, u8)],
+    ) -> impl Iterator<Item = (u32, Combination)> + 'a {
+        self.receivers.iter().flat_map(move |&receivers| {
+            self.rates.iter().flat_map(move |&rate| {
+                (1..=self.rounds).flat_map(move |round| {
+                    stages.iter().filter(move |(_, of)| *of == receivers).map(
+                        move |&(path, receivers)| {
+                            let combination = Combination {
+                                path,
+                                receivers,
+                                rate,
+                            };
+                            (round, combination)
+                        },
+                    )
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_and_written() {
+        for (text, pps, again) in [
+            ("10k", 10_000, "10k"),
+            ("1.5M", 1_500_000, "1.5M"),
+            ("2M", 2_000_000, "2M"),
+            ("2500000", 2_500_000, "2.5M"),
+            ("0.5k", 500, "500"),
+            ("12345", 12_345, "12345"),
+            ("1250", 1_250, "1250"),
+            ("1K", 1_000, "1k"),
+            ("1234567", 1_234_567, "1234567"),
+        ] {
+            let rate: Rate = text.parse().expect(text);
+            assert_eq!(rate, Rate(pps), "{text}");
+            assert_eq!(rate.to_string(), again);
+            assert_eq!(again.parse::<Rate>().expect(again), rate);
+        }
+        for text in [
+            "", "k", "0", "-1", "1e5", "inf", "nan", "1.2.3", "10 k", "200M", "5G", "0.1", "+5",
+        ] {
+            assert!(text.parse::<Rate>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn paths_take_turns_at_every_rate() {
+        let choices = Choices {
+            paths: vec![Path::Bridge, Path::Xdp],
+            rates: vec![Rate(1000), Rate(2000)],
+            receivers: vec![1, 2],
+            rounds: 2,
+        };
+        let stages = [(Path::Bridge, 1), (Path::Xdp, 1), (Path::Xdp, 2)];
+        let runs: Vec<String> = choices
+            .runs(&stages)
+            .map(|(round, combination)| format!("{round} {combination}"))
+            .collect();
+        let expected = [
+            "1 bridge, 1 receiver, 1k pps",
+            "1 xdp, 1 receiver, 1k pps",
+            "2 bridge, 1 receiver, 1k pps",
+            "2 xdp, 1 receiver, 1k pps",
+            "1 bridge, 1 receiver, 2k pps",
+            "1 xdp, 1 receiver, 2k pps",
+            "2 bridge, 1 receiver, 2k pps",
+            "2 xdp, 1 receiver, 2k pps",
+            "1 xdp, 2 receivers, 1k pps",
+            "2 xdp, 2 receivers, 1k pps",
+            "1 xdp, 2 receivers, 2k pps",
+            "2 xdp, 2 receivers, 2k pps",
+        ];
+        assert_eq!(runs, expected);
+    }
+}

@@ -1,0 +1,252 @@
+//! The process that stands for a virtual machine or a server: it receives, checks and counts.
+//!
+//! It speaks as a worker of the bench does: `ready` (or `failed`), and `done` after SIGTERM.
+
+use std::io::{self, stdin};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::thread::set_current_timer_slack;
+
+use super::socket::Batch;
+use crate::bench::engine::Failure;
+use crate::bench::frame::Tracker;
+use crate::bench::protocol::{Event, Totals};
+use crate::bench::worker::{settle, tell};
+
+/// The address that frames are sent to, see `bench::frame`.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// The UDP port that frames for the first receiver are sent to.
+pub const PORT: u16 = 9;
+
+/// The most that is received between two looks at the signals.
+const BATCH: usize = 64;
+/// For how long packets gather while they come: the sender need not wake anybody then.
+const GATHER: Duration = Duration::from_micros(50);
+/// The longest sleep.
+const WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+/// How long nothing must have come after the end.
+const QUIET: Duration = Duration::from_millis(20);
+/// The longest that it takes to end.
+const DRAIN: Duration = Duration::from_secs(1);
+/// Room in a UDP socket: a tap's ring has 1000 places, and the default would be a quarter of
+/// that.
+const UDP_BUFFER: usize = 4 << 20;
+
+/// Where packets come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Origin {
+    /// A tap, which is standard input
+    Tap,
+    /// A UDP socket
+    Udp,
+}
+
+/// `weir cost-receiver`
+#[derive(Debug, Args)]
+pub struct ReceiverArgs {
+    /// Where packets come from
+    #[arg(long, value_enum)]
+    pub origin: Origin,
+    /// The UDP port
+    #[arg(long, value_name = "N", default_value_t = PORT)]
+    pub port: u16,
+    /// Frame length without the FCS
+    #[arg(long, value_name = "BYTES")]
+    pub size: usize,
+    /// The CPU to run on
+    #[arg(long, value_name = "N")]
+    pub cpu: u32,
+}
+
+/// Receives until SIGTERM. Whatever goes wrong is printed as an event.
+pub fn run(args: &ReceiverArgs) -> ExitCode {
+    match receive(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let event = Event::Failed {
+                step: failure.step.into(),
+                errno: failure.errno,
+                message: failure.message,
+            };
+            // If nobody listens any more there is nobody to tell.
+            let _ = tell(&event);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn receive(args: &ReceiverArgs) -> Result<(), Failure> {
+    settle(args.cpu)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
+        .map_err(|error| Failure::new("signal", &error, "this is a defect"))?;
+    let tracker = Tracker::new(args.size);
+    match args.origin {
+        Origin::Tap => Receiver::new(Frames::new(), tracker).run(&stop),
+        Origin::Udp => Receiver::new(Datagrams::open(args.port)?, tracker).run(&stop),
+    }
+}
+
+/// Packets in batches.
+trait Source {
+    /// What to sleep on.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Receives what is there, at most a batch, without waiting: how many.
+    fn receive(&mut self, tracker: &mut Tracker) -> io::Result<usize>;
+}
+
+/// A tap gives one frame a system call.
+struct Frames {
+    tap: io::Stdin,
+    buffer: [u8; 2048],
+}
+
+impl Frames {
+    fn new() -> Self {
+        Self {
+            tap: stdin(),
+            buffer: [0; 2048],
+        }
+    }
+}
+
+impl Source for Frames {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.tap.as_fd()
+    }
+
+    fn receive(&mut self, tracker: &mut Tracker) -> io::Result<usize> {
+        for count in 0..BATCH {
+            match rustix::io::read(self.tap.as_fd(), &mut self.buffer) {
+                Ok(length) => tracker.frame(&self.buffer[..length]),
+                Err(rustix::io::Errno::AGAIN) => return Ok(count),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(BATCH)
+    }
+}
+
+/// A UDP socket. The kernel has checked headers and checksum.
+struct Datagrams {
+    socket: UdpSocket,
+    batch: Batch,
+}
+
+impl Datagrams {
+    fn open(port: u16) -> Result<Self, Failure> {
+        let socket = UdpSocket::bind((ADDRESS, port))
+            .map_err(|error| Failure::new("bind", &error, "this is a defect"))?;
+        set_socket_recv_buffer_size_force(&socket, UDP_BUFFER)
+            .map_err(|errno| Failure::new("SO_RCVBUFFORCE", &errno.into(), "run it as root"))?;
+        Ok(Self {
+            socket,
+            batch: Batch::new(BATCH),
+        })
+    }
+}
+
+impl Source for Datagrams {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn receive(&mut self, tracker: &mut Tracker) -> io::Result<usize> {
+        let count = self.batch.receive(self.socket.as_fd())?;
+        for datagram in self.batch.datagrams() {
+            tracker.payload(datagram);
+        }
+        Ok(count)
+    }
+}
+
+struct Receiver<S> {
+    source: S,
+    tracker: Tracker,
+    received: u64,
+}
+
+impl<S: Source> Receiver<S> {
+    fn new(source: S, tracker: Tracker) -> Self {
+        Self {
+            source,
+            tracker,
+            received: 0,
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> Result<(), Failure> {
+        // The kernel would add 50 us to a sleep of 50 us; without it packets gather for longer.
+        let _ = set_current_timer_slack(NonZeroU64::new(1_000));
+        tell(&Event::Ready {
+            mode_obtained: None,
+            refusals: Vec::new(),
+        })?;
+        let mut gathered = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let count = self.batch()?;
+            gathered += count;
+            if count == BATCH {
+                continue; // there is more
+            }
+            if gathered > 0 {
+                sleep(GATHER);
+            } else {
+                self.wait()?;
+            }
+            gathered = 0;
+        }
+        self.drain()?;
+        tell(&Event::Done(Totals {
+            received: self.received,
+            corrupted: self.tracker.corrupted,
+            duplicates: self.tracker.duplicates,
+            reordered: self.tracker.reordered,
+            ..Totals::default()
+        }))
+    }
+
+    fn batch(&mut self) -> Result<usize, Failure> {
+        let count = self
+            .source
+            .receive(&mut self.tracker)
+            .map_err(|error| Failure::new("receive", &error, "is the device still there?"))?;
+        self.received += count as u64;
+        Ok(count)
+    }
+
+    fn wait(&self) -> Result<(), Failure> {
+        let descriptor = self.source.descriptor();
+        let mut wanted = [PollFd::new(&descriptor, PollFlags::IN)];
+        match poll(&mut wanted, Some(&WAIT)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(Failure::new("poll", &errno.into(), "this is a defect")),
+        }
+    }
+
+    /// Receives what is under way, until nothing comes any more.
+    fn drain(&mut self) -> Result<(), Failure> {
+        let start = Instant::now();
+        let mut heard = start;
+        while heard.elapsed() < QUIET && start.elapsed() < DRAIN {
+            if self.batch()? > 0 {
+                heard = Instant::now();
+            }
+        }
+        Ok(())
+    }
+}

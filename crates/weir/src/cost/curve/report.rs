@@ -1,0 +1,474 @@
+//! What was measured: points, their medians over the rounds, and XDP against the bridge.
+
+use serde::Serialize;
+
+use super::Path;
+use super::measure::{Drops, Measured};
+use super::plan::Combination;
+use crate::bench::report::summary::median;
+use crate::report::Machine;
+
+/// A load that made at least this part of what was asked made what was asked.
+const AS_ASKED: f64 = 0.98;
+
+/// The whole report.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Where it was measured.
+    pub host: Host,
+    /// Every run, in order.
+    pub points: Vec<Point>,
+    /// The medians over the rounds.
+    pub summary: Vec<Summary>,
+    /// XDP against the bridge.
+    pub ratios: Vec<Ratio>,
+    /// What could not be measured here.
+    pub unavailable: Vec<Unavailable>,
+    /// Runs that went wrong.
+    pub failed: Vec<Failed>,
+    /// Whether a signal ended it early.
+    pub interrupted: bool,
+}
+
+/// Where it was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Host {
+    /// The machine, the build and the command.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// The CPU of the load and of the kernel's part of receiving.
+    pub load_cpu: usize,
+    /// The CPU of the receivers.
+    pub app_cpu: usize,
+    /// Frame length without the FCS.
+    pub size: u16,
+    /// How each figure was obtained, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Point {
+    /// What was measured.
+    #[serde(flatten)]
+    pub combination: Combination,
+    /// In which round, from 1.
+    pub round: u32,
+    /// The length of the window.
+    pub seconds: f64,
+    /// The figures of the window.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Whether the load made what was asked.
+    pub as_asked: bool,
+    /// Frames that the load sent in the whole run.
+    pub sent: u64,
+    /// Frames that the receivers got in the whole run.
+    pub received: u64,
+    /// Where the others were lost.
+    pub drops: Drops,
+    /// How the counts contradict each other: not at all in a good run.
+    pub violations: Vec<String>,
+}
+
+/// What is drawn and tabulated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figures {
+    /// Frames a second that the load made.
+    pub offered_pps: f64,
+    /// Frames a second that receivers got.
+    pub delivered_pps: f64,
+    /// Part of the whole run's frames that no receiver got, in percent.
+    pub lost_percent: f64,
+    /// The network's softirqs on the load's CPU, in percent of it.
+    pub softirq_percent: f64,
+    /// The same on all other CPUs, in percent of one.
+    pub other_softirq_percent: f64,
+    /// The receivers' processes, in percent of one CPU.
+    pub receivers_percent: f64,
+    /// A switch's processes, in percent of one CPU.
+    pub switch_percent: f64,
+    /// All of these, in percent of one CPU.
+    pub total_percent: f64,
+    /// Softirqs on all CPUs by frame delivered; `None` if none was.
+    pub softirq_ns_per_packet: Option<f64>,
+    /// Everything by frame delivered.
+    pub total_ns_per_packet: Option<f64>,
+}
+
+/// A figure over the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// The middle one.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+/// One combination over the rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// What was measured.
+    #[serde(flatten)]
+    pub combination: Combination,
+    /// Rounds without contradictions, which are the ones that count.
+    pub rounds: usize,
+    /// Whether the load made what was asked, in most of them.
+    pub as_asked: bool,
+    /// See [`Figures`].
+    pub offered_pps: Spread,
+    /// See [`Figures`].
+    pub delivered_pps: Spread,
+    /// See [`Figures`].
+    pub lost_percent: Spread,
+    /// See [`Figures`].
+    pub softirq_percent: Spread,
+    /// See [`Figures`].
+    pub receivers_percent: Spread,
+    /// See [`Figures`].
+    pub switch_percent: Spread,
+    /// See [`Figures`].
+    pub total_percent: Spread,
+    /// See [`Figures`].
+    pub softirq_ns_per_packet: Option<Spread>,
+    /// See [`Figures`].
+    pub total_ns_per_packet: Option<Spread>,
+}
+
+/// XDP against the bridge: the median of the ratios within each round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ratio {
+    /// How many receivers.
+    pub receivers: u8,
+    /// Packets a second that were asked of the load.
+    pub asked_pps: u64,
+    /// XDP's softirq time in percent of the bridge's; `None` where the load did not make what
+    /// was asked on both, so that they did not do the same.
+    pub softirq_percent_of_bridge: Option<f64>,
+    /// XDP's softirq time by frame delivered in percent of the bridge's.
+    pub ns_per_packet_percent_of_bridge: Option<f64>,
+}
+
+/// What could not be measured here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unavailable {
+    /// The path.
+    pub path: Path,
+    /// With how many receivers.
+    pub receivers: u8,
+    /// Why, and what would help.
+    pub reason: String,
+}
+
+/// A run that went wrong.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failed {
+    /// What was measured.
+    #[serde(flatten)]
+    pub combination: Combination,
+    /// In which round.
+    pub round: u32,
+    /// What went wrong.
+    pub message: String,
+}
+
+impl Point {
+    /// A run's figures.
+    pub fn new(combination: Combination, round: u32, measured: Measured) -> Self {
+        let window = measured.window;
+        let seconds = window.ns as f64 / 1e9;
+        let percent = |ns: u64| ns as f64 / window.ns as f64 * 100.0;
+        let softirq_ns = window.softirq_ns + window.other_softirq_ns;
+        let total_ns = softirq_ns + window.receivers_ns + window.switch_ns;
+        let per_packet =
+            |ns: u64| (window.delivered > 0).then(|| ns as f64 / window.delivered as f64);
+        let offered_pps = window.offered as f64 / seconds;
+        let lost = measured.drops.total();
+        let made = measured.sent + measured.drops.device;
+        Self {
+            combination,
+            round,
+            seconds,
+            figures: Figures {
+                offered_pps,
+                delivered_pps: window.delivered as f64 / seconds,
+                lost_percent: lost as f64 / made.max(1) as f64 * 100.0,
+                softirq_percent: percent(window.softirq_ns),
+                other_softirq_percent: percent(window.other_softirq_ns),
+                receivers_percent: percent(window.receivers_ns),
+                switch_percent: percent(window.switch_ns),
+                total_percent: percent(total_ns),
+                softirq_ns_per_packet: per_packet(softirq_ns),
+                total_ns_per_packet: per_packet(total_ns),
+            },
+            as_asked: offered_pps >= combination.rate.0 as f64 * AS_ASKED,
+            sent: measured.sent,
+            received: measured.received,
+            drops: measured.drops,
+            violations: measured.violations,
+        }
+    }
+}
+
+impl Report {
+    /// A report without points yet.
+    pub fn new(host: Host) -> Self {
+        Self {
+            host,
+            points: Vec::new(),
+            summary: Vec::new(),
+            ratios: Vec::new(),
+            unavailable: Vec::new(),
+            failed: Vec::new(),
+            interrupted: false,
+        }
+    }
+
+    /// Takes the medians of all points.
+    pub fn summarize(&mut self) {
+        let mut combinations: Vec<Combination> = Vec::new();
+        for point in &self.points {
+            if !combinations.contains(&point.combination) {
+                combinations.push(point.combination);
+            }
+        }
+        combinations.sort_by_key(|it| (it.receivers, it.rate));
+        self.summary = combinations
+            .iter()
+            .filter_map(|it| Summary::of(*it, &self.good(*it)))
+            .collect();
+        self.ratios = combinations
+            .into_iter()
+            .filter(|it| it.path == Path::Xdp)
+            .filter_map(|xdp| self.ratio(xdp))
+            .collect();
+    }
+
+    /// The points of a combination whose counts do not contradict each other.
+    fn good(&self, combination: Combination) -> Vec<&Point> {
+        self.points
+            .iter()
+            .filter(|it| it.combination == combination && it.violations.is_empty())
+            .collect()
+    }
+
+    fn ratio(&self, xdp: Combination) -> Option<Ratio> {
+        let bridge = Combination {
+            path: Path::Bridge,
+            ..xdp
+        };
+        let (ours, theirs) = (self.good(xdp), self.good(bridge));
+        let pairs: Vec<(&Point, &Point)> = ours
+            .iter()
+            .filter_map(|one| {
+                let other = theirs.iter().find(|other| other.round == one.round)?;
+                Some((*one, *other))
+            })
+            .collect();
+        if pairs.is_empty() {
+            return None;
+        }
+        let same = pairs
+            .iter()
+            .filter(|(one, other)| one.as_asked && other.as_asked);
+        let of = |point: &Point| point.figures.softirq_percent;
+        let each = pairs.iter().filter_map(|(one, other)| {
+            let own = one.figures.softirq_ns_per_packet?;
+            Some(own / other.figures.softirq_ns_per_packet? * 100.0)
+        });
+        Some(Ratio {
+            receivers: xdp.receivers,
+            asked_pps: xdp.rate.0,
+            softirq_percent_of_bridge: median(same.map(|(one, other)| of(one) / of(other) * 100.0)),
+            ns_per_packet_percent_of_bridge: median(each),
+        })
+    }
+
+    /// The medians of a path with so many receivers, in the order of the rates.
+    pub fn curve(&self, path: Path, receivers: u8) -> impl Iterator<Item = &Summary> {
+        self.summary
+            .iter()
+            .filter(move |it| it.combination.path == path && it.combination.receivers == receivers)
+    }
+
+    /// Whether a switch that is a process was measured.
+    pub fn has_switch(&self) -> bool {
+        self.paths().contains(&Path::Ovs)
+    }
+
+    /// The numbers of receivers that were measured.
+    pub fn receivers(&self) -> Vec<u8> {
+        let mut receivers: Vec<u8> = Vec::new();
+        for summary in &self.summary {
+            if !receivers.contains(&summary.combination.receivers) {
+                receivers.push(summary.combination.receivers);
+            }
+        }
+        receivers
+    }
+
+    /// The paths that were measured, in the order they were asked for.
+    pub fn paths(&self) -> Vec<Path> {
+        let mut paths: Vec<Path> = Vec::new();
+        for point in &self.points {
+            if !paths.contains(&point.combination.path) {
+                paths.push(point.combination.path);
+            }
+        }
+        paths
+    }
+}
+
+impl Summary {
+    fn of(combination: Combination, points: &[&Point]) -> Option<Self> {
+        let all =
+            |of: fn(&Figures) -> f64| Spread::of(points.iter().map(|point| of(&point.figures)));
+        let some = |of: fn(&Figures) -> Option<f64>| {
+            Spread::of(points.iter().filter_map(|point| of(&point.figures)))
+        };
+        let as_asked = points.iter().filter(|point| point.as_asked).count();
+        Some(Self {
+            combination,
+            rounds: points.len(),
+            as_asked: as_asked * 2 > points.len(),
+            offered_pps: all(|it| it.offered_pps)?,
+            delivered_pps: all(|it| it.delivered_pps)?,
+            lost_percent: all(|it| it.lost_percent)?,
+            softirq_percent: all(|it| it.softirq_percent)?,
+            receivers_percent: all(|it| it.receivers_percent)?,
+            switch_percent: all(|it| it.switch_percent)?,
+            total_percent: all(|it| it.total_percent)?,
+            softirq_ns_per_packet: some(|it| it.softirq_ns_per_packet),
+            total_ns_per_packet: some(|it| it.total_ns_per_packet),
+        })
+    }
+}
+
+impl Spread {
+    /// `None` of nothing.
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values.collect();
+        Some(Self {
+            median: median(values.iter().copied())?,
+            min: values.iter().copied().reduce(f64::min)?,
+            max: values.iter().copied().reduce(f64::max)?,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::measure::Window;
+    use super::super::plan::Rate;
+    use super::*;
+
+    fn measured(offered: u64, softirq_ns: u64) -> Measured {
+        Measured {
+            window: Window {
+                ns: 1_000_000_000,
+                offered,
+                delivered: offered / 100 * 99,
+                softirq_ns,
+                other_softirq_ns: 10_000_000,
+                receivers_ns: 200_000_000,
+                switch_ns: 0,
+            },
+            drops: Drops {
+                receiver: offered / 100,
+                ..Drops::default()
+            },
+            sent: offered,
+            received: offered / 100 * 99,
+            violations: Vec::new(),
+        }
+    }
+
+    fn point(path: Path, rate: u64, round: u32, measured: Measured) -> Point {
+        let combination = Combination {
+            path,
+            receivers: 1,
+            rate: Rate(rate),
+        };
+        Point::new(combination, round, measured)
+    }
+
+    /// Two paths at two rates; the bridge reaches only the first.
+    pub fn report() -> Report {
+        let mut report = Report::new(Host {
+            machine: Machine::now(2),
+            load_cpu: 0,
+            app_cpu: 1,
+            size: 64,
+            notes: vec!["A note.".into()],
+        });
+        report.points = vec![
+            point(Path::Bridge, 100_000, 1, measured(100_000, 200_000_000)),
+            point(Path::Xdp, 100_000, 1, measured(100_000, 50_000_000)),
+            point(Path::Bridge, 1_000_000, 1, measured(900_000, 900_000_000)),
+            point(Path::Xdp, 1_000_000, 1, measured(1_000_000, 200_000_000)),
+        ];
+        report.unavailable.push(Unavailable {
+            path: Path::Ovs,
+            receivers: 1,
+            reason: "not installed".into(),
+        });
+        report.summarize();
+        report
+    }
+
+    #[test]
+    fn figures_are_of_the_window_and_losses_of_the_run() {
+        let report = report();
+        let figures = report.points[0].figures;
+        let expected = Figures {
+            offered_pps: 100_000.0,
+            delivered_pps: 99_000.0,
+            lost_percent: 1.0,
+            softirq_percent: 20.0,
+            other_softirq_percent: 1.0,
+            receivers_percent: 20.0,
+            switch_percent: 0.0,
+            total_percent: 41.0,
+            softirq_ns_per_packet: Some(210_000_000.0 / 99_000.0),
+            total_ns_per_packet: Some(410_000_000.0 / 99_000.0),
+        };
+        assert_eq!(figures, expected);
+    }
+
+    #[test]
+    fn ratios_are_of_runs_that_did_the_same() {
+        let report = report();
+        let same: Vec<_> = report
+            .ratios
+            .iter()
+            .map(|it| (it.asked_pps, it.softirq_percent_of_bridge))
+            .collect();
+        assert_eq!(same, [(100_000, Some(25.0)), (1_000_000, None)]);
+        let as_asked: Vec<bool> = report.summary.iter().map(|it| it.as_asked).collect();
+        assert_eq!(as_asked, [true, true, false, true]);
+    }
+
+    #[test]
+    fn the_median_is_over_good_rounds() {
+        let mut report = report();
+        for (round, softirq_ns) in [(2, 60_000_000), (3, 80_000_000), (4, 990_000_000)] {
+            report.points.push(point(
+                Path::Xdp,
+                100_000,
+                round,
+                measured(100_000, softirq_ns),
+            ));
+        }
+        report.points[6].violations.push("wrong".into());
+        report.summarize();
+        let summary = report.curve(Path::Xdp, 1).next().expect("is there");
+        let expected = Spread {
+            median: 6.0,
+            min: 5.0,
+            max: 8.0,
+        };
+        assert_eq!((summary.rounds, summary.softirq_percent), (3, expected));
+    }
+}

@@ -1,0 +1,170 @@
+//! The curve for people: a table for each number of receivers, in 100 columns.
+
+use comfy_table::presets;
+
+use super::Path;
+use super::notes;
+use super::report::{Ratio, Report, Spread, Summary};
+use crate::report::text::{row, table, unframed, wrap};
+
+/// Where the sentences of the legend begin.
+const LEGEND: usize = 13;
+
+/// The report as text.
+pub fn render(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |it: &str| {
+        text.push_str(it);
+        text.push('\n');
+    };
+    line(&wrap(&title(report), 2));
+    for receivers in report.receivers() {
+        let plural = if receivers == 1 { "" } else { "s" };
+        line(&format!("\n{receivers} receiver{plural}"));
+        line(&figures(report, receivers));
+    }
+    if !report.ratios.is_empty() {
+        line("\nXDP's softirq time in percent of the bridge's");
+        line(&ratios(report));
+    }
+    let said = notes::results(report);
+    if !said.is_empty() {
+        line("");
+    }
+    for note in said {
+        line(&wrap(&note, 2));
+    }
+    if !report.summary.is_empty() {
+        line("");
+        for (name, meaning) in notes::figures(report) {
+            line(&wrap(&format!("{name:LEGEND$}{meaning}"), LEGEND));
+        }
+        line("");
+        for note in &report.host.notes {
+            line(&wrap(note, 2));
+        }
+    }
+    text
+}
+
+/// What was measured, where.
+pub fn title(report: &Report) -> String {
+    let rounds = report.points.iter().map(|point| point.round).max();
+    let rounds = match rounds {
+        None | Some(1) => String::new(),
+        Some(rounds) => format!(", medians of {rounds} rounds"),
+    };
+    format!(
+        "What receiving takes from the CPUs, by rate and path{rounds}. {}.",
+        report.host.machine.summary()
+    )
+}
+
+/// What the columns of [`cells`] are.
+pub fn columns(report: &Report) -> Vec<&'static str> {
+    let names = notes::figures(report).into_iter().map(|(name, _)| name);
+    std::iter::once("path").chain(names).collect()
+}
+
+/// A row: path first.
+pub fn cells(report: &Report, summary: &Summary) -> Vec<String> {
+    let combination = summary.combination;
+    let pps = |pps: Spread| format!("{:.0}", pps.median);
+    let percent = |percent: Spread| format!("{:.1}", percent.median);
+    let less = if summary.as_asked { "" } else { "< " };
+    let mut cells = vec![
+        combination.path.to_string(),
+        combination.rate.to_string(),
+        format!("{less}{}", pps(summary.offered_pps)),
+        pps(summary.delivered_pps),
+        percent(summary.lost_percent),
+        range(summary),
+        percent(summary.receivers_percent),
+    ];
+    if report.has_switch() {
+        cells.push(match combination.path {
+            Path::Ovs => percent(summary.switch_percent),
+            _ => "-".into(),
+        });
+    }
+    cells.push(percent(summary.total_percent));
+    cells.push(
+        summary
+            .softirq_ns_per_packet
+            .map_or_else(|| "-".into(), |ns| format!("{:.0}", ns.median)),
+    );
+    cells
+}
+
+/// The softirq figure, with the least and the most if there were several rounds.
+fn range(summary: &Summary) -> String {
+    let Spread { median, min, max } = summary.softirq_percent;
+    if summary.rounds == 1 {
+        return format!("{median:.1}");
+    }
+    format!("{median:.1} ({min:.1}-{max:.1})")
+}
+
+fn figures(report: &Report, receivers: u8) -> String {
+    let mut table = table(presets::NOTHING);
+    let mut names = columns(report).into_iter();
+    let first = names.next().unwrap_or_default();
+    table.set_header(row(first, names.map(Into::into)));
+    for path in report.paths() {
+        for summary in report.curve(path, receivers) {
+            let mut cells = cells(report, summary).into_iter();
+            let path = cells.next().unwrap_or_default();
+            table.add_row(row(&path, cells));
+        }
+    }
+    unframed(table)
+}
+
+/// What the columns of [`ratio_cells`] are.
+pub const RATIOS: [&str; 4] = ["asked", "receivers", "at the same rate", "by packet"];
+
+/// A row of the ratios.
+pub fn ratio_cells(ratio: &Ratio) -> [String; 4] {
+    let percent =
+        |percent: Option<f64>| percent.map_or_else(|| "-".into(), |it| format!("{it:.0}"));
+    [
+        super::plan::Rate(ratio.asked_pps).to_string(),
+        ratio.receivers.to_string(),
+        percent(ratio.softirq_percent_of_bridge),
+        percent(ratio.ns_per_packet_percent_of_bridge),
+    ]
+}
+
+fn ratios(report: &Report) -> String {
+    let mut table = table(presets::NOTHING);
+    let [first, rest @ ..] = RATIOS;
+    table.set_header(row(first, rest.into_iter().map(Into::into)));
+    for ratio in &report.ratios {
+        let [first, rest @ ..] = ratio_cells(ratio);
+        table.add_row(row(&first, rest.into_iter()));
+    }
+    unframed(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::report;
+    use super::*;
+
+    #[test]
+    fn the_table_fits_and_says_what_is_missing() {
+        let text = render(&report());
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        for word in [
+            "1 receiver\n",
+            "< 900000",
+            "unavailable: not installed.",
+            "softirq %",
+        ] {
+            assert!(text.contains(word), "no {word:?} in {text}");
+        }
+        assert!(!text.contains("switch %"), "{text}");
+    }
+}
