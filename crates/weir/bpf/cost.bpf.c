@@ -386,8 +386,34 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 }
 
 /*
- * Run by user space on a CPU, in the context of whatever runs there: brings the sums up to now.
- * A task may run for as long as the whole measurement, and a softirq for some milliseconds.
+ * What follows is run by user space on a CPU, in the context of whatever runs there.
+ */
+
+/* Begins to look. */
+SEC("raw_tp")
+int begin(void *ctx)
+{
+	__u32 zero = 0;
+	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &zero);
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!cpu)
+		return 0;
+	/* Nothing that began before is known. */
+	cpu->slice_start = 0;
+	cpu->softirq_start = 0;
+	cpu->irq_start = 0;
+	cpu->poll_start = 0;
+	end_slice(cpu, task, task, now);
+	cpu->observed_start = now;
+	cpu->enabled = 1;
+	return 0;
+}
+
+/*
+ * Brings the sums up to now: a task may run for as long as the whole measurement, and a softirq
+ * for some milliseconds.
  */
 SEC("raw_tp")
 int settle(void *ctx)
@@ -405,6 +431,19 @@ int settle(void *ctx)
 		cpu->softirq_irq = 0;
 	}
 	end_slice(cpu, task, task, now);
+	cpu->observed_ns += since(cpu->observed_start, now);
+	cpu->observed_start = now;
+	return 0;
+}
+
+/* Looks no longer; what is under way is dropped. */
+SEC("raw_tp")
+int end(void *ctx)
+{
+	struct cpu_state *cpu = this_cpu();
+
+	if (cpu)
+		cpu->enabled = 0;
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What cost.bpf.c shares with src/cost/accounting.rs, which reads and writes all of it by place:
+ * What cost.bpf.c shares with src/cost/accounting.rs, which reads all of it by place:
  * plain 64-bit words, so that nothing depends on how a compiler lays out a structure.
  */
 #ifndef WEIR_COST_H
@@ -30,7 +30,8 @@ struct task_time {
 
 /* One for each CPU; only that CPU writes to it. */
 struct cpu_state {
-	__u64 enabled; /* set by user space: other CPUs are not looked at */
+	__u64 enabled; /* whether this CPU is looked at */
+	__u64 observed_ns; /* for how long it was */
 
 	/* Totals, in nanoseconds where not counts. They do not overlap. */
 	__u64 irq_ns;
@@ -51,6 +52,7 @@ struct cpu_state {
 	struct task_time unlisted; /* tasks that MAX_TASKS left out */
 
 	/* What is under way. */
+	__u64 observed_start;
 	__u64 kind;		/* of the task that runs */
 	__u64 slice_start;	/* since when it runs; 0: nobody has looked yet */
 	struct task_time slice; /* what was taken from it since then */

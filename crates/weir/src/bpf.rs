@@ -308,13 +308,6 @@ impl Map {
             .with_context(|| format!("cannot read the BPF map {}", self.name()))
     }
 
-    /// Sets the values of `key`, one for each possible CPU.
-    pub fn set_per_cpu(&self, key: &[u8], values: &[Vec<u8>]) -> Result<()> {
-        self.handle
-            .update_percpu(key, values, MapFlags::ANY)
-            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
-    }
-
     /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
     /// none.
     pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -351,11 +344,6 @@ pub fn count_run_time() -> Result<OwnedFd> {
     }
     // SAFETY: needed to own what the kernel made: the descriptor is new, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// How many CPUs the kernel may ever have, which is how many values a per-CPU map has.
-pub fn possible_cpus() -> Result<usize> {
-    libbpf_rs::num_possible_cpus().context("cannot count the possible CPUs")
 }
 
 /// The numbers of all programs in the kernel.

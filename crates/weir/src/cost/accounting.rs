@@ -4,6 +4,7 @@
 //! The programs (bpf/cost.bpf.c) sum in the kernel, in constant memory; this reads the sums.
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -32,17 +33,28 @@ pub const NET_TX: usize = 2;
 /// Words of `struct task_time` in bpf/cost.h.
 const TASK_TIME: usize = 5;
 /// Words of `struct cpu_state` in bpf/cost.h.
-const CPU_STATE: usize = 67;
-/// The program that brings the sums up to now.
+const CPU_STATE: usize = 69;
+/// The programs that user space runs.
+const BEGIN: &str = "begin";
 const SETTLE: &str = "settle";
+const END: &str = "end";
+/// The programs that may run for each packet, and so cost most.
+const PER_PACKET: [&str; 3] = ["softirq_entry", "softirq_exit", "napi_poll"];
+/// How long a softirq that was under way when the looking began is waited for: what it takes is
+/// known of those only that began later.
+const TRACK: Duration = Duration::from_millis(2);
 /// Where x86's tracepoints of the timer and IPIs go.
 const VECTOR: &str = "vector_";
 
 /// The tracepoints, attached for as long as this lives.
+///
+/// Those that may come with each packet can be detached for a while, so that they cost nothing
+/// then: [`pause`](Self::pause) and [`resume`](Self::resume).
 #[must_use = "the tracepoints are detached when this is dropped"]
 pub struct Accounting {
+    per_packet: Vec<Attached>,
     /// Only held.
-    attached: Vec<Attached>,
+    _others: Vec<Attached>,
     programs: Programs,
     cpus: Vec<usize>,
     states: Map,
@@ -66,6 +78,8 @@ pub struct Sample {
 pub struct CpuTotals {
     /// The CPU's number.
     pub cpu: usize,
+    /// How long it was looked at: all, but for pauses.
+    pub observed_ns: u64,
     /// In handlers of devices' interrupts.
     pub irq_ns: u64,
     /// How many such handlers ran.
@@ -186,28 +200,49 @@ impl Accounting {
                 (some, false)
             }
         };
+        let is_tracepoint = |name: &&String| ![BEGIN, SETTLE, END].contains(&name.as_str());
+        let others = programs
+            .names()
+            .iter()
+            .filter(is_tracepoint)
+            .filter(|name| !PER_PACKET.contains(&name.as_str()))
+            .map(|name| programs.attach(name))
+            .collect::<Result<_>>()?;
         let map = |name| programs.map(name);
-        let states = map("cpus")?;
-        let (tasks, irqs, napis) = (map("tasks")?, map("irqs")?, map("napis")?);
         let mut accounting = Self {
-            attached: Vec::new(),
-            programs,
+            per_packet: Vec::new(),
+            _others: others,
             cpus: cpus.to_vec(),
-            states,
-            tasks,
-            irqs,
-            napis,
+            states: map("cpus")?,
+            tasks: map("tasks")?,
+            irqs: map("irqs")?,
+            napis: map("napis")?,
+            programs,
             sees_vectors,
         };
-        accounting.enable()?;
-        let names = accounting.programs.names();
-        accounting.attached = names
-            .iter()
-            .filter(|name| *name != SETTLE)
-            .map(|name| accounting.programs.attach(name))
-            .collect::<Result<_>>()?;
-        accounting.settle();
+        accounting.resume()?;
         Ok(accounting)
+    }
+
+    /// Looks again, and returns when it sees all.
+    pub fn resume(&mut self) -> Result<()> {
+        if !self.per_packet.is_empty() {
+            return Ok(());
+        }
+        self.per_packet = PER_PACKET
+            .iter()
+            .map(|name| self.programs.attach(name))
+            .collect::<Result<_>>()?;
+        self.on_each_cpu(BEGIN);
+        sleep(TRACK);
+        Ok(())
+    }
+
+    /// Looks no longer, and costs nearly nothing.
+    pub fn pause(&mut self) {
+        self.on_each_cpu(SETTLE);
+        self.on_each_cpu(END);
+        self.per_packet.clear();
     }
 
     /// Whether the timer's interrupt and those from other CPUs are seen: on x86.
@@ -215,28 +250,17 @@ impl Accounting {
         self.sees_vectors
     }
 
-    fn enable(&self) -> Result<()> {
-        let mut states = vec![vec![0; CPU_STATE * size_of::<u64>()]; bpf::possible_cpus()?];
-        for cpu in &self.cpus {
-            states
-                .get_mut(*cpu)
-                .with_context(|| format!("there is no CPU {cpu}"))?[..size_of::<u64>()]
-                .copy_from_slice(&1_u64.to_ne_bytes());
-        }
-        self.states.set_per_cpu(&0_u32.to_ne_bytes(), &states)
-    }
-
-    /// Brings the sums up to now: a task may run for as long as the whole measurement.
-    fn settle(&self) {
+    fn on_each_cpu(&self, program: &str) {
         for cpu in &self.cpus {
             // A CPU that has gone offline has nothing under way.
-            let _ = self.programs.run_on_cpu(SETTLE, *cpu);
+            let _ = self.programs.run_on_cpu(program, *cpu);
         }
     }
 
     /// The totals up to now.
     pub fn sample(&self) -> Result<Sample> {
-        self.settle();
+        // A task may run for as long as the whole measurement.
+        self.on_each_cpu(SETTLE);
         let states = self
             .states
             .get_per_cpu(&0_u32.to_ne_bytes())?
@@ -339,7 +363,7 @@ impl Accounting {
         let before = total()?;
         let begun = Instant::now();
         let counting = bpf::count_run_time()?;
-        std::thread::sleep(window);
+        sleep(window);
         let after = total()?;
         drop(counting);
         Ok(OwnCost {
@@ -359,7 +383,7 @@ pub fn now_ns() -> u64 {
 impl CpuTotals {
     /// In the order of `struct cpu_state`.
     fn read(cpu: usize, words: &mut Words<'_>) -> Self {
-        let _enabled = words.word();
+        let [_enabled, observed_ns] = std::array::from_fn(|_| words.word());
         let [irq_ns, irqs, vector_ns, vectors] = std::array::from_fn(|_| words.word());
         let ns: [u64; SOFTIRQS] = std::array::from_fn(|_| words.word());
         let counts: [u64; SOFTIRQS] = std::array::from_fn(|_| words.word());
@@ -369,6 +393,7 @@ impl CpuTotals {
         let [polls, switches] = std::array::from_fn(|_| words.word());
         Self {
             cpu,
+            observed_ns,
             irq_ns,
             irqs,
             vector_ns,
@@ -414,28 +439,42 @@ impl CpuTotals {
     /// What came after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let softirq = std::array::from_fn(|vec| {
-            let (now, then) = (self.softirq[vec], earlier.softirq[vec]);
-            Softirq {
-                ns: now.ns.saturating_sub(then.ns),
-                count: now.count.saturating_sub(then.count),
-                idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
-                ksoftirqd_ns: now.ksoftirqd_ns.saturating_sub(then.ksoftirqd_ns),
-            }
-        });
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    fn with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64 + Copy) -> Self {
+        let both = |of: fn(&Self) -> u64| combine(of(self), of(other));
         Self {
             cpu: self.cpu,
-            irq_ns: self.irq_ns.saturating_sub(earlier.irq_ns),
-            irqs: self.irqs.saturating_sub(earlier.irqs),
-            vector_ns: self.vector_ns.saturating_sub(earlier.vector_ns),
-            vectors: self.vectors.saturating_sub(earlier.vectors),
-            softirq,
-            napi_thread_ns: self.napi_thread_ns.saturating_sub(earlier.napi_thread_ns),
-            ksoftirqd_ns: self.ksoftirqd_ns.saturating_sub(earlier.ksoftirqd_ns),
-            idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
-            polls: self.polls.saturating_sub(earlier.polls),
-            switches: self.switches.saturating_sub(earlier.switches),
-            unlisted: self.unlisted.minus(earlier.unlisted),
+            observed_ns: both(|it| it.observed_ns),
+            irq_ns: both(|it| it.irq_ns),
+            irqs: both(|it| it.irqs),
+            vector_ns: both(|it| it.vector_ns),
+            vectors: both(|it| it.vectors),
+            softirq: std::array::from_fn(|vec| self.softirq[vec].with(other.softirq[vec], combine)),
+            napi_thread_ns: both(|it| it.napi_thread_ns),
+            ksoftirqd_ns: both(|it| it.ksoftirqd_ns),
+            idle_ns: both(|it| it.idle_ns),
+            polls: both(|it| it.polls),
+            switches: both(|it| it.switches),
+            unlisted: self.unlisted.with(other.unlisted, combine),
+        }
+    }
+}
+
+impl Softirq {
+    fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            ns: combine(self.ns, other.ns),
+            count: combine(self.count, other.count),
+            idle_ns: combine(self.idle_ns, other.idle_ns),
+            ksoftirqd_ns: combine(self.ksoftirqd_ns, other.ksoftirqd_ns),
         }
     }
 }
@@ -463,10 +502,6 @@ impl TaskTime {
         self.with(other, u64::saturating_add)
     }
 
-    fn minus(self, other: Self) -> Self {
-        self.with(other, u64::saturating_sub)
-    }
-
     fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             running_ns: combine(self.running_ns, other.running_ns),
@@ -478,17 +513,50 @@ impl TaskTime {
     }
 }
 
-impl OwnCost {
-    /// Both windows together.
+/// `count` of a part of the time, for all of it.
+fn scaled(count: u64, factor: f64) -> u64 {
+    (count as f64 * factor) as u64
+}
+
+impl Task {
+    /// The same for a longer time.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub fn scaled(self, factor: f64) -> Self {
+        let all = |_, ns| scaled(ns, factor);
         Self {
-            runs: self.runs + other.runs,
-            ns: self.ns + other.ns,
-            window_ns: self.window_ns + other.window_ns,
+            time: TaskTime::default().with(self.time, all),
+            ..self
         }
     }
+}
 
+impl Irq {
+    /// The same for a longer time.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            irq: self.irq,
+            ns: scaled(self.ns, factor),
+            count: scaled(self.count, factor),
+        }
+    }
+}
+
+impl Napi {
+    /// The same for a longer time.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            polls: scaled(self.polls, factor),
+            packets: scaled(self.packets, factor),
+            full: scaled(self.full, factor),
+            ns: scaled(self.ns, factor),
+            ..self
+        }
+    }
+}
+
+impl OwnCost {
     /// As a share of one CPU, summed over all.
     pub fn percent_of_a_cpu(&self) -> f64 {
         self.ns as f64 / self.window_ns.max(1) as f64 * 100.0
@@ -543,14 +611,15 @@ mod tests {
     fn words_are_those_of_the_program() {
         let totals = CpuTotals::read(3, &mut Words::new(&state()));
         assert_eq!(totals.cpu, 3);
-        assert_eq!((totals.irq_ns, totals.vectors), (1, 4));
+        assert_eq!(totals.observed_ns, 1);
+        assert_eq!((totals.irq_ns, totals.vectors), (2, 5));
         let receive = totals.softirq[NET_RX];
-        assert_eq!((receive.ns, receive.count), (8, 18));
-        assert_eq!((receive.idle_ns, receive.ksoftirqd_ns), (31, 41));
-        assert_eq!((totals.napi_thread_ns, totals.idle_ns), (25, 27));
-        assert_eq!((totals.polls, totals.switches), (48, 49));
-        assert_eq!(totals.unlisted.running_ns, 50);
-        assert_eq!(totals.unlisted.other_ns, 54);
+        assert_eq!((receive.ns, receive.count), (9, 19));
+        assert_eq!((receive.idle_ns, receive.ksoftirqd_ns), (32, 42));
+        assert_eq!((totals.napi_thread_ns, totals.idle_ns), (26, 28));
+        assert_eq!((totals.polls, totals.switches), (49, 50));
+        assert_eq!(totals.unlisted.running_ns, 51);
+        assert_eq!(totals.unlisted.other_ns, 55);
     }
 
     #[test]

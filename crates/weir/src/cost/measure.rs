@@ -9,23 +9,18 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::accounting::{Accounting, Irq, Napi, OwnCost, Sample, Task};
+use super::accounting::{Accounting, Irq, Napi, Task};
 use super::cpulist::CpuList;
 use super::proc;
 use super::proc::{CpuTimes, Softnet};
 use super::progress::{Progress, ProgressLoad};
+use super::watch::{Slices, Watch};
 use crate::process::interrupt::Interrupt;
 use crate::process::usage::CpuTime;
 
-/// How often sums are read: the slices of the confidence intervals.
+/// How often the sums are read and the devices asked: the slices of the confidence intervals.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long the kernel times the tracepoints' programs, and how often. Timing costs two readings
-/// of the clock a run, so it is a small part of the time.
-const TIMED: Duration = Duration::from_millis(20);
-/// From one such window to the next.
-const TIMED_EVERY: Duration = Duration::from_millis(500);
-/// Windows before the limit is judged: one alone may have met a burst.
-const FIRST_JUDGED: usize = 3;
+
 /// How long a command that was asked to end may take.
 const END: Duration = Duration::from_secs(3);
 
@@ -40,7 +35,7 @@ pub struct Options<'a> {
     pub duration: Option<Duration>,
     /// Without a load of our own.
     pub passive: bool,
-    /// The most that the accounting may cost when passive, in percent of one CPU.
+    /// The most that the tracepoints may cost, in percent of one CPU.
     pub limit: f64,
     /// What the devices have carried so far.
     pub devices: Devices<'a>,
@@ -82,8 +77,8 @@ pub enum Ended {
 
 /// What the tracepoints told.
 pub struct Accounted {
-    /// The sums at the beginning, the end, and between.
-    pub samples: Vec<Sample>,
+    /// The sums.
+    pub slices: Slices,
     /// Who ran.
     pub tasks: Vec<Task>,
     /// Devices' interrupts.
@@ -92,8 +87,13 @@ pub struct Accounted {
     pub napis: Vec<Napi>,
     /// Whether the timer's and other CPUs' interrupts were seen.
     pub sees_vectors: bool,
-    /// What it cost.
-    pub own: Option<OwnCost>,
+    /// What it cost, in percent of one CPU: all the time, pauses included.
+    pub own_percent: Option<f64>,
+    /// What one run of a program took.
+    pub own_ns_per_run: Option<f64>,
+    /// The share of the time that was looked at; what tasks, interrupts and NAPI instances are
+    /// told to have had is for all of it.
+    pub observed: f64,
 }
 
 /// What a device carried while it was watched.
@@ -127,18 +127,24 @@ pub fn measure(
     };
     let usage = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
     let (ticks, softnet) = (proc::cpu_times(), proc::softnet());
-    let mut watch = Watch::new(accounting, options.devices);
+    let mut devices = Traffic::new(options.devices);
     let mut ended = None;
     let mut status = None;
     let begun = Instant::now();
-    watch.sample()?;
+    let mut watch = match accounting {
+        Ok(accounting) => Ok(Watch::new(accounting, options.limit)?),
+        Err(reason) => Err(reason),
+    };
     loop {
         sleep(next_slice(begun, options.duration));
-        watch.look(begun)?;
+        if let Ok(watch) = &mut watch {
+            watch.look()?;
+        }
+        devices.look(begun);
         tick(begun.elapsed());
         if interrupt.is_raised() {
             ended = Some(Ended::Interrupted);
-        } else if options.passive && watch.costs_more_than(options.limit) {
+        } else if options.passive && watch.as_ref().is_ok_and(Watch::is_too_dear) {
             ended = Some(Ended::TooDear);
         }
         if let Some(command) = &mut command {
@@ -167,8 +173,11 @@ pub fn measure(
         progress,
         ticks: both(ticks, proc::cpu_times(), |now, then| now.since(then)),
         softnet: both(softnet, proc::softnet(), |now, then| now.since(then)),
-        devices: watch.traffic(),
-        accounting: watch.accounted()?,
+        devices: devices.carried(),
+        accounting: match watch {
+            Ok(watch) => Ok(watch.finish()?),
+            Err(reason) => Err(reason),
+        },
         command: status,
         own_ns,
     })
@@ -226,53 +235,25 @@ impl Drop for Guarded {
     }
 }
 
-/// What is looked at slice by slice.
-struct Watch<'a> {
-    accounting: Result<Accounting, String>,
-    samples: Vec<Sample>,
-    own: Vec<OwnCost>,
-    timed_at: Instant,
-    devices: Devices<'a>,
+/// What devices carry, until they vanish.
+struct Traffic<'a> {
+    read: Devices<'a>,
     first: Vec<DeviceTraffic>,
     last: Vec<DeviceTraffic>,
 }
 
-impl<'a> Watch<'a> {
-    fn new(accounting: Result<Accounting, String>, devices: Devices<'a>) -> Self {
-        let first = devices();
+impl<'a> Traffic<'a> {
+    fn new(read: Devices<'a>) -> Self {
+        let first = read();
         Self {
-            accounting,
-            samples: Vec::new(),
-            own: Vec::new(),
-            timed_at: Instant::now(),
-            devices,
+            read,
             last: first.clone(),
             first,
         }
     }
 
-    fn look(&mut self, begun: Instant) -> Result<()> {
-        self.sample()?;
-        self.look_at_devices(begun);
-        if self.timed_at.elapsed() >= TIMED_EVERY {
-            self.timed_at = Instant::now();
-            if let Ok(accounting) = &self.accounting {
-                // Without CAP_SYS_ADMIN the kernel times nothing, and the report says so.
-                self.own.extend(accounting.own_cost(TIMED).ok());
-            }
-        }
-        Ok(())
-    }
-
-    fn sample(&mut self) -> Result<()> {
-        if let Ok(accounting) = &self.accounting {
-            self.samples.push(accounting.sample()?);
-        }
-        Ok(())
-    }
-
-    fn look_at_devices(&mut self, begun: Instant) {
-        let now = (self.devices)();
+    fn look(&mut self, begun: Instant) {
+        let now = (self.read)();
         for last in &mut self.last {
             match now.iter().find(|it| it.name == last.name) {
                 Some(found) if last.vanished_after.is_none() => *last = found.clone(),
@@ -285,16 +266,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn own(&self) -> Option<OwnCost> {
-        self.own.iter().copied().reduce(OwnCost::plus)
-    }
-
-    fn costs_more_than(&self, limit: f64) -> bool {
-        self.own.len() >= FIRST_JUDGED
-            && self.own().is_some_and(|own| own.percent_of_a_cpu() > limit)
-    }
-
-    fn traffic(&self) -> Vec<DeviceTraffic> {
+    fn carried(&self) -> Vec<DeviceTraffic> {
         let pairs = self.last.iter().zip(&self.first);
         pairs
             .map(|(last, first)| DeviceTraffic {
@@ -305,21 +277,5 @@ impl<'a> Watch<'a> {
                 vanished_after: last.vanished_after,
             })
             .collect()
-    }
-
-    fn accounted(self) -> Result<Result<Accounted, String>> {
-        let own = self.own();
-        let accounting = match self.accounting {
-            Ok(accounting) => accounting,
-            Err(reason) => return Ok(Err(reason)),
-        };
-        Ok(Ok(Accounted {
-            tasks: accounting.tasks()?,
-            irqs: accounting.irqs()?,
-            napis: accounting.napis()?,
-            sees_vectors: accounting.sees_vectors(),
-            samples: self.samples,
-            own,
-        }))
     }
 }

@@ -15,3 +15,4 @@ pub mod report;
 pub mod sample_load;
 pub mod statistics;
 pub mod table;
+pub mod watch;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, Sample, TaskTime};
+use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
 use super::measure::{DeviceTraffic, Ended, Measured};
 use super::proc::{CpuTimes, Softnet};
 use super::progress::Progress;
 use super::statistics::{Estimate, share};
+use super::watch::Slices;
 use crate::report::Machine;
 
 /// Two figures that differ by no more than this are said to agree: percent of a CPU.
@@ -196,8 +197,10 @@ pub struct Own {
     /// The tracepoints' programs, in percent of one CPU, summed over all that are watched: timed
     /// by the kernel in some windows. `None` if it could not be timed.
     pub tracepoints_percent: Option<f64>,
-    /// What one run of such a program takes.
+    /// What one run of such a program takes, without what comes before and after it.
     pub ns_per_run: Option<f64>,
+    /// The share of the time that tracepoints looked at: all, unless that would cost too much.
+    pub observed_percent: Option<f64>,
     /// Reading the sums, in percent of one CPU, without the progress load.
     pub reading_percent: f64,
 }
@@ -263,7 +266,7 @@ fn not_seen(measured: &Measured) -> Vec<String> {
                     .into(),
             );
         }
-        if accounted.own.is_none() {
+        if accounted.own_percent.is_none() {
             notes.push(
                 "What the tracepoints cost could not be timed: that needs CAP_SYS_ADMIN and half a \
                  second."
@@ -306,7 +309,7 @@ fn cpu_report(cpu: usize, measured: &Measured, irq_time_accounting: Option<bool>
         progress: progress
             .and_then(|all| all.iter().find(|it| it.cpu == cpu))
             .map(ProgressReport::from),
-        accounting: accounted.and_then(|it| accounting_report(cpu, &it.samples, it.sees_vectors)),
+        accounting: accounted.and_then(|it| accounting_report(cpu, &it.slices, it.sees_vectors)),
         proc_stat: ticks
             .and_then(|all| all.get(&cpu))
             .map(ProcStatReport::from),
@@ -341,23 +344,9 @@ fn half_width(estimate: Option<Estimate>) -> Option<f64> {
     Some(estimate?.half_width? * 100.0)
 }
 
-fn accounting_report(
-    cpu: usize,
-    samples: &[Sample],
-    sees_vectors: bool,
-) -> Option<AccountingReport> {
-    let of = |sample: &'_ Sample| sample.cpus.iter().find(|it| it.cpu == cpu).cloned();
-    let (first, last) = (samples.first()?, samples.last()?);
-    let wall = last.at_ns - first.at_ns;
-    let all = of(last)?.since(&of(first)?);
-    let slices: Vec<(f64, f64)> = samples
-        .windows(2)
-        .filter_map(|pair| {
-            let [then, now] = pair else { return None };
-            let stolen = of(now)?.since(&of(then)?).stolen_ns();
-            Some((stolen as f64, (now.at_ns - then.at_ns) as f64))
-        })
-        .collect();
+fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<AccountingReport> {
+    let index = slices.totals.iter().position(|it| it.cpu == cpu)?;
+    let (all, wall) = (&slices.totals[index], slices.wall_ns);
     let share_of = |ns| percent(ns, wall);
     let receive = all.softirq[NET_RX];
     let softirqs: u64 = all.softirq.iter().map(|it| it.ns).sum();
@@ -365,7 +354,7 @@ fn accounting_report(
     let seconds = wall as f64 / 1e9;
     Some(AccountingReport {
         stolen_percent: share_of(all.stolen_ns()),
-        confidence: half_width(share(&slices)),
+        confidence: half_width(share(&slices.stolen[index])),
         network_percent: share_of(all.net_ns()),
         irq_percent: share_of(all.irq_ns),
         vector_percent: sees_vectors.then(|| share_of(all.vector_ns)),
@@ -548,29 +537,24 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
 
 /// What the network took on the watched CPUs, for each packet of the watched devices.
 fn network_ns_per_packet(measured: &Measured) -> Option<f64> {
-    let accounted = measured.accounting.as_ref().ok()?;
-    let (first, last) = (accounted.samples.first()?, accounted.samples.last()?);
-    let ns: u64 = last
-        .cpus
-        .iter()
-        .zip(&first.cpus)
-        .map(|(now, then)| CpuTotals::net_ns(&now.since(then)))
-        .sum();
+    let slices = &measured.accounting.as_ref().ok()?.slices;
+    let ns: u64 = slices.totals.iter().map(CpuTotals::net_ns).sum();
     let packets: u64 = measured
         .devices
         .iter()
         .map(|it| it.rx_packets + it.tx_packets)
         .sum();
-    (packets > 0).then(|| ns as f64 / packets as f64)
+    let of_a_second = ns as f64 / slices.wall_ns.max(1) as f64;
+    let all = of_a_second * measured.elapsed.as_nanos() as f64;
+    (packets > 0).then(|| all / packets as f64)
 }
 
 fn own(measured: &Measured) -> Own {
-    let timed = measured.accounting.as_ref().ok().and_then(|it| it.own);
+    let accounted = measured.accounting.as_ref().ok();
     Own {
-        tracepoints_percent: timed.map(|it| it.percent_of_a_cpu()),
-        ns_per_run: timed
-            .filter(|it| it.runs > 0)
-            .map(|it| it.ns as f64 / it.runs as f64),
+        tracepoints_percent: accounted.and_then(|it| it.own_percent),
+        ns_per_run: accounted.and_then(|it| it.own_ns_per_run),
+        observed_percent: accounted.map(|it| it.observed * 100.0),
         reading_percent: percent(measured.own_ns, measured.elapsed.as_nanos() as u64),
     }
 }

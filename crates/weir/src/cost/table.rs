@@ -325,7 +325,12 @@ fn own(report: &Report) -> String {
         if let Some(ns) = own.ns_per_run {
             text.push_str(&format!(" ({ns:.0} ns a run)"));
         }
-        text.push_str(&format!(", reading them {:.2}%", own.reading_percent));
+        if let Some(observed) = own.observed_percent.filter(|it| *it < 99.0) {
+            text.push_str(&format!(
+                "; to keep it so low they looked {observed:.1}% of the time, in windows of 10 ms"
+            ));
+        }
+        text.push_str(&format!("; reading them {:.2}%", own.reading_percent));
     } else if report.cpus.iter().any(|it| it.accounting.is_some()) {
         text = format!(
             "This measurement: reading tracepoints {:.2}% of one CPU",

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Row, Table, TableStyle};
 
 /// The longest line.
-const WIDTH: usize = 100;
+pub const WIDTH: usize = 100;
 
 /// An empty table.
 pub fn table(style: TableStyle) -> Table {

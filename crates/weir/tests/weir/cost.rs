@@ -156,7 +156,6 @@ fn what_cannot_be_measured_is_refused() -> Result<()> {
         (&["--cpu", "900"], 1, "choose among"),
         (&["--cpu", "x"], 2, "--cpu"),
         (&["--dev", "nosuch0"], 1, "nosuch0"),
-        (&["--limit", "5"], 2, "--passive"),
         (&["--pps", "5"], 2, "--lab"),
     ] {
         let error = failure(weir().arg("cost").args(arguments), code)?;

@@ -86,9 +86,9 @@ pub struct CostArgs {
     /// Only watch: no load of its own, for production hosts
     #[arg(long)]
     pub passive: bool,
-    /// End a passive measurement that costs more than this, in percent of one CPU
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, requires = "passive",
-          value_parser = parse_limit)]
+    /// What the tracepoints may cost, in percent of one CPU: where they would cost more, they look
+    /// now and then only, and a passive measurement that still costs more ends
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_limit)]
     pub limit: f64,
     /// Measure while packets come in a network made for this run
     #[arg(long)]

@@ -1,0 +1,288 @@
+//! Looking by tracepoints no more than they may cost.
+//!
+//! A tracepoint that comes with each packet costs some 100 ns: little at a thousand packets a
+//! second, a quarter of the CPU at a million. So the kernel times the programs now and then, and
+//! where they would cost more than they may, they are detached but for short windows.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::accounting::{Accounting, CpuTotals, OwnCost, Sample};
+use super::measure::Accounted;
+
+/// How long the kernel times the programs. That costs two more readings of the clock a run.
+const TIMED: Duration = Duration::from_millis(20);
+/// From one such time to the next while all is looked at.
+const TIMED_EVERY: Duration = Duration::from_millis(500);
+/// The length of a window.
+const WINDOW: Duration = Duration::from_millis(10);
+/// What of the limit is made use of. The kernel's timing leaves out what comes before and after a
+/// program, which is about as much again.
+const AIM: f64 = 0.25;
+/// The smallest share of the time that is still looked at: one window in two seconds.
+const LEAST: f64 = 0.005;
+/// Before this nothing is judged: the first look is a whole one.
+const JUDGED: Duration = Duration::from_millis(1500);
+/// The most slices that are kept; from there on two become one, again and again.
+const MOST_SLICES: usize = 4096;
+
+/// The tracepoints, and when they look.
+pub struct Watch {
+    accounting: Accounting,
+    /// The most that they may cost, in percent of one CPU.
+    limit: f64,
+    begun: Instant,
+    slices: Slices,
+    /// While all is looked at: the end of the last slice.
+    last: Option<Sample>,
+    timed_at: Instant,
+    /// What they cost while they look, in percent of one CPU, as last timed.
+    cost: Option<OwnCost>,
+    /// The cost so far: percent of a CPU times seconds.
+    spent: f64,
+    spent_at: Instant,
+    next_window: Instant,
+}
+
+/// What was seen of each CPU, slice by slice, in constant memory.
+#[derive(Debug, Default)]
+pub struct Slices {
+    /// The sums of all, by CPU.
+    pub totals: Vec<CpuTotals>,
+    /// The length of all, in nanoseconds.
+    pub wall_ns: u64,
+    /// The stolen and the whole nanoseconds of each, for each CPU.
+    pub stolen: Vec<Vec<(f64, f64)>>,
+    /// Slices that are now one.
+    merged: usize,
+    /// How many have come since the last one that was kept.
+    waiting: usize,
+}
+
+impl Watch {
+    /// Looks at all from now on.
+    pub fn new(accounting: Accounting, limit: f64) -> Result<Self> {
+        let now = Instant::now();
+        let last = Some(accounting.sample()?);
+        Ok(Self {
+            accounting,
+            limit,
+            begun: now,
+            slices: Slices::default(),
+            last,
+            // The first time comes soon: until then nobody knows what it costs.
+            timed_at: now.checked_sub(TIMED_EVERY).unwrap_or(now),
+            cost: None,
+            spent: 0.0,
+            spent_at: now,
+            next_window: now,
+        })
+    }
+
+    /// Adds what has passed since the last call.
+    pub fn look(&mut self) -> Result<()> {
+        match self.last.take() {
+            Some(last) => self.look_on(&last),
+            None if Instant::now() >= self.next_window => self.look_through_a_window(),
+            None => Ok(()),
+        }
+    }
+
+    fn look_on(&mut self, last: &Sample) -> Result<()> {
+        if self.timed_at.elapsed() >= TIMED_EVERY {
+            self.timed_at = Instant::now();
+            // Without CAP_SYS_ADMIN the kernel times nothing, and the report says so.
+            self.cost = self.accounting.own_cost(TIMED).ok();
+        }
+        let now = self.accounting.sample()?;
+        self.slices.add(last, &now);
+        self.spend(self.spent_at.elapsed());
+        if self.share() < 1.0 {
+            self.accounting.pause();
+            self.wait(WINDOW);
+        } else {
+            self.last = Some(now);
+        }
+        Ok(())
+    }
+
+    fn look_through_a_window(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        self.accounting.resume()?;
+        let before = self.accounting.sample()?;
+        match self.accounting.own_cost(WINDOW) {
+            Ok(cost) => self.cost = Some(cost),
+            Err(_) => sleep(WINDOW),
+        }
+        let after = self.accounting.sample()?;
+        self.slices.add(&before, &after);
+        let length = begun.elapsed();
+        self.spend(length);
+        if self.share() < 1.0 {
+            self.accounting.pause();
+            self.wait(length);
+        } else {
+            self.last = Some(after);
+        }
+        Ok(())
+    }
+
+    /// Counts what looking for so long cost.
+    fn spend(&mut self, length: Duration) {
+        self.spent += self.percent() * length.as_secs_f64();
+        self.spent_at = Instant::now();
+    }
+
+    /// What it costs while it looks, in percent of one CPU.
+    fn percent(&self) -> f64 {
+        self.cost.map_or(0.0, |cost| cost.percent_of_a_cpu())
+    }
+
+    /// The share of the time that may be looked at.
+    fn share(&self) -> f64 {
+        (self.limit * AIM / self.percent().max(f64::MIN_POSITIVE)).clamp(LEAST, 1.0)
+    }
+
+    /// After a look of this length.
+    fn wait(&mut self, length: Duration) {
+        self.next_window = Instant::now() + length.div_f64(self.share());
+    }
+
+    /// What it has cost so far, in percent of one CPU.
+    fn average(&self) -> f64 {
+        self.spent / self.begun.elapsed().as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Whether it costs more than it may, however seldom it looks.
+    pub fn is_too_dear(&self) -> bool {
+        self.begun.elapsed() >= JUDGED
+            && self.average() > self.limit
+            && self.percent() * LEAST > self.limit
+    }
+
+    /// All that was seen.
+    pub fn finish(mut self) -> Result<Accounted> {
+        if let Some(last) = self.last.take() {
+            let now = self.accounting.sample()?;
+            self.slices.add(&last, &now);
+            self.spend(self.spent_at.elapsed());
+        } else if self.slices.wall_ns == 0 {
+            self.look_through_a_window()?;
+        }
+        let sample = self.accounting.sample()?;
+        let observed = sample.cpus.iter().map(|cpu| cpu.observed_ns).max();
+        let observed = observed.unwrap_or(0) as f64 / self.begun.elapsed().as_nanos().max(1) as f64;
+        let observed = observed.clamp(f64::MIN_POSITIVE, 1.0);
+        let factor = 1.0 / observed;
+        Ok(Accounted {
+            tasks: self
+                .accounting
+                .tasks()?
+                .into_iter()
+                .map(|task| task.scaled(factor))
+                .collect(),
+            irqs: self
+                .accounting
+                .irqs()?
+                .into_iter()
+                .map(|irq| irq.scaled(factor))
+                .collect(),
+            napis: self
+                .accounting
+                .napis()?
+                .into_iter()
+                .map(|napi| napi.scaled(factor))
+                .collect(),
+            sees_vectors: self.accounting.sees_vectors(),
+            own_percent: self.cost.map(|_| self.average()),
+            own_ns_per_run: self
+                .cost
+                .filter(|cost| cost.runs > 0)
+                .map(|cost| cost.ns as f64 / cost.runs as f64),
+            observed,
+            slices: self.slices,
+        })
+    }
+}
+
+impl Slices {
+    fn add(&mut self, before: &Sample, after: &Sample) {
+        let wall = after.at_ns - before.at_ns;
+        let between: Vec<CpuTotals> = after
+            .cpus
+            .iter()
+            .zip(&before.cpus)
+            .map(|(after, before)| after.since(before))
+            .collect();
+        if self.totals.is_empty() {
+            self.totals.clone_from(&between);
+            self.stolen = vec![Vec::new(); between.len()];
+            self.merged = 1;
+        } else {
+            for (total, more) in self.totals.iter_mut().zip(&between) {
+                *total = total.plus(more);
+            }
+        }
+        self.wall_ns += wall;
+        self.keep(&between, wall as f64);
+    }
+
+    fn keep(&mut self, between: &[CpuTotals], wall: f64) {
+        for (slices, cpu) in self.stolen.iter_mut().zip(between) {
+            let stolen = cpu.stolen_ns() as f64;
+            match slices.last_mut().filter(|_| self.waiting > 0) {
+                Some(last) => *last = (last.0 + stolen, last.1 + wall),
+                None => slices.push((stolen, wall)),
+            }
+        }
+        self.waiting = (self.waiting + 1) % self.merged;
+        if self.waiting == 0
+            && self
+                .stolen
+                .first()
+                .is_some_and(|it| it.len() >= MOST_SLICES)
+        {
+            self.merged *= 2;
+            for slices in &mut self.stolen {
+                *slices = slices
+                    .chunks(2)
+                    .map(|pair| {
+                        pair.iter()
+                            .fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+                    })
+                    .collect();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_stay_few_and_lose_nothing() {
+        let mut slices = Slices::default();
+        let mut before = Sample {
+            at_ns: 0,
+            cpus: vec![CpuTotals::default()],
+        };
+        let all = 3 * MOST_SLICES as u64;
+        for number in 1..=all {
+            let mut after = before.clone();
+            after.at_ns = number * 100;
+            after.cpus[0].irq_ns = number * 10;
+            slices.add(&before, &after);
+            before = after;
+        }
+        let kept = &slices.stolen[0];
+        let sum = |of: fn(&(f64, f64)) -> f64| kept.iter().map(of).sum::<f64>();
+        assert!(kept.len() < MOST_SLICES, "{}", kept.len());
+        assert!((sum(|it| it.0) - all as f64 * 10.0).abs() < 0.5);
+        assert!((sum(|it| it.1) - all as f64 * 100.0).abs() < 0.5);
+        assert_eq!(slices.totals[0].irq_ns, all * 10);
+        assert_eq!(slices.wall_ns, all * 100);
+    }
+}
