@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::ErrorKind,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::OnceLock,
     thread::sleep,
@@ -16,6 +16,7 @@ use anyhow::{Result, anyhow};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 const HOST_ROOT: &str = "/";
+const SECURITY: &str = "/sys/kernel/security";
 /// How long counters are watched.
 pub const WATCH: Duration = Duration::from_secs(1);
 
@@ -36,6 +37,8 @@ const WATCHED: [&str; 5] = [
 pub struct Context {
     root: PathBuf,
     sysfs: Sysfs,
+    /// A mount of our own, without a place, where the host has none.
+    securityfs: Option<OwnedFd>,
     devices: Vec<String>,
     links: Result<Vec<LinkBrief>, String>,
     ksoftirqd: Vec<Ksoftirqd>,
@@ -94,7 +97,11 @@ impl Context {
     /// This host, for the devices of these names, or all if there is none.
     pub fn host(devices: Vec<String>) -> Self {
         let links = links().map_err(|error| format!("{error:#}"));
-        Self::new(PathBuf::from(HOST_ROOT), sysfs(), devices, links, WATCH)
+        let securityfs = mount("securityfs").ok();
+        Self {
+            securityfs: securityfs.filter(|_| !Path::new(SECURITY).join("lsm").exists()),
+            ..Self::new(PathBuf::from(HOST_ROOT), sysfs(), devices, links, WATCH)
+        }
     }
 
     /// A directory with what the checks of the host read below it, and these devices; counters
@@ -113,6 +120,7 @@ impl Context {
         let mut context = Self {
             root,
             sysfs,
+            securityfs: None,
             devices,
             links,
             ksoftirqd: Vec::new(),
@@ -160,12 +168,12 @@ impl Context {
 
     /// Where the file that people know as `path` is.
     pub fn path(&self, path: &str) -> Result<PathBuf> {
+        if let Some((rest, mount)) = path.strip_prefix(SECURITY).zip(self.securityfs.as_ref()) {
+            return Ok(below(mount, rest));
+        }
         if let Some(rest) = path.strip_prefix("/sys/class/net") {
             match &self.sysfs {
-                Sysfs::Ours(mount) => {
-                    let mount = mount.as_fd().as_raw_fd();
-                    return Ok(format!("/proc/self/fd/{mount}/class/net{rest}").into());
-                }
+                Sysfs::Ours(mount) => return Ok(below(mount, &format!("/class/net{rest}"))),
                 Sysfs::Shared => {}
                 Sysfs::Foreign => {
                     return Err(anyhow!(
@@ -294,22 +302,28 @@ fn links() -> Result<Vec<LinkBrief>> {
         .collect())
 }
 
+/// A path below a mount that has no place.
+fn below(mount: &OwnedFd, path: &str) -> PathBuf {
+    format!("/proc/self/fd/{}{path}", mount.as_raw_fd()).into()
+}
+
 fn sysfs() -> Sysfs {
-    match mount_sysfs() {
+    match mount("sysfs") {
         Ok(mount) => Sysfs::Ours(mount),
         Err(_) if shows_this_namespace() => Sysfs::Shared,
         Err(_) => Sysfs::Foreign,
     }
 }
 
-/// A sysfs of the network namespace that the thread is in.
-fn mount_sysfs() -> rustix::io::Result<OwnedFd> {
-    let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&sysfs)?;
+/// Mounts a file system of the kernel's own without a place: it goes with the descriptor. A
+/// sysfs is of the network namespace that the thread is in.
+fn mount(kind: &str) -> rustix::io::Result<OwnedFd> {
+    let filesystem = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&filesystem)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    fsmount(&sysfs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// Whether /sys has the devices that /proc, which always shows the thread's own namespace, has.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::setting::{Wrong, absent, fine, found, judge};
+use super::setting::{Wrong, absent, fine, found, judge, unchecked};
 use crate::doctor::{Check, Context, Evidence, Fix, Read, Severity, Step, Verdict, fix::words};
 
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
@@ -78,42 +78,67 @@ fn stats(context: &Context) -> Result<Vec<Verdict>> {
 
 fn bpffs(context: &Context) -> Result<Vec<Verdict>> {
     let mounts = context.read(MOUNTS)?;
-    let mut known = mounts.lines().filter(|line| is_bpffs(line));
-    if let Some(line) = known.next() {
+    let top = top_mount(&mounts, BPFFS_AT);
+    if let Some((kind, line)) = top
+        && kind == "bpf"
+    {
         return Ok(fine(MOUNTS, line));
+    }
+    if let Some(name) = ip_netns(context, &mounts)? {
+        return Ok(unchecked(format!(
+            "`ip netns exec` has hidden the host's /sys: enter with `nsenter --net=/run/netns/{name}` instead"
+        )));
     }
     if !context.list("/sys/fs")?.contains(&"bpf".to_owned()) {
         return Ok(absent(context, BPFFS_AT));
     }
-    let read = Read::of_host(&["cat", MOUNTS], "bpf /sys/fs/bpf ");
+    // The type of what is on top there, as a number of linux/magic.h.
+    let read = Read::of_host(&["stat", "-f", "-c", "%t", BPFFS_AT], "");
     let step = Step::Run {
         apply: words(&["mount", "-t", "bpf", "bpf", BPFFS_AT]),
         undo: words(&["umount", BPFFS_AT]),
+        old: read.run()?,
         read,
-        old: String::new(),
     };
-    let evidence = vec![Evidence::new(
-        MOUNTS,
-        format!("nothing of type bpf at {BPFFS_AT}"),
-    )];
+    let kind = top.map_or("nothing", |(kind, _)| kind);
+    let evidence = vec![Evidence::new(format!("{MOUNTS}, type at {BPFFS_AT}"), kind)];
     let message = "Tools that pin programs or maps fail.";
     Ok(found(evidence, message, Fix::Steps(vec![step])))
 }
 
-fn is_bpffs(mount: &str) -> bool {
-    let mut words = mount.split_whitespace().skip(1);
-    words.next() == Some(BPFFS_AT) && words.next() == Some("bpf")
+/// The network namespace that ip-netns(8) has mounted a /sys for: it gives its name as the device.
+fn ip_netns(context: &Context, mounts: &str) -> Result<Option<String>> {
+    let Some((_, line)) = top_mount(mounts, "/sys") else {
+        return Ok(None);
+    };
+    let names = context.list("/run/netns")?;
+    Ok(names
+        .into_iter()
+        .find(|name| line.split(' ').next() == Some(name)))
+}
+
+/// The type of what is mounted last, and so on top, at a path; and the line that says so.
+fn top_mount<'a>(mounts: &'a str, path: &str) -> Option<(&'a str, &'a str)> {
+    mounts.lines().rev().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let at = words.next()?;
+        let kind = words.next()?;
+        (at == path).then_some((kind, line))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_bpffs;
+    use super::top_mount;
 
     #[test]
-    fn mounts() {
-        assert!(is_bpffs("none /sys/fs/bpf bpf rw,mode=700 0 0"));
-        assert!(!is_bpffs("bpf /run/bpf bpf rw 0 0"));
-        assert!(!is_bpffs("tmpfs /sys/fs/bpf tmpfs rw 0 0"));
-        assert!(!is_bpffs(""));
+    fn what_is_on_top_counts() {
+        let mounts =
+            "none /a bpf rw,mode=700 0 0\ntmpfs /a tmpfs rw 0 0\nbpf /run/bpf bpf rw 0 0\n";
+        let kind = |path| top_mount(mounts, path).map(|(kind, _)| kind);
+        assert_eq!(kind("/a"), Some("tmpfs"));
+        assert_eq!(kind("/run/bpf"), Some("bpf"));
+        assert_eq!(kind("/run"), None);
+        assert_eq!(top_mount("x", "/a"), None);
     }
 }

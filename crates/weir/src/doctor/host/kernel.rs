@@ -113,10 +113,7 @@ fn lockdown(context: &Context) -> Result<Vec<Verdict>> {
 /// Where there is no file of it, the kernel may be without it, or the file system not mounted.
 fn no_lockdown(context: &Context) -> Result<Vec<Verdict>> {
     if !context.list(SECURITY)?.is_empty() {
-        return Ok(fine(
-            LOCKDOWN_FILE,
-            "no such file, though securityfs is mounted",
-        ));
+        return Ok(fine(LOCKDOWN_FILE, "no such file in securityfs"));
     }
     let config = context.kernel_config();
     if let Some(config) = config
@@ -127,6 +124,6 @@ fn no_lockdown(context: &Context) -> Result<Vec<Verdict>> {
         return Ok(fine(config.source(), read));
     }
     Ok(unchecked(
-        "securityfs is not mounted: mount -t securityfs securityfs /sys/kernel/security",
+        "securityfs is not mounted: run as root, or mount -t securityfs securityfs /sys/kernel/security",
     ))
 }
