@@ -8,6 +8,7 @@
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -65,13 +66,15 @@ int forward(struct xdp_md *ctx)
 	struct vlan_tag *tag = (void *)(ethernet + 1);
 	struct forward_counts *count;
 	struct station station = {};
+	bool tagged;
 	__u32 zero = 0, *port;
 
 	count = bpf_map_lookup_elem(&counts, &zero);
 	if (!count || (void *)(ethernet + 1) > end)
 		return XDP_PASS;
 	__builtin_memcpy(station.mac, ethernet->h_dest, ETH_ALEN);
-	if (ethernet->h_proto == bpf_htons(ETH_P_8021Q)) {
+	tagged = ethernet->h_proto == bpf_htons(ETH_P_8021Q);
+	if (tagged) {
 		if ((void *)(tag + 1) > end)
 			return XDP_PASS;
 		station.vlan = bpf_ntohs(tag->tci) & VLAN_ID;
@@ -81,7 +84,7 @@ int forward(struct xdp_md *ctx)
 		count->unknown++;
 		return XDP_PASS;
 	}
-	if (station.vlan && untag(ctx))
+	if (tagged && untag(ctx))
 		return XDP_DROP;
 	count->forwarded++;
 	return bpf_redirect_map(&ports, *port, XDP_DROP);

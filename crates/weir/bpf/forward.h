@@ -7,7 +7,7 @@
 
 /* A key without padding: eight bytes. */
 struct station {
-	__u16 vlan; /* 0: frames without a tag */
+	__u16 vlan; /* 0: frames without a tag, or with a tag of priority only */
 	__u8 mac[6];
 };
 

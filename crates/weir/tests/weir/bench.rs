@@ -144,12 +144,12 @@ fn a_page_is_written_whole() -> Result<()> {
 }
 
 /// A directory that is removed at the end.
-struct Directory {
-    path: PathBuf,
+pub struct Directory {
+    pub path: PathBuf,
 }
 
 impl Directory {
-    fn new(name: &str) -> Result<Self> {
+    pub fn new(name: &str) -> Result<Self> {
         let name = format!("weir-bench-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path)?;
@@ -238,12 +238,12 @@ fn what_is_in_the_way_on_a_device_is_named() -> Result<()> {
 }
 
 /// A `weir` that runs while the test does something else.
-struct Started {
-    child: Child,
+pub struct Started {
+    pub child: Child,
 }
 
 impl Started {
-    fn new(command: &mut Command) -> Result<Self> {
+    pub fn new(command: &mut Command) -> Result<Self> {
         let child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -251,7 +251,7 @@ impl Started {
         Ok(Self { child })
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("no process")?;
         Ok(kill_process(pid, signal)?)
     }
@@ -281,7 +281,7 @@ impl Drop for Started {
     }
 }
 
-fn soon(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn soon(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(20);
     while !is_so()? {
         ensure!(Instant::now() < end, "not within 20 s: {what}");

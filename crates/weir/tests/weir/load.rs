@@ -311,7 +311,7 @@ fn a_killed_load_leaves_no_program() -> Result<()> {
 }
 
 /// The BPF programs that a process has descriptors of.
-fn programs_of(process: u32) -> Result<Vec<u32>> {
+pub fn programs_of(process: u32) -> Result<Vec<u32>> {
     let mut programs = Vec::new();
     for descriptor in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let about = std::fs::read_to_string(descriptor?.path())?;

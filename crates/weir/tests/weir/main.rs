@@ -6,6 +6,7 @@
 mod accounting;
 mod bench;
 mod cost;
+mod curve;
 mod doctor;
 mod doctor_faults;
 mod doctor_faults_device;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         accounting::trials(),
         bench::trials(),
         cost::trials(),
+        curve::trials(),
         doctor::trials(),
         doctor_faults::trials(),
         doctor_faults_device::trials(),

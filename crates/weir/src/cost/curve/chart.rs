@@ -225,17 +225,17 @@ fn axes<'b>(
         area.draw(&Text::new(format!("{at}"), (x - 6, y), style))?;
         at += step;
     }
-    let mut free = i32::MIN;
-    for pps in asked {
+    let mut free = i32::MAX;
+    for pps in asked.into_iter().rev() {
         let (x, y) = chart.backend_coord(&(pps, 0.0));
         area.draw(&PathElement::new([(x, y), (x, y + 4)], AXIS))?;
         let name = Rate(pps as u64).to_string();
         let half = i32::try_from(name.len())? * 4;
-        // A rate whose name does not fit beside the one before has its tick only.
-        if x - half > free {
+        // A rate whose name does not fit beside that of a higher one has its tick only.
+        if x + half < free {
             let style = text(SOFT).pos(Pos::new(HPos::Center, VPos::Top));
             area.draw(&Text::new(name, (x, y + 8), style))?;
-            free = x + half;
+            free = x - half;
         }
     }
     Ok(chart)
@@ -268,23 +268,19 @@ fn step(most: f64) -> f64 {
 /// A point: packets a second, the figure, and whether the load made what was asked.
 type Value = (f64, Spread, bool);
 
-/// The points of a path, up to the first one that the load could not make: the others would
-/// only repeat it.
+/// The points of a path that the load could make, and behind them how far it came: what it made
+/// of all higher rates only repeats that.
 fn points(report: &Report, path: Path, receivers: u8, figure: Figure) -> Vec<Value> {
-    let mut points: Vec<Value> = Vec::new();
-    let first = report.curve(path, receivers).next();
-    let lowest = first.map_or(0.0, |it| it.combination.rate.0 as f64);
-    for summary in report.curve(path, receivers) {
-        let pps = if summary.as_asked {
-            summary.combination.rate.0 as f64
-        } else {
-            summary.offered_pps.median.max(lowest)
-        };
-        points.push((pps, (figure.of)(summary), summary.as_asked));
-        if !summary.as_asked {
-            break;
-        }
-    }
+    let curve = || report.curve(path, receivers);
+    let mut points: Vec<Value> = curve()
+        .filter(|it| it.as_asked)
+        .map(|it| (it.combination.rate.0 as f64, (figure.of)(it), true))
+        .collect();
+    let reached = points.last().map_or(0.0, |(pps, ..)| *pps);
+    let furthest = curve()
+        .filter(|it| !it.as_asked && it.offered_pps.median > reached)
+        .max_by(|one, other| one.offered_pps.median.total_cmp(&other.offered_pps.median));
+    points.extend(furthest.map(|it| (it.offered_pps.median, (figure.of)(it), false)));
     points
 }
 
