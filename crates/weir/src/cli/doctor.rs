@@ -279,7 +279,7 @@ fn told(undone: &Undone, force: bool) -> String {
     let command = entry.step.undo_command();
     let what = match &undone.result {
         Ok(Undo::AlreadyBack) => format!("it is already back: {command}"),
-        Ok(Undo::Gone) => "it went with its network namespace at a reboot".into(),
+        Ok(Undo::Gone) => "it went at a reboot".into(),
         Ok(Undo::Restore) => format!("undone: {command}"),
         Ok(Undo::Changed(now)) if force => format!("undone, though it was {now}: {command}"),
         Ok(Undo::Changed(now)) => {

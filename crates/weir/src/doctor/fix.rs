@@ -115,6 +115,11 @@ impl Step {
         }
     }
 
+    /// Whether it writes a file, whose text says all there is to know.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+
     /// Whether it is of one network namespace, and not of the whole host.
     pub fn is_of_a_namespace(&self) -> bool {
         match self {

@@ -61,7 +61,7 @@ pub struct Entry {
 pub enum Undo {
     /// Nothing: it is as it was.
     AlreadyBack,
-    /// Nothing: its namespace went with an earlier boot.
+    /// Nothing: it went with an earlier boot.
     Gone,
     /// Take the step back.
     Restore,
@@ -77,6 +77,10 @@ impl Entry {
         if self.step.is_of_a_namespace() && !self.place.is_same_namespace(here) {
             let gone = self.place.boot != here.boot && !self.place.initial;
             return Ok(if gone { Undo::Gone } else { Undo::Elsewhere });
+        }
+        // What a command has made, such as a mount, is not the same one after a reboot.
+        if !self.step.is_of_a_namespace() && self.place.boot != here.boot && !self.step.is_write() {
+            return Ok(Undo::Gone);
         }
         let now = read()?;
         Ok(if now == self.step.old() {
@@ -269,6 +273,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::Read;
 
     fn place(boot: &str, netns: u64) -> Place {
         Place {
@@ -337,6 +342,21 @@ mod tests {
         here.netns = 2;
         assert_eq!(judged(&set, &here, "new"), Undo::Restore);
         assert_eq!(judged(&set, &here, "old"), Undo::AlreadyBack);
+    }
+
+    #[test]
+    fn after_a_reboot_a_mount_is_another() {
+        let unread = || -> Result<String> { bail!("it was read") };
+        let mut mounted = entry(OF_HOST, place("a", 1), Some("bpf"));
+        mounted.step = Step::Run {
+            apply: vec!["mount".into()],
+            undo: vec!["umount".into()],
+            read: Read::of_host(&["stat"], ""),
+            old: "none".into(),
+        };
+        let judge = |here: Place| mounted.judge(&here, unread).ok();
+        assert_eq!(judge(place("b", 1)), Some(Undo::Gone));
+        assert_eq!(judge(place("a", 1)), None);
     }
 
     struct Directory(PathBuf);

@@ -43,7 +43,8 @@ pub const BPFFS: Check = Check {
     source: "Documentation/bpf/maps.rst; bpf(2), BPF_OBJ_PIN",
     more: "It reads /proc/self/mounts for a file system of type bpf at /sys/fs/bpf, where xdp-tools, \
            ip, tc and bpftool pin. weir itself pins nothing.\n\n\
-           The fix mounts it until the next boot; systemd does so at each boot unless it is told not to.",
+           The fix mounts it until the next boot; systemd does so at each boot unless it is told not to. \
+           Its undo takes with it what was pinned there since.",
     run: bpffs,
 };
 
