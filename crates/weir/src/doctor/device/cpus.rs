@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+
+use crate::cost::cpulist::CpuList;
 
 /// The numbers of some CPUs.
 pub type Cpus = BTreeSet<usize>;
-
-/// More than any kernel is built for (`CONFIG_NR_CPUS`), so that a wrong file cannot ask for
-/// memory without end.
-const MOST: usize = 1 << 16;
 
 /// The CPUs of a mask such as `00000000,00000003`, its last word first.
 pub fn from_mask(text: &str) -> Result<Cpus> {
@@ -28,18 +26,18 @@ pub fn from_mask(text: &str) -> Result<Cpus> {
 
 /// The CPUs of a list such as `0-3,8`.
 pub fn from_list(text: &str) -> Result<Cpus> {
-    let mut cpus = Cpus::new();
-    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let number = |text: &str| {
-            text.parse::<usize>()
-                .with_context(|| format!("not a list of CPUs: {text:?}"))
-        };
-        let (first, last) = (number(first)?, number(last)?);
-        ensure!(last < MOST, "not a list of CPUs: {text:?}");
-        cpus.extend(first..=last);
-    }
-    Ok(cpus)
+    Ok(text
+        .trim()
+        .parse::<CpuList>()?
+        .as_slice()
+        .iter()
+        .copied()
+        .collect())
+}
+
+/// The list of these CPUs.
+pub fn list(cpus: &Cpus) -> CpuList {
+    CpuList::new(cpus.iter().copied())
 }
 
 #[cfg(test)]
@@ -56,15 +54,6 @@ mod tests {
         );
         assert!(from_mask("").is_err());
         assert!(from_mask("x").is_err());
-        Ok(())
-    }
-
-    #[test]
-    fn lists() -> Result<()> {
-        assert_eq!(from_list("\n")?, Cpus::new());
-        assert_eq!(from_list("0-2,8")?, Cpus::from([0, 1, 2, 8]));
-        assert!(from_list("0-99999999999").is_err());
-        assert!(from_list("a").is_err());
         Ok(())
     }
 }

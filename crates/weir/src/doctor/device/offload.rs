@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{each, ethtool_fix, fine, is_on, is_wanted, programs, veth};
 use crate::{
-    doctor::{Check, Context, Evidence, Finding, Severity, Verdict},
+    doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict},
     lab::{
         ethtool::{self, Feature},
         route::Link,
@@ -15,9 +15,9 @@ pub const LRO: Check = Check {
     id: "lro",
     title: "the card puts packets together",
     severity: Severity::Warning,
-    why: "LRO and hardware GRO hand up packets that were never on the wire, larger than a page: drivers refuse an XDP program for as long, and what LRO put together cannot be forwarded",
-    source: "virtnet_xdp_set in drivers/net/virtio_net.c, ixgbe_xdp_setup in drivers/net/ethernet/intel/ixgbe; Documentation/networking/segmentation-offloads.rst",
-    more: "Looked at: the features rx-lro and rx-gro-hw (ethtool -k) of devices that have an XDP program or are named by --dev.\n\
+    why: "LRO and hardware GRO hand up packets that were never on the wire, larger than a page: drivers refuse an XDP program for as long, and what LRO put together cannot be forwarded.",
+    source: "virtnet_xdp_set in drivers/net/virtio_net.c, mlx5e_xdp_allowed in drivers/net/ethernet/mellanox/mlx5/core/en_main.c; Documentation/networking/segmentation-offloads.rst",
+    more: "Looked at: the features rx-lro and rx-gro-hw (ethtool -k) of devices that have an XDP program or are named by --dev.\n\n\
         The cost: the stack has more packets to handle. GRO in software stays.",
     run: |context| each(context, |device| lro(context, device)),
 };
@@ -26,9 +26,9 @@ pub const VLAN_OFFLOAD: Check = Check {
     id: "vlan-offload",
     title: "the VLAN tag is taken off before XDP sees the packet",
     severity: Severity::Warning,
-    why: "with rx-vlan-offload the card moves the tag out of the packet, so that the program takes it for untagged, and what it redirects has lost its VLAN; rx-vlan-filter drops the packets of VLANs that the kernel has no device for",
-    source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC to be disabled\"; for a veth, skb_vlan_tag_present in veth_xmit's packets",
-    more: "Looked at: the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have an XDP program or are named by --dev. For a veth with a program it is tx-vlan-hw-insert of the peer, which sends packets with the tag beside them.\n\
+    why: "With rx-vlan-offload the card moves the tag out of the packet, so that the program takes it for untagged, and what it redirects has lost its VLAN; rx-vlan-filter drops the packets of VLANs that the kernel has no device for.",
+    source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC [...] to be disabled\"; for a veth, NETIF_F_HW_VLAN_CTAG_TX in VETH_FEATURES (drivers/net/veth.c)",
+    more: "Looked at: the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have an XDP program or are named by --dev. For a veth with a program it is tx-vlan-hw-insert of the peer, which sends packets with the tag beside them.\n\n\
         Its effect: tagged packets, seen by `xdpdump` or counted by the program.",
     run: |context| each(context, |device| vlan(context, device)),
 };
@@ -83,7 +83,7 @@ fn lro(context: &Context, device: &Link) -> Result<Option<Verdict>> {
 /// What the check `lro` says of a device with these features.
 pub fn lro_verdict(device: &str, features: &[Feature]) -> Verdict {
     let message = |shown: &str| {
-        format!("{shown} of {device} is on, and an XDP program is refused or misses packets")
+        format!("{shown} of {device} is on, and an XDP program is refused or misses packets.")
     };
     judge(device, device, features, &LRO_SWITCHES, message)
 }
@@ -98,7 +98,7 @@ fn vlan(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     let features = ethtool::features(&device.name)?;
     let message = |shown: &str| {
         format!(
-            "{shown} of {} is on: an XDP program sees no VLAN tags",
+            "{shown} of {} is on: an XDP program sees no VLAN tags.",
             device.name
         )
     };
@@ -123,7 +123,7 @@ fn vlan_of_veth(device: &Link) -> Result<Option<Verdict>> {
     let features = ethtool::features(&peer.name)?;
     let message = |_: &str| {
         format!(
-            "{} sends VLAN tags beside its packets: the XDP program on {} sees none",
+            "{} sends VLAN tags beside its packets: the XDP program on {} sees none.",
             peer.name, device.name
         )
     };
@@ -136,8 +136,8 @@ fn vlan_of_veth(device: &Link) -> Result<Option<Verdict>> {
     )))
 }
 
-/// Which of the switches of `of` is on that should not; one that cannot be turned off has no fix
-/// but is no less in the way.
+/// Which of the switches of `of` is on that should not be. One that cannot be turned off is no less
+/// in the way.
 fn judge(
     device: &str,
     of: &str,
@@ -151,17 +151,26 @@ fn judge(
         Evidence::new(source, if on { "on" } else { "off" })
     });
     let evidence = evidence.collect();
-    let Some(switch) = switches
+    let on = switches
         .iter()
-        .find(|switch| is_on(features, switch.kernel))
-    else {
+        .find(|switch| is_on(features, switch.kernel));
+    let Some(switch) = on else {
         return fine(device, evidence);
+    };
+    let is_fixed = |feature: &Feature| feature.name == switch.kernel && !feature.changeable;
+    let fix = if features.iter().any(is_fixed) {
+        Fix::Text(format!(
+            "the driver of {of} does not let {} be turned off; for a virtio device its host can: guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off in QEMU",
+            switch.shown
+        ))
+    } else {
+        ethtool_fix(of, switch.set, false, switch.shown)
     };
     Verdict::Finding(Finding {
         subject: device.into(),
         evidence,
         message: message(switch.shown),
-        fix: ethtool_fix(of, switch.set, false, switch.shown),
+        fix,
     })
 }
 

@@ -21,9 +21,9 @@ pub const QUEUES: Check = Check {
     id: "queues",
     title: "there are fewer transmit queues than CPUs",
     severity: Severity::Advice,
-    why: "a program on any CPU may redirect to the device: with fewer queues than CPUs they take turns at one lock, and some drivers drop what comes from a CPU without a queue",
+    why: "A program on any CPU may redirect to the device: with fewer queues than CPUs they take turns at one lock, and some drivers drop what comes from a CPU without a queue.",
     source: "veth_xdp_xmit, virtnet_xdp_get_sq in drivers/net/virtio_net.c; ixgbe_xdp_xmit",
-    more: "Looked at: the queues in use and the most that there can be (ethtool -l), and the CPUs that are online. It is a finding only for a device that has a program or is named by --dev, and that could have more.\n\
+    more: "Looked at: the queues in use and the most that there can be (ethtool -l), and the CPUs that are online. It is a finding only for a device that has a program or is named by --dev, and that could have more.\n\n\
         Its effect: `weir bench l2fwd` with the load on another CPU than the application.",
     run: |context| each(context, |device| queues(context, device)),
 };
@@ -32,9 +32,9 @@ pub const RING_SIZES: Check = Check {
     id: "ring-sizes",
     title: "packets are lost while the receive ring is small",
     severity: Severity::Warning,
-    why: "a card drops what arrives while its ring has no free descriptor: a larger ring rides out the time until the CPU comes to it",
+    why: "A card drops what arrives while its ring has no free descriptor: a larger ring rides out the time until the CPU comes to it.",
     source: "ethtool(8), -g; rx_missed_errors in Documentation/networking/statistics.rst",
-    more: "Looked at: the ring in use and the largest possible (ethtool -g), and whether the device lost packets for want of room (rx_missed_errors, rx_fifo_errors) while the doctor watched. A small ring without loss is no finding: it keeps packets in the CPU's cache.\n\
+    more: "Looked at: the ring in use and the largest possible (ethtool -g), and whether the device lost packets for want of room (rx_missed_errors, rx_fifo_errors) while the doctor watched. A small ring without loss is no finding: it keeps packets in the CPU's cache.\n\n\
         The fix makes the link go down for a moment with many drivers.",
     run: |context| each(context, |device| ring(context, device)),
 };
@@ -43,9 +43,9 @@ pub const COALESCING: Check = Check {
     id: "coalescing",
     title: "interrupts come too often or too late",
     severity: Severity::Advice,
-    why: "an interrupt for each packet takes CPU from the work on them, and one that waits for milliseconds adds that to every round trip",
+    why: "An interrupt for each packet takes CPU from the work on them, and one that waits for milliseconds adds that to every round trip.",
     source: "ethtool(8), -c; include/uapi/linux/ethtool.h, struct ethtool_coalesce",
-    more: "Looked at: rx-usecs, rx-frames and adaptive-rx (ethtool -c), and the packets received while the doctor watched. A finding is a wait of 1000 us or more, or none at all while more than 100000 packets a second come, and that only where the driver does not adapt it by itself.\n\
+    more: "Looked at: rx-usecs, rx-frames and adaptive-rx (ethtool -c), and the packets received while the doctor watched. A finding is a wait of 1000 us or more, or none at all while more than 100000 packets a second come, and that only where the driver does not adapt it by itself.\n\n\
         Its effect: `weir cost` (hard interrupts), and `weir bench rtt`.",
     run: |context| each(context, |device| coalescing(context, device)),
 };
@@ -54,9 +54,9 @@ pub const THREADED_NAPI: Check = Check {
     id: "threaded-napi",
     title: "packets are handled by threads that compete with programs",
     severity: Severity::Advice,
-    why: "with threaded NAPI the work is in kernel threads that the scheduler treats as any program: where CPUs are busy it waits, and %soft and softnet_stat show none of it",
+    why: "With threaded NAPI the work is in kernel threads that the scheduler treats as any program: where CPUs are busy it waits, and %soft and softnet_stat show none of it.",
     source: "napi_threaded_poll in net/core/dev.c; Documentation/networking/napi.rst",
-    more: "Looked at: /sys/class/net/DEV/threaded. It may be wanted, to move the work to CPUs of its own with taskset(1) on the threads napi/DEV-N. WireGuard always has it.\n\
+    more: "Looked at: /sys/class/net/DEV/threaded. It may be wanted, to move the work to CPUs of its own with taskset(1) on the threads napi/DEV-N. WireGuard always has it.\n\n\
         Its effect: `weir cost`, which counts such threads.",
     run: |context| each(context, |device| threaded(context, device)),
 };
@@ -65,10 +65,10 @@ pub const IRQ_NUMA: Check = Check {
     id: "irq-numa",
     title: "interrupts of a card go to CPUs far from it",
     severity: Severity::Warning,
-    why: "a CPU of another NUMA node fetches each descriptor and packet over the interconnect",
+    why: "A CPU of another NUMA node fetches each descriptor and packet over the interconnect.",
     source: "Documentation/networking/scaling.rst, \"RSS: Suggested Configuration\"; /sys/class/net/DEV/device/numa_node",
-    more: "Looked at: the card's NUMA node, that node's CPUs (/sys/devices/system/node/nodeN/cpulist), and where its interrupts go (/proc/irq/N/effective_affinity_list). There is nothing to look at on a machine of one node.\n\
-        irqbalance(1) moves them again, unless it is told not to (IRQBALANCE_BANNED_CPULIST, --banirq). The kernel refuses to move those that a driver manages.\n\
+    more: "Looked at: the card's NUMA node, that node's CPUs (/sys/devices/system/node/nodeN/cpulist), and where its interrupts go (/proc/irq/N/effective_affinity_list). There is nothing to look at on a machine of one node.\n\n\
+        irqbalance(1) moves them again, unless it is told not to (IRQBALANCE_BANNED_CPULIST, --banirq). The kernel refuses to move those that a driver manages.\n\n\
         Its effect: `weir cost` (ns per packet).",
     run: |context| each(context, |device| irq_numa(context, device)),
 };
@@ -98,7 +98,9 @@ fn queues(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         ),
         Evidence::new("/sys/devices/system/cpu/online", format!("{cpus} CPUs")),
     ];
-    let Some(better) = more_queues(&channels, cpus) else {
+    // A tap that nobody has opened has none, and needs none.
+    let better = more_queues(&channels, cpus).filter(|_| count(channels.used) > 0);
+    let Some(better) = better else {
         return Ok(Some(fine(&device.name, evidence)));
     };
     let name = &device.name;
@@ -107,14 +109,20 @@ fn queues(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         subject: name.clone(),
         evidence,
         message: format!(
-            "{cpus} CPUs share {} transmit queues of {name}",
+            "{cpus} CPUs share {} of the transmit queues that {name} could have.",
             count(channels.used)
         ),
-        fix: command::fix(
-            set(better),
-            set(channels.used),
-            Read::of_namespace(&["ethtool", "-l", name], ""),
-        ),
+        fix: if device.kind.as_deref() == Some("tun") {
+            Fix::Text(
+                "a tap has as many as its owner opens: for QEMU, queues=N of -netdev tap".into(),
+            )
+        } else {
+            command::fix(
+                set(better),
+                set(channels.used),
+                Read::of_namespace(&["ethtool", "-l", name], ""),
+            )
+        },
     })))
 }
 
@@ -181,7 +189,7 @@ pub fn ring_verdict(device: &str, ring: RxRing, lost: u64) -> Verdict {
         subject: device.into(),
         evidence,
         message: format!(
-            "{device} lost {lost} packets for want of room, with a ring of {} where {} are possible",
+            "{device} lost {lost} packets for want of room, with a ring of {} where {} are possible.",
             ring.used, ring.most
         ),
         fix: command::fix(
@@ -228,7 +236,7 @@ pub fn coalescing_verdict(device: &str, now: RxCoalesce, pps: f64) -> Verdict {
     Verdict::Finding(Finding {
         subject: device.into(),
         evidence,
-        message: format!("{device} {message}"),
+        message: format!("{device} {message}."),
         fix: command::fix(
             set(usecs),
             set(now.usecs),
@@ -266,7 +274,7 @@ fn threaded(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "the packets of {0} are handled by the threads napi/{0}-N",
+            "Threads handle the packets of {0}: napi/{0}-N.",
             device.name
         ),
         fix: Fix::Steps(vec![Step::Write {
@@ -293,7 +301,7 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         Evidence::new(path, node.to_string()),
         Evidence::new(
             format!("/sys/devices/system/node/node{node}/cpulist"),
-            format!("{near:?}"),
+            cpus::list(near).to_string(),
         ),
     ];
     if far.is_empty() {
@@ -301,7 +309,10 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     }
     let mut steps = Vec::new();
     for irq in &far {
-        evidence.push(Evidence::new(&irq.read_from, format!("{:?}", irq.cpus)));
+        evidence.push(Evidence::new(
+            &irq.read_from,
+            cpus::list(&irq.cpus).to_string(),
+        ));
         let path = format!("/proc/irq/{}/smp_affinity_list", irq.number);
         steps.push(Step::Write {
             old: context.read(&path)?,
@@ -313,7 +324,7 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "{} of the interrupts of {} go to CPUs of another NUMA node than its own, {node}",
+            "{} of the interrupts of {} go to CPUs of another NUMA node than its own, {node}.",
             far.len(),
             device.name
         ),

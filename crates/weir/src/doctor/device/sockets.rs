@@ -12,9 +12,9 @@ pub const XSK_ZERO_COPY: Check = Check {
     id: "xsk-zero-copy",
     title: "an AF_XDP socket copies packets where the driver need not",
     severity: Severity::Warning,
-    why: "a socket that asks for any mode gets copy mode without a word when zero-copy is refused, and each packet is copied by the kernel",
+    why: "A socket that asks for any mode gets copy mode without a word when zero-copy is refused, and each packet is copied by the kernel.",
     source: "xp_assign_dev in net/xdp/xsk_buff_pool.c; XDP_DU_F_ZEROCOPY in linux/xdp_diag.h",
-    more: "Looked at: each AF_XDP socket of this network namespace (netlink, xdp_diag: CONFIG_XDP_SOCKETS_DIAG), whether it got zero-copy, and whether the driver has that (NETDEV_A_DEV_XDP_FEATURES, Linux 6.3). The kernel does not tell whether a socket uses need_wakeup.\n\
+    more: "Looked at: each AF_XDP socket of this network namespace (netlink, xdp_diag: CONFIG_XDP_SOCKETS_DIAG), whether it got zero-copy, and whether the driver has that (NETDEV_A_DEV_XDP_FEATURES, Linux 6.3). The kernel does not tell whether a socket uses need_wakeup.\n\n\
         There is no fix by itself: the owner has to ask for zero-copy (XDP_ZEROCOPY) and show why it is refused; `weir bench rxdrop --mode zc` says so. Often it is another socket's pool on the queue, the ring size or the MTU.",
     run,
 };
@@ -69,7 +69,7 @@ pub fn socket_verdict(
         subject: device.into(),
         evidence,
         message: format!(
-            "the AF_XDP socket on queue {queue} of {device} copies each packet, though the driver has zero-copy"
+            "The AF_XDP socket on queue {queue} of {device} copies each packet, though the driver has zero-copy."
         ),
         fix: Fix::Text(
             "let its owner ask for zero-copy alone, and say why it is refused: `weir bench rxdrop --mode zc` does".into(),

@@ -22,11 +22,11 @@ pub const RPS_LOCK_QDISC: Check = Check {
     id: "rps-lock-qdisc",
     title: "packets spread over CPUs meet at the lock of one queueing discipline",
     severity: Severity::Critical,
-    why: "every CPU that RSS or RPS gave a part of the packets spins for the same lock when they are forwarded to one device, so that a UDP storm at one guest drives ksoftirqd of all CPUs to 100% and takes the whole host with it",
+    why: "Every CPU that RSS or RPS gave a part of the packets spins for the same lock when they are forwarded to one device, so that a UDP storm at one guest drives ksoftirqd of all CPUs to 100% and takes the whole host with it.",
     source: "David Ahern, \"RSS/RPS + locking qdisc\" (people.kernel.org/dsahern/rss-rps-locking-qdisc): 96.79% in queued_spin_lock_slowpath at 1 Mpps; __dev_xmit_skb in net/core/dev.c",
-    more: "Looked at: the root queueing discipline of each device (rtnetlink, RTM_GETQDISC) that packets can be forwarded to, by a bridge or by routing, from another device whose packets several CPUs take: by RPS (/sys/class/net/DEV/queues/rx-N/rps_cpus) or by RSS (several receive queues whose interrupts go to different CPUs).\n\
-        noqueue, pfifo_fast (lockless since Linux 4.16), and one discipline for each of as many transmit queues as there are such CPUs are fine. Any other takes one lock for each packet.\n\
-        The fix puts noqueue on a virtual device, whose driver takes any packet at any time, and pfifo_fast on a real one, which stops when its ring is full. A discipline that shapes traffic (tbf, htb, ...) is left alone, since nothing else does its work: turn RPS off on the device that packets come from instead, or steer those of one guest to one CPU (ethtool -N).\n\
+    more: "Looked at: the root queueing discipline of each device (rtnetlink, RTM_GETQDISC) that packets can be forwarded to, by a bridge or by routing, from another device whose packets several CPUs take: by RPS (/sys/class/net/DEV/queues/rx-N/rps_cpus) or by RSS (several receive queues whose interrupts go to different CPUs).\n\n\
+        noqueue, pfifo_fast (lockless since Linux 4.16), and one discipline for each of as many transmit queues as there are such CPUs are fine. Any other takes one lock for each packet.\n\n\
+        The fix puts noqueue on a virtual device, whose driver takes any packet at any time, and pfifo_fast on a real one, which stops when its ring is full. A discipline that shapes traffic (tbf, htb, ...) is left alone, since nothing else does its work: turn RPS off on the device that packets come from instead, or steer those of one guest to one CPU (ethtool -N).\n\n\
         Its effect: `weir cost` under the load, before and after, or the ksoftirqd threads in top(1).",
     run,
 };
@@ -117,7 +117,10 @@ fn rss(
         let source = format!("ethtool -l {device}, /proc/irq/*/effective_affinity_list");
         evidence.push(Evidence::new(
             source,
-            format!("{queues} receive queues, interrupts on CPUs {cpus:?}"),
+            format!(
+                "{queues} receive queues, interrupts on CPUs {}",
+                cpus::list(&cpus)
+            ),
         ));
     }
     Ok(spread)
@@ -221,7 +224,7 @@ fn judge(
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "up to {cpus} CPUs take the packets of {} and all of them spin for the lock of {kinds} when those go to {}",
+            "Up to {cpus} CPUs take the packets of {} and all of them spin for the lock of {kinds} when those go to {}.",
             names.join(", "),
             device.name
         ),

@@ -12,9 +12,9 @@ pub const DEVICE_ERRORS: Check = Check {
     id: "device-errors",
     title: "a device loses packets",
     severity: Severity::Warning,
-    why: "each lost packet is sent again, or missing; and where it was lost tells who is too slow",
+    why: "Each lost packet is sent again, or missing; and where it was lost tells who is too slow.",
     source: "Documentation/networking/statistics.rst; proc_pid_net(5), /proc/net/dev",
-    more: "Looked at: the errors and drops of each device in /proc/net/dev, twice. A finding is more than 10 of one kind and 1 in 1000 packets while the doctor watched: a kernel counts a packet of a protocol that nobody has asked for as dropped too, and those come now and then in every network.\n\
+    more: "Looked at: the errors and drops of each device in /proc/net/dev, twice. A finding is more than 10 of one kind and 1 in 1000 packets while the doctor watched: a kernel counts a packet of a protocol that nobody has asked for as dropped too, and those come now and then in every network.\n\n\
         There is no one fix. rx fifo and missed: the CPU comes to the ring too late (ring-sizes, irq-affinity, softnet-squeezed, weir cost). rx drop: nobody wanted them, or there was no memory. tx drop: the receiver behind a tap or veth is too slow, or its queue too short. errs and frame: the cable or the card.",
     run: |context| each(context, |device| errors(context, device)),
 };
@@ -145,7 +145,7 @@ fn errors(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "{} lost packets {watched}: {}",
+            "{} lost packets {watched}: {}.",
             device.name,
             list.join(", ")
         ),

@@ -17,9 +17,9 @@ pub const VETH_NAPI: Check = Check {
     id: "veth-napi",
     title: "packets that XDP redirects into a veth vanish",
     severity: Severity::Warning,
-    why: "a veth takes a redirected packet only if its peer has NAPI, which it has with GRO on or a native XDP program; without, the packet is dropped, and only the tracepoint xdp:xdp_devmap_xmit tells",
+    why: "A veth takes a redirected packet only if its peer has NAPI, which it has with GRO on or a native XDP program; without, the packet is dropped, and only the tracepoint xdp:xdp_devmap_xmit tells.",
     source: "veth_xdp_xmit in drivers/net/veth.c; veth_set_features, Linux 5.13",
-    more: "Looked at: whether a device takes redirected packets (netdev genetlink, NDO_XMIT of NETDEV_A_DEV_XDP_FEATURES). It is a finding only where a native program of another device has a map of devices to redirect to (BPF_MAP_TYPE_DEVMAP).\n\
+    more: "Looked at: whether a device takes redirected packets (netdev genetlink, NDO_XMIT of NETDEV_A_DEV_XDP_FEATURES). It is a finding only where a native program of another device has a map of devices to redirect to (BPF_MAP_TYPE_DEVMAP).\n\n\
         The fix turns GRO of the peer on. For a peer in another network namespace: `nsenter --net=FILE ethtool -K PEER gro on`, where FILE is its entry in /run/netns or /proc/PID/ns/net.",
     run: napi,
 };
@@ -28,9 +28,9 @@ pub const GUEST_OFFLOADS: Check = Check {
     id: "guest-offloads",
     title: "a packet that XDP redirects has no checksum",
     severity: Severity::Warning,
-    why: "a container leaves the checksum of what it sends to the veth, which only the network stack fills in; a packet that an XDP program sends on by XDP_TX or XDP_REDIRECT never gets there, and its receiver drops it",
+    why: "A container leaves the checksum of what it sends to the veth, which only the network stack fills in; a packet that an XDP program sends on by XDP_TX or XDP_REDIRECT never gets there, and its receiver drops it.",
     source: "veth_xdp_rcv_skb in drivers/net/veth.c makes no difference between them; xdp-project/xdp-tutorial, issue 292",
-    more: "Looked at: whether the peer of a veth with an XDP program leaves checksums to it (ethtool -k PEER, tx-checksumming). Segmentation the kernel turns off by itself.\n\
+    more: "Looked at: whether the peer of a veth with an XDP program leaves checksums to it (ethtool -k PEER, tx-checksumming). Segmentation the kernel turns off by itself.\n\n\
         The fix is `ethtool -K PEER tx off`; where the peer is in another namespace, it is to be run there. The same holds for a virtual machine: start it with csum=off for its network device.",
     run: |context| each(context, guest_offloads),
 };
@@ -104,7 +104,7 @@ fn napi_of(device: &Link, redirecting: &[(Link, Evidence)]) -> Result<Option<Ver
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "what the program on {} redirects to {} is dropped, since the peer of {} has no NAPI",
+            "What the program on {} redirects to {} is dropped, since the peer of {} has no NAPI.",
             from.name, device.name, device.name
         ),
         fix,
@@ -131,7 +131,7 @@ fn guest_offloads(device: &Link) -> Result<Option<Verdict>> {
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "{} sends packets without checksums, and the XDP program on {} does not fill them in",
+            "{} sends packets without checksums, and the XDP program on {} does not fill them in.",
             peer.name, device.name
         ),
         fix: ethtool_fix(&peer.name, "tx", false, "tx-checksumming"),

@@ -16,10 +16,10 @@ pub const XDP_GENERIC: Check = Check {
     id: "xdp-generic",
     title: "an XDP program runs in generic mode",
     severity: Severity::Critical,
-    why: "in generic (SKB) mode the program sees a packet only after the kernel has made a socket buffer for it, so that nothing of what XDP is for is left",
+    why: "In generic (SKB) mode the program sees a packet only after the kernel has made a socket buffer for it, so that nothing of what XDP is for is left.",
     source: "netif_receive_generic_xdp in net/core/dev.c; docs/BENCHMARKS.md has SKB beside DRV mode",
-    more: "Looked at: how each program is attached (rtnetlink, IFLA_XDP_ATTACHED), and whether the driver has native XDP (netdev genetlink, NETDEV_A_DEV_XDP_FEATURES, Linux 6.3).\n\
-        Programs often fall back to this mode without a word: when the driver has no native XDP, the MTU is too large for it, a hardware offload is in its way, or the device is a VLAN, a bridge or a bond. The other checks of this device say which it is.\n\
+    more: "Looked at: how each program is attached (rtnetlink, IFLA_XDP_ATTACHED), and whether the driver has native XDP (netdev genetlink, NETDEV_A_DEV_XDP_FEATURES, Linux 6.3).\n\n\
+        Programs often fall back to this mode without a word: when the driver has no native XDP, the MTU is too large for it, a hardware offload is in its way, or the device is a VLAN, a bridge or a bond. The other checks of this device say which it is.\n\n\
         There is no fix by itself, since only the program's owner can attach it again. Its effect: `weir bench rxdrop --mode skb` against `--mode drv`.",
     run: |context| each(context, generic),
 };
@@ -28,9 +28,9 @@ pub const XDP_FOREIGN: Check = Check {
     id: "xdp-foreign",
     title: "another XDP program is on the device",
     severity: Severity::Warning,
-    why: "a device takes one XDP program, so that no other can be attached until it has gone",
+    why: "A device takes one XDP program, so that no other can be attached until it has gone.",
     source: "dev_xdp_attach in net/core/dev.c",
-    more: "Looked at: the number, name, tag and mode of each device's program (rtnetlink, IFLA_XDP; bpf(2), BPF_OBJ_GET_INFO_BY_FD). It is a finding only for a device named by --dev, which something of yours is meant for, and if it is not weir's own.\n\
+    more: "Looked at: the number, name, tag and mode of each device's program (rtnetlink, IFLA_XDP; bpf(2), BPF_OBJ_GET_INFO_BY_FD). It is a finding only for a device named by --dev, which something of yours is meant for, and if it is not weir's own.\n\n\
         There is no fix by itself: find out whose it is (`bpftool prog show`, `bpftool link show`), and stop that, or detach it with `ip link set dev DEV xdp off`.",
     run: |context| each(context, |device| foreign(context, device)),
 };
@@ -39,9 +39,9 @@ pub const XDP_MTU: Check = Check {
     id: "xdp-mtu",
     title: "the MTU is too large for native XDP",
     severity: Severity::Warning,
-    why: "a driver attaches a program that does not take packets of several buffers only if every packet fits into one page, and says no more than EINVAL or ERANGE",
+    why: "A driver attaches a program that does not take packets of several buffers only if every packet fits into one page, and says no more than EINVAL or ERANGE.",
     source: "veth_xdp_set in drivers/net/veth.c, virtnet_xdp_set in drivers/net/virtio_net.c",
-    more: "Looked at: the MTU of devices that have a program or are named by --dev; for a veth that of its peer, from which the packets come. A veth and a virtio device take 3506 bytes at most: a page less the room for XDP before the packet, the socket buffer's description behind it, and the Ethernet header. Of other drivers the limit is not known here.\n\
+    more: "Looked at: the MTU of devices that have a program or are named by --dev; for a veth that of its peer, from which the packets come. A veth and a virtio device take 3506 bytes at most: a page less the room for XDP before the packet, the socket buffer's description behind it, and the Ethernet header. Of other drivers the limit is not known here.\n\n\
         A program that takes several buffers (`xdp.frags`, Linux 5.18) has no such limit.",
     run: |context| each(context, |device| mtu(context, device)),
 };
@@ -50,9 +50,9 @@ pub const XDP_FEATURES: Check = Check {
     id: "xdp-features",
     title: "the driver has no native XDP",
     severity: Severity::Warning,
-    why: "only generic mode is left, in which the kernel has made a socket buffer before the program runs",
+    why: "Only generic mode is left, in which the kernel has made a socket buffer before the program runs.",
     source: "Documentation/netlink/specs/netdev.yaml, xdp-act; NETDEV_XDP_ACT_* in linux/netdev.h",
-    more: "Looked at: what the driver says it can do (netdev genetlink, NETDEV_A_DEV_XDP_FEATURES, Linux 6.3). It is a finding only for a device that has a program or is named by --dev.\n\
+    more: "Looked at: what the driver says it can do (netdev genetlink, NETDEV_A_DEV_XDP_FEATURES, Linux 6.3). It is a finding only for a device that has a program or is named by --dev.\n\n\
         There is no fix but another device or driver.",
     run: |context| each(context, |device| features(context, device)),
 };
@@ -61,9 +61,9 @@ pub const XDP_UPPER_DEVICE: Check = Check {
     id: "xdp-upper-device",
     title: "XDP is wanted on a device that lies upon others",
     severity: Severity::Warning,
-    why: "a VLAN, a bridge, a team and their like have no driver that could run a program before the packet is a socket buffer; AF_XDP and native XDP belong on the device below, which gets every packet",
+    why: "A VLAN, a bridge, a team and their like have no driver that could run a program before the packet is a socket buffer; AF_XDP and native XDP belong on the device below, which gets every packet.",
     source: "ndo_bpf is in no net_device_ops of net/8021q, net/bridge, drivers/net/team, drivers/net/macvlan.c; bond_xdp in drivers/net/bonding/bond_main.c runs a bond's program on its legs",
-    more: "Looked at: the kind of each device that has a generic program or is named by --dev (rtnetlink, IFLA_INFO_KIND), and what it lies upon (IFLA_LINK, IFLA_MASTER).\n\
+    more: "Looked at: the kind of each device that has a generic program or is named by --dev (rtnetlink, IFLA_INFO_KIND), and what it lies upon (IFLA_LINK, IFLA_MASTER).\n\n\
         The program then sees the packets of all that lies upon the device below, with their VLAN tags (see the check vlan-offload), and has to choose the leg of a bond to send on by itself.",
     run: upper,
 };
@@ -123,7 +123,7 @@ fn generic(device: &Link) -> Result<Option<Verdict>> {
     Ok(Some(Verdict::Finding(Finding {
         subject: name.clone(),
         evidence,
-        message: format!("the XDP program on {name} runs on socket buffers, not in the driver"),
+        message: format!("The XDP program on {name} runs on socket buffers, not in the driver."),
         fix: Fix::Text(text),
     })))
 }
@@ -140,7 +140,7 @@ fn foreign(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     Ok(Some(Verdict::Finding(Finding {
         subject: name.clone(),
         evidence,
-        message: format!("{program} is on {name}, and no other program can be attached to it"),
+        message: format!("There is {program}; no other can be attached to {name}."),
         fix: Fix::Text(format!(
             "find its owner with `bpftool prog show id {}` and `bpftool link show`, and stop it; one without an owner goes with `ip link set dev {name} xdp off`",
             program.id
@@ -178,7 +178,7 @@ fn mtu(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "packets for {} can be of {} bytes, and a native XDP program there takes {MAX_MTU} at most",
+            "Packets for {} can be of {} bytes, and a native XDP program there takes {MAX_MTU} at most.",
             device.name, from.mtu
         ),
         fix: Fix::Steps(vec![Step::Write {
@@ -202,7 +202,7 @@ fn features(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         subject: device.name.clone(),
         evidence,
         message: format!(
-            "an XDP program runs on {} in generic mode only",
+            "An XDP program runs on {} in generic mode only.",
             device.name
         ),
         fix: Fix::Text("none but another device or driver".into()),
@@ -242,7 +242,7 @@ fn upper(context: &Context) -> Result<Vec<Verdict>> {
             subject: name.clone(),
             evidence,
             message: format!(
-                "{name} is a {kind} and has no native XDP and no AF_XDP queues of its own"
+                "{name} is a {kind} and has no native XDP and no AF_XDP queues of its own."
             ),
             fix: Fix::Text(match below.as_str() {
                 "" => format!("use the device that the packets of {name} come in by"),
