@@ -31,50 +31,69 @@ pub const RPS_LOCK_QDISC: Check = Check {
     run,
 };
 
-/// Several CPUs that take the packets of one device.
+/// Several CPUs that take the packets of one device, and where those go.
 struct Spread<'a> {
     device: &'a Link,
     cpus: usize,
     evidence: Vec<Evidence>,
+    /// The devices that get them from it: bonds, VLANs, bridges.
+    above: BTreeSet<u32>,
+    /// That they are routed, if they are.
+    routed: Option<Evidence>,
 }
 
 fn run(context: &Context) -> Result<Vec<Verdict>> {
     let mut route = Route::open()?;
     let (links, qdiscs) = (route.links()?, route.qdiscs()?);
+    let devices = || links.iter().filter(|device| !device.loopback);
     let mut spreads = Vec::new();
-    for device in links.iter().filter(|device| !device.loopback) {
-        spreads.extend(spread(context, device)?);
+    for device in devices() {
+        spreads.extend(spread(context, &links, device)?);
     }
     let mut verdicts = Vec::new();
-    for device in links.iter().filter(|device| !device.loopback) {
+    for device in devices() {
         let Some(root) = qdisc::root(&qdiscs, device.index) else {
             continue;
         };
-        let mut feeders = Vec::new();
-        for spread in &spreads {
+        let feeders = spreads.iter().filter_map(|spread| {
             let asked = is_selected(context, device) || is_selected(context, spread.device);
-            if let Some(path) = path(context, &links, spread.device, device)?.filter(|_| asked) {
-                feeders.push((spread, path));
-            }
-        }
-        verdicts.extend(judge(&qdiscs, root, device, &feeders)?);
+            let path = path(&links, spread, device).filter(|_| asked);
+            Some((spread, path?))
+        });
+        verdicts.extend(judge(&qdiscs, root, device, &feeders.collect::<Vec<_>>())?);
     }
     Ok(verdicts)
 }
 
 /// The CPUs that take the packets of `device`, if they are several.
-fn spread<'a>(context: &Context, device: &'a Link) -> Result<Option<Spread<'a>>> {
+fn spread<'a>(context: &Context, links: &[Link], device: &'a Link) -> Result<Option<Spread<'a>>> {
     let (steered, mut evidence) = rps(context, &device.name)?;
     let interrupted = match ethtool::channels(&device.name)? {
         Some(channels) => rss(context, &device.name, channels.used, &mut evidence)?,
         None => 0,
     };
     let cpus = steered.len().max(interrupted);
-    Ok((cpus > 1).then_some(Spread {
+    if cpus < 2 {
+        return Ok(None);
+    }
+    Ok(Some(Spread {
         device,
         cpus,
         evidence,
+        above: above(links, device.index),
+        routed: routed(context, &device.name)?,
     }))
+}
+
+/// Whether the kernel routes what `device` receives.
+fn routed(context: &Context, device: &str) -> Result<Option<Evidence>> {
+    for family in ["ipv4", "ipv6"] {
+        let path = format!("/proc/sys/net/{family}/conf/{device}/forwarding");
+        if context.read_if_there(&path)?.as_deref() == Some("1") {
+            return Ok(Some(Evidence::new(path, "1")));
+        }
+    }
+    Ok(None)
 }
 
 /// The CPUs that RPS gives packets of `device` to.
@@ -126,33 +145,22 @@ fn rss(
     Ok(spread)
 }
 
-/// How packets get from one device to another, if they can.
-fn path(context: &Context, links: &[Link], from: &Link, to: &Link) -> Result<Option<Evidence>> {
-    if from.index == to.index {
-        return Ok(None);
+/// How packets get to the device `to`, if they can: by a bridge that both lead to, or routed.
+fn path(links: &[Link], from: &Spread<'_>, to: &Link) -> Option<Evidence> {
+    if from.device.index == to.index {
+        return None;
     }
-    if let Some(bridge) = common_bridge(links, from, to) {
+    let bridge = to.controller.filter(|bridge| from.above.contains(bridge));
+    let bridge = bridge.and_then(|index| links.iter().find(|link| link.index == index));
+    if let Some(bridge) = bridge {
         let source = format!("rtnetlink, IFLA_MASTER of {}", to.name);
-        let value = format!("{}, which {} leads to as well", bridge.name, from.name);
-        return Ok(Some(Evidence::new(source, value)));
+        let value = format!(
+            "{}, which {} leads to as well",
+            bridge.name, from.device.name
+        );
+        return Some(Evidence::new(source, value));
     }
-    // A port's packets are the bridge's to send; only what it routes comes from elsewhere.
-    for family in ["ipv4", "ipv6"] {
-        let path = format!("/proc/sys/net/{family}/conf/all/forwarding");
-        if context.read_if_there(&path)?.as_deref() == Some("1") {
-            return Ok(Some(Evidence::new(path, "1")));
-        }
-    }
-    Ok(None)
-}
-
-/// The device that `to` is a port of, if packets that `from` receives get to it: directly, or
-/// through a bond that `from` is a leg of or a VLAN that lies upon it.
-fn common_bridge<'a>(links: &'a [Link], from: &Link, to: &Link) -> Option<&'a Link> {
-    let bridge = to.controller?;
-    above(links, from.index)
-        .contains(&bridge)
-        .then(|| links.iter().find(|link| link.index == bridge))?
+    from.routed.clone()
 }
 
 /// Every device that gets packets from the device `index`.
@@ -273,5 +281,45 @@ fn fix(device: &Link, root: &Qdisc, from: &[&str]) -> Fix {
             "`{apply}`; not by itself, since the settings of {} cannot be put back exactly: note `tc qdisc show dev {name}` first; or {steer}",
             root.kind
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+
+    use super::*;
+
+    fn link(index: u32, kind: InfoKind, attributes: Vec<LinkAttribute>) -> Link {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = attributes;
+        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
+        message.attributes.push(kind);
+        Link::from(message)
+    }
+
+    #[test]
+    fn packets_go_up_through_bonds_and_vlans_and_not_to_a_peer() {
+        use LinkAttribute::{Controller, Link as Lower, LinkNetNsId};
+        let links = [
+            link(1, InfoKind::Veth, vec![Lower(9), Controller(2)]),
+            link(2, InfoKind::Bond, vec![]),
+            link(3, InfoKind::Vlan, vec![Lower(2), Controller(4)]),
+            link(4, InfoKind::Bridge, vec![]),
+            link(5, InfoKind::Veth, vec![Lower(1)]),
+            link(6, InfoKind::MacVlan, vec![Lower(1), LinkNetNsId(0)]),
+        ];
+        assert_eq!(above(&links, 1), BTreeSet::from([2, 3, 4]));
+        assert!(above(&links, 4).is_empty());
+    }
+
+    #[test]
+    fn a_ring_of_devices_comes_to_an_end() {
+        let links = [
+            link(1, InfoKind::Vlan, vec![LinkAttribute::Link(2)]),
+            link(2, InfoKind::Vlan, vec![LinkAttribute::Link(1)]),
+        ];
+        assert_eq!(above(&links, 1), BTreeSet::from([2]));
     }
 }
