@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// What statfs(2) says of a file that stands for a namespace (linux/magic.h).
@@ -102,18 +103,19 @@ pub fn enter(namespace: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Starts `command` inside `namespace`.
+/// Starts `command` inside `namespace`, which ends with the calling thread at the latest.
 pub fn spawn(namespace: BorrowedFd<'_>, command: &mut Command) -> Result<Child> {
     // The hook outlives this call with the command, so it owns a descriptor of its own.
     let namespace = namespace
         .try_clone_to_owned()
         .context("cannot duplicate a descriptor")?;
     let hook = move || -> io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(())
     };
     // SAFETY: needed because the child must change its namespace before it runs its program.
-    // Sound because the hook makes one system call and touches neither heap nor locks, all
+    // Sound because the hook makes two system calls and touches neither heap nor locks, all
     // that is allowed in the child of a process with several threads.
     let command = unsafe { command.pre_exec(hook) };
     let program = command.get_program().to_string_lossy().into_owned();

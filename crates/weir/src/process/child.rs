@@ -83,16 +83,23 @@ impl<'a> Child<'a> {
 
     /// The next event, or `None` if there is none within `timeout`.
     pub fn event<E: DeserializeOwned>(&mut self, timeout: Duration) -> Result<Option<E>> {
+        let Some(line) = self.line(timeout)? else {
+            return Ok(None);
+        };
+        let event = serde_json::from_str(&line)
+            .with_context(|| format!("the {} said {line:?}", self.name))?;
+        Ok(Some(event))
+    }
+
+    /// The next line of a process that does not speak in events, or `None` if there is none within
+    /// `timeout`.
+    pub fn line(&mut self, timeout: Duration) -> Result<Option<String>> {
         let end = Instant::now() + timeout;
         loop {
             self.interrupt.check()?;
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left.min(LOOK)) {
-                Ok(line) => {
-                    let event = serde_json::from_str(&line)
-                        .with_context(|| format!("the {} said {line:?}", self.name))?;
-                    return Ok(Some(event));
-                }
+                Ok(line) => return Ok(Some(line)),
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended_early()),

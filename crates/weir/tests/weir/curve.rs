@@ -25,6 +25,7 @@ use crate::{Test, failure, skip, success, tests, weir};
 pub fn trials() -> Vec<Test> {
     tests![
         the_numbers_of_every_path_add_up,
+        a_guest_receives_what_its_tap_has,
         the_forwarder_knows_stations_and_takes_tags_off,
         a_bridge_sends_nothing_of_its_own,
         files_are_written_whole_and_kept,
@@ -114,6 +115,22 @@ fn add_up(point: &Value) -> Result<()> {
     Ok(())
 }
 
+fn a_guest_receives_what_its_tap_has() -> Result<()> {
+    let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest");
+    if !PathBuf::from(guest).join("initramfs.gz").exists() {
+        return Err(skip("there is no guest: `./run guest` makes it"));
+    }
+    let words = ["--guest", guest, "--path", "bridge,stack", "--pps", "10k"];
+    let short = ["--receivers", "2", "--seconds", "0.3", "--format", "json"];
+    let report: Value = serde_json::from_str(&success(curve(&words).args(short))?)?;
+    let point = array(&report, "points")?.first().context("no point")?;
+    add_up(point).with_context(|| format!("{point}"))?;
+    let missing = array(&report, "unavailable")?.first();
+    let missing = missing.context("a guest on a socket?")?;
+    ensure!(missing["path"] == "stack", "{missing}");
+    Ok(())
+}
+
 /// The next frame that a tap has, which must come.
 fn read(stage: &Stage<'_>, tap: usize) -> Result<Vec<u8>> {
     let end = Instant::now() + SOON;
@@ -145,7 +162,7 @@ fn tagged(frame: &[u8], tag: [u8; 2]) -> Vec<u8> {
 
 fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
     let interrupt = Interrupt::default();
-    let stage = Stage::make(Path::Xdp, 2, 0, &interrupt)?;
+    let stage = Stage::make(Path::Xdp, 2, 0, None, &interrupt)?;
     let mut load = PacketSocket::open(stage.lab.load())?;
     let frame = |receiver, number| -> Result<Vec<u8>> {
         let template = Template::new(64, LOAD_MAC, receiver_mac(receiver))?;
@@ -180,7 +197,7 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
 
 fn a_bridge_sends_nothing_of_its_own() -> Result<()> {
     let interrupt = Interrupt::default();
-    let stage = Stage::make(Path::Bridge, 2, 0, &interrupt)?;
+    let stage = Stage::make(Path::Bridge, 2, 0, None, &interrupt)?;
     let mut load = PacketSocket::open(stage.lab.load())?;
     for receiver in [0, 1] {
         let template = Template::new(64, LOAD_MAC, receiver_mac(receiver))?;
@@ -247,6 +264,7 @@ fn bad_input_is_one_error() -> Result<()> {
         (&["--rounds", "0"], 2, "0"),
         (&["--size", "63"], 2, "63"),
         (&["--load-cpu", "1023"], 1, "CPU 1023"),
+        (&["--guest", "/nonexistent"], 1, "./run guest"),
         (&["--svg", "/nonexistent/curve.svg"], 1, "/nonexistent"),
         (&["--path", "af-xdp", "--receivers", "2"], 1, "queue"),
     ] {

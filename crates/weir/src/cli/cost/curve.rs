@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::bench::report::progress::Progress;
 use crate::cli::bench::Cpus;
 use crate::cost::accounting::Accounting;
+use crate::cost::curve::guest::GuestSettings;
 use crate::cost::curve::measure::{Runner, Settings};
 use crate::cost::curve::plan::{Choices, Combination, Rate, missing};
 use crate::cost::curve::report::{Failed, Host, Point, Report, Unavailable};
@@ -87,6 +88,10 @@ pub struct CurveArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// Let virtual machines receive: QEMU with the guest in this directory, which `./run guest` in
+    /// weir's source makes; only paths that end at taps
+    #[arg(long, value_name = "DIR", help_heading = "How")]
+    pub guest: Option<PathBuf>,
     /// CPU of the load, and of the kernel's part of receiving it [default: the first allowed]
     #[arg(long, value_name = "N", help_heading = "How")]
     pub load_cpu: Option<usize>,
@@ -138,6 +143,14 @@ impl CurveArgs {
         }
     }
 
+    /// Guests for all of the measurement: an hour more, should it take longer than it is meant to.
+    fn guest(&self, choices: &Choices, settings: &Settings) -> Result<Option<GuestSettings>> {
+        let runs = choices.most_runs() * settings.duration();
+        let seconds = runs.as_secs() + 3600;
+        let find = |directory| GuestSettings::find(directory, seconds, settings.app_cpu);
+        self.guest.as_deref().map(find).transpose()
+    }
+
     fn file(&self, path: Option<&PathBuf>) -> Result<Option<ReportFile>> {
         path.map(|path| ReportFile::prepare(path, self.force))
             .transpose()
@@ -163,8 +176,17 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
     // Without it nothing can be said: better now than after all is set up.
     drop(Accounting::start(&[cpus.load])?);
     let choices = args.choices();
+    let settings = args.settings(&cpus);
+    let guest = args.guest(&choices, &settings)?;
     let mut unavailable = Vec::new();
-    let stages = stages(&choices, cpus.app, &interrupt, &mut unavailable);
+    let stages = stages(
+        &choices,
+        cpus.app,
+        guest.as_ref(),
+        &interrupt,
+        &mut unavailable,
+    );
+    interrupt.check()?;
     if stages.is_empty() {
         let reasons = unavailable
             .iter()
@@ -175,13 +197,12 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
         );
     }
     cpus.leave_to_engines()?;
-    let settings = args.settings(&cpus);
     let mut report = Report::new(Host {
         machine: Machine::now(cpus.allowed),
         load_cpu: cpus.load,
         app_cpu: cpus.app,
         size: args.size,
-        notes: notes::setting(&settings),
+        notes: notes::setting(&settings, guest.as_ref()),
     });
     report.unavailable = unavailable;
     let runner = Runner {
@@ -209,17 +230,17 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
 fn stages<'a>(
     choices: &Choices,
     app_cpu: usize,
+    guest: Option<&GuestSettings>,
     interrupt: &'a Interrupt,
     unavailable: &mut Vec<Unavailable>,
 ) -> Vec<Stage<'a>> {
     let mut stages = Vec::new();
     for &receivers in &choices.receivers {
         for &path in &choices.paths {
-            let stage = match missing(path, receivers) {
+            let stage = match missing(path, receivers, guest.is_some()) {
                 Some(reason) => Err(reason.to_owned()),
-                None => {
-                    Stage::make(path, receivers, app_cpu, interrupt).map_err(|it| format!("{it:#}"))
-                }
+                None => Stage::make(path, receivers, app_cpu, guest, interrupt)
+                    .map_err(|it| format!("{it:#}")),
             };
             match stage {
                 Ok(stage) => stages.push(stage),

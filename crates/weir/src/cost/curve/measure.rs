@@ -18,6 +18,7 @@ use crate::bench::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
 use crate::bench::worker::WorkerArgs;
 use crate::cost::accounting::{Accounting, CpuTotals};
 use crate::cost::cpulist::CpuList;
+use crate::lab::Counters;
 use crate::process::child::{Child, own_command};
 use crate::process::interrupt::Interrupt;
 
@@ -122,7 +123,7 @@ struct Moment {
     counts: Counts,
 }
 
-/// A receiver, and its process.
+/// A receiver that runs for one point, and its process. A guest runs for all of them.
 struct Receiver<'a> {
     child: Child<'a>,
     pid: u32,
@@ -133,6 +134,7 @@ impl<'a> Runner<'a> {
     pub fn measure(&self, stage: &Stage<'_>, combination: Combination) -> Result<Measured> {
         let before = stage.counts()?;
         let mut receivers = (0..stage.receivers)
+            .filter(|_| stage.guests.is_empty())
             .map(|number| self.start_receiver(stage, number))
             .collect::<Result<Vec<_>>>()?;
         for receiver in &mut receivers {
@@ -151,12 +153,17 @@ impl<'a> Runner<'a> {
         let told = self.told(stage, &mut receivers)?;
         let sent = end_load(load)?;
         settle(stage)?;
-        let pids: Vec<u32> = receivers.iter().map(|receiver| receiver.pid).collect();
-        let totals = receivers
+        let processes = receivers.iter().map(|receiver| receiver.pid);
+        let guests = stage.guests.iter().map(|guest| guest.pid);
+        let pids: Vec<u32> = processes.chain(guests).collect();
+        let mut totals = receivers
             .into_iter()
             .map(|receiver| end_receiver(receiver.child))
             .collect::<Result<Vec<_>>>()?;
         let run = stage.counts()?.since(&before);
+        if !stage.guests.is_empty() {
+            totals = run.taps.iter().map(taken_by_guest).collect();
+        }
         let mut window = self.window(stage, &begin, &end, &pids);
         if let Some(pps) = told {
             window.delivered = (pps * window.ns as f64 / 1e9) as u64;
@@ -362,6 +369,14 @@ fn end_receiver(mut receiver: Child<'_>) -> Result<Totals> {
             Ok(totals)
         }
         event => Err(wrong(event)),
+    }
+}
+
+/// A guest does not tell what it received: it is what QEMU took from the tap.
+fn taken_by_guest(tap: &Counters) -> Totals {
+    Totals {
+        received: tap.tx_packets,
+        ..Totals::default()
     }
 }
 

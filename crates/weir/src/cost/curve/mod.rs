@@ -15,6 +15,7 @@
 pub mod chart;
 pub mod csv;
 pub mod forward;
+pub mod guest;
 pub mod html;
 pub mod measure;
 pub mod notes;

@@ -1,11 +1,12 @@
 //! How each figure was obtained, in words.
 
+use super::guest::GuestSettings;
 use super::measure::Settings;
 use super::report::Report;
 use crate::lab::{APP_DEVICE, LOAD_DEVICE};
 
 /// What is to be known of a measurement with these settings, one sentence each.
-pub fn setting(settings: &Settings) -> Vec<String> {
+pub fn setting(settings: &Settings, guest: Option<&GuestSettings>) -> Vec<String> {
     let (load, app) = (settings.load_cpu, settings.app_cpu);
     let cpus = if load == app {
         format!(
@@ -25,12 +26,24 @@ pub fn setting(settings: &Settings) -> Vec<String> {
              it is in none of the figures.",
             settings.size
         ),
-        "A receiver stands for a virtual machine: it reads frames from a tap, one a system call, and \
-         checks every payload. While packets come it sleeps 50 us between two looks, so nobody has \
-         to wake it up; when none come it sleeps until one does."
-            .into(),
+        receiver(guest).into(),
         "Taps have no queueing discipline, as XDP would pass it by.".into(),
     ]
+}
+
+fn receiver(guest: Option<&GuestSettings>) -> &'static str {
+    match guest {
+        Some(_) => {
+            "A receiver is a virtual machine of QEMU on a tap, with an emulated CPU (TCG) and without \
+             vhost: its guest drops what comes and checks nothing. What QEMU took from the tap counts \
+             as delivered; the CPU time is that of emulating the guest, too."
+        }
+        None => {
+            "A receiver stands for a virtual machine: it reads frames from a tap, one a system call, \
+             and checks every payload. While packets come it sleeps 50 us between two looks, so \
+             nobody has to wake it up; when none come it sleeps until one does."
+        }
+    }
 }
 
 /// What the figures are, as `(name, meaning)`.

@@ -85,8 +85,11 @@ impl fmt::Display for Combination {
     }
 }
 
-/// Why a path is not measured.
-pub fn missing(path: Path, receivers: u8) -> Option<&'static str> {
+/// Why a path is not measured, with guests as receivers or without.
+pub fn missing(path: Path, receivers: u8, guests: bool) -> Option<&'static str> {
+    if guests && !path.ends_at_taps() {
+        return Some("a guest receives from a tap: leave out --guest to measure sockets");
+    }
     if receivers < 2 {
         return None;
     }
@@ -104,6 +107,12 @@ pub fn missing(path: Path, receivers: u8) -> Option<&'static str> {
 }
 
 impl Choices {
+    /// How many runs there are if every path can be had.
+    pub fn most_runs(&self) -> u32 {
+        let combinations = self.paths.len() * self.rates.len() * self.receivers.len();
+        self.rounds.saturating_mul(combinations as u32)
+    }
+
     /// All runs in order, with their rounds from 1. Every path has its turn at a rate before the
     /// next round, so that whatever drifts on this machine drifts for all of them.
     pub fn runs<'a>(

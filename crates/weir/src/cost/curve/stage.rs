@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::Path;
 use super::forward::{ForwardCounts, Forwarder};
+use super::guest::{Guest, GuestSettings};
 use super::ovs::Switch;
 use super::receiver::ADDRESS;
 use crate::bench::check::between;
@@ -31,6 +32,8 @@ pub struct Stage<'a> {
     pub lab: Lab,
     /// One for each receiver, if the path ends at taps.
     pub taps: Vec<Tap>,
+    /// Virtual machines on the taps, if there are to be any.
+    pub guests: Vec<Guest<'a>>,
     forwarder: Option<Forwarder>,
     /// Open vSwitch, if it is the path.
     pub switch: Option<Switch<'a>>,
@@ -61,11 +64,12 @@ pub struct Udp {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes it. A switch that is a process shares `app_cpu` with the receivers.
+    /// Makes it, with guests on its taps if they are described. A switch that is a process shares `app_cpu` with the receivers.
     pub fn make(
         path: Path,
         receivers: u8,
         app_cpu: usize,
+        guest: Option<&GuestSettings>,
         interrupt: &'a Interrupt,
     ) -> Result<Self> {
         let mut lab = Lab::anonymous(&LabConfig::default())?;
@@ -89,11 +93,18 @@ impl<'a> Stage<'a> {
             Path::Stack => lab.app().add_address(ADDRESS, PREFIX)?,
             Path::AfXdp | Path::AfPacket => {}
         }
+        // The last: until here nothing on the taps could have been received.
+        let guests = guest
+            .into_iter()
+            .flat_map(|guest| taps.iter().map(move |tap| (guest, tap)))
+            .map(|(guest, tap)| Guest::start(guest, lab.app(), tap, interrupt))
+            .collect::<Result<_>>()?;
         Ok(Self {
             path,
             receivers,
             lab,
             taps,
+            guests,
             forwarder,
             switch,
         })
