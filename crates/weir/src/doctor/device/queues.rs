@@ -45,7 +45,7 @@ pub const COALESCING: Check = Check {
     severity: Severity::Advice,
     why: "An interrupt for each packet takes CPU from the work on them, and one that waits for milliseconds adds that to every round trip.",
     source: "ethtool(8), -c; include/uapi/linux/ethtool.h, struct ethtool_coalesce",
-    more: "Looked at: rx-usecs, rx-frames and adaptive-rx (ethtool -c), and the packets received while the doctor watched. A finding is a wait of 1000 us or more, or none at all while more than 100000 packets a second come, and that only where the driver does not adapt it by itself.\n\n\
+    more: "Looked at: rx-usecs, rx-frames and adaptive-rx (ethtool -c), and the packets received while the doctor watched. A finding is a wait of 1000 us or more, or none at all while more than 100000 packets a second come, and that only where the driver does not adapt it by itself. Virtual devices and virtio are left out: these have no interrupts, that holds them back while it takes packets.\n\n\
         Its effect: `weir cost` (hard interrupts), and `weir bench rtt`.",
     run: |context| each(context, |device| coalescing(context, device)),
 };
@@ -201,6 +201,12 @@ pub fn ring_verdict(device: &str, ring: RxRing, lost: u64) -> Verdict {
 }
 
 fn coalescing(context: &Context, device: &Link) -> Result<Option<Verdict>> {
+    // A virtual device has no interrupts of its own, and virtio holds them back while packets are
+    // being taken.
+    let is_virtio = super::driver(context, device).as_deref() == Some("virtio_net");
+    if device.kind.is_some() || is_virtio {
+        return Ok(None);
+    }
     let Some(now) = ethtool::rx_coalesce(&device.name)? else {
         return Ok(None);
     };
