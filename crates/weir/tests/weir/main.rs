@@ -15,6 +15,7 @@ mod lab;
 mod load;
 mod packet;
 mod progress;
+mod storm;
 
 use std::process::{Command, ExitCode, Output};
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         lab::trials(),
         load::trials(),
         progress::trials(),
+        storm::trials(),
     ]
     .concat();
     libtest_mimic::run(

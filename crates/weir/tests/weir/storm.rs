@@ -1,0 +1,163 @@
+//! The spinlock storm: many flows, spread over the CPUs by RPS, meet at the lock of a queueing
+//! discipline on a tap. The doctor names it and mends it, and `weir cost` shows what that changes.
+
+use std::{
+    fmt, fs,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use weir::{
+    cost::{
+        cpulist::CpuList,
+        curve::{Path, stage::Stage},
+    },
+    lab::netns,
+    process::interrupt::Interrupt,
+    sysfs::Sysfs,
+};
+
+use crate::{Test, bench::Directory, skip, success, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![the_storm_is_named_mended_and_measured]
+}
+
+const ID: &str = "rps-lock-qdisc";
+/// More than one CPU forwards through one lock.
+const PPS: &str = "400000";
+/// So many that RPS spreads them evenly.
+const FLOWS: &str = "64";
+
+/// What `weir cost` says in the host's namespace.
+#[derive(Debug)]
+struct Cost {
+    /// What the network took of all CPUs, in percent of one.
+    network: f64,
+    /// Packets a second that came to the tap's reader.
+    delivered: f64,
+    /// Both together.
+    ns_per_packet: f64,
+}
+
+fn the_storm_is_named_mended_and_measured() -> Result<()> {
+    let allowed = CpuList::allowed()?;
+    let [load_cpu, other_cpu, ..] = allowed.as_slice()[..] else {
+        return Err(skip("a storm needs two CPUs"));
+    };
+    let state = Directory::new("storm")?;
+    let interrupt = Interrupt::default();
+    let stage = Stage::make(Path::Bridge, 1, other_cpu, None, &interrupt)?;
+    let host = stage.lab.app();
+    netns::run_in(host.netns(), || {
+        let path = format!("/{}/queues/rx-0/rps_cpus", host.device);
+        let mask = format!("{:x}", 1 << load_cpu | 1 << other_cpu);
+        fs::write(Sysfs::mount()?.class_net(&path), mask).context("cannot set rps_cpus")
+    })?;
+    let inside = |command: &mut Command| -> Result<String> {
+        netns::run_in(host.netns(), || success(command))
+    };
+    let doctor = |arguments: &[&str]| {
+        let mut command = weir();
+        command.arg("doctor").args(arguments);
+        command.env("WEIR_STATE_DIR", &state.path);
+        command
+    };
+    inside(Command::new("tc").args("qdisc replace dev tap0 root pfifo limit 1000".split(' ')))?;
+
+    let _reader = Ended(
+        Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["cost-receiver", "--origin", "tap", "--size", "64"])
+            .args(["--cpu", &other_cpu.to_string()])
+            .stdin(stage.taps[0].descriptor().try_clone_to_owned()?)
+            .stdout(Stdio::null())
+            .spawn()?,
+    );
+    let mut load = weir();
+    load.args(["bench-load", "--dev", &stage.lab.load().device])
+        .args([
+            "--cpu",
+            &load_cpu.to_string(),
+            "--pps",
+            PPS,
+            "--flows",
+            FLOWS,
+        ])
+        .stdout(Stdio::null());
+    let _load = Ended(stage.lab.load().spawn(&mut load)?);
+    thread::sleep(Duration::from_millis(300));
+
+    let is_found = || -> Result<bool> {
+        // It exits with 1 if there is any finding.
+        let output = netns::run_in(host.netns(), || {
+            Ok(doctor(&["--dev", "tap0", "--json"]).output()?)
+        })?;
+        let report: Value = serde_json::from_slice(&output.stdout)?;
+        let findings = report["findings"].as_array().context("no findings")?;
+        Ok(findings
+            .iter()
+            .any(|it| it["id"] == ID && it["subject"] == "tap0"))
+    };
+    ensure!(is_found()?, "the storm is not found");
+    let before = cost(&stage)?;
+    inside(&mut doctor(&["--dev", "tap0", "--fix", ID, "--yes"]))?;
+    ensure!(!is_found()?, "the storm is not mended");
+    let after = cost(&stage)?;
+    println!("in the storm {before}; mended {after}");
+    for cost in [&before, &after] {
+        ensure!(cost.delivered > 1000.0, "nothing came: {cost:?}");
+        ensure!(cost.network > 1.0, "nothing was taken: {cost:?}");
+    }
+    inside(&mut doctor(&["--undo"]))?;
+    let qdisc = inside(Command::new("tc").args("qdisc show dev tap0 root".split(' ')))?;
+    ensure!(
+        qdisc.contains("pfifo") && qdisc.contains("limit 1000"),
+        "{qdisc}"
+    );
+    Ok(())
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{:.0} ns a packet: {:.0} packets a second for {:.1}% of a CPU",
+            self.ns_per_packet, self.delivered, self.network
+        )
+    }
+}
+
+fn cost(stage: &Stage<'_>) -> Result<Cost> {
+    let mut command = weir();
+    command.args(["cost", "--passive", "--limit", "100", "--seconds", "1.5"]);
+    command.args(["--dev", "tap0", "--format", "json"]);
+    let output = netns::run_in(stage.lab.app().netns(), || success(&mut command))?;
+    let report: Value = serde_json::from_str(&output)?;
+    let cpus = report["cpus"].as_array().context("no CPUs")?;
+    let network = cpus
+        .iter()
+        .filter_map(|cpu| cpu["accounting"]["network_percent"].as_f64())
+        .sum::<f64>();
+    let delivered = report["devices"][0]["tx_pps"].as_f64().context("no rate")?;
+    Ok(Cost {
+        network,
+        delivered,
+        ns_per_packet: network / 100.0 * 1e9 / delivered.max(1.0),
+    })
+}
+
+/// A process that is asked to end.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.0.id().cast_signed()) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
+}
