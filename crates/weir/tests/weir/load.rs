@@ -216,9 +216,10 @@ fn receivers_and_flows_take_turns() -> Result<()> {
             ensure!(found == number, "frame {found} came as number {number}");
             let receiver = number % 3;
             let flow = number / 3 % 1000;
-            let (mac, port) = match by_port {
-                true => (APP_MAC, 9 + receiver),
-                false => (receiver_mac(u8::try_from(receiver)?), 9),
+            let (mac, port) = if by_port {
+                (APP_MAC, 9 + receiver)
+            } else {
+                (receiver_mac(u8::try_from(receiver)?), 9)
             };
             let ports = [9 + flow, port].map(|port| (port as u16).to_be_bytes());
             ensure!(frame[..6] == mac, "frame {number}: {frame:x?}");
