@@ -15,6 +15,11 @@ use crate::report::Machine;
 /// Two figures that differ by no more than this are said to agree: percent of a CPU.
 pub const AGREEMENT: f64 = 2.0;
 
+/// From so many interrupts a second, what is before and after their tracepoints can be seen.
+const MANY_INTERRUPTS: f64 = 2000.0;
+/// What entering and leaving an interrupt takes at most, on a virtual machine.
+const LONG_INTERRUPT_NS: f64 = 20_000.0;
+
 /// The report; its JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -112,6 +117,9 @@ pub struct AccountingReport {
     pub net_rx_per_second: f64,
     /// NAPI polls a second.
     pub polls_per_second: f64,
+    /// Hard interrupts a second, those of the timer and from other CPUs included where they are
+    /// seen.
+    pub interrupts_per_second: f64,
 }
 
 impl AccountingReport {
@@ -373,6 +381,7 @@ fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<
         idle_percent: share_of(all.idle_ns),
         net_rx_per_second: receive.count as f64 / seconds,
         polls_per_second: all.polls as f64 / seconds,
+        interrupts_per_second: (all.irqs + all.vectors) as f64 / seconds,
     })
 }
 
@@ -443,6 +452,14 @@ fn progress_differs(
     }
     if accounting.vector_percent.is_none() {
         return "the timer's interrupt and those from other CPUs have no tracepoint here".into();
+    }
+    let rate = accounting.interrupts_per_second;
+    let ns_each = difference / 100.0 * 1e9 / rate.max(1.0);
+    if rate > MANY_INTERRUPTS && ns_each < LONG_INTERRUPT_NS {
+        return format!(
+            "that is {ns_each:.0} ns for each of {rate:.0} interrupts a second, spent before and \
+             after their tracepoints: in a virtual machine, each may leave the guest"
+        );
     }
     if !progress.notes.is_empty() {
         return "progress is not sure, see below".into();

@@ -327,7 +327,7 @@ fn own(report: &Report) -> String {
         }
         if let Some(observed) = own.observed_percent.filter(|it| *it < 99.0) {
             text.push_str(&format!(
-                "; to keep it so low they looked {observed:.1}% of the time, in windows of 10 ms"
+                "; to keep it so low they looked {observed:.1}% of the time, now and then"
             ));
         }
         text.push_str(&format!("; reading them {:.2}%", own.reading_percent));

@@ -16,12 +16,14 @@ use super::measure::Accounted;
 const TIMED: Duration = Duration::from_millis(20);
 /// From one such time to the next while all is looked at.
 const TIMED_EVERY: Duration = Duration::from_millis(500);
-/// The length of a window.
-const WINDOW: Duration = Duration::from_millis(10);
+/// The shortest window, and from one to the next at least: attaching and detaching costs some
+/// 2 ms.
+const SHORTEST: Duration = Duration::from_millis(10);
+const PERIOD: Duration = Duration::from_millis(500);
 /// What of the limit is made use of. The kernel's timing leaves out what comes before and after a
 /// program, which is about as much again.
 const AIM: f64 = 0.25;
-/// The smallest share of the time that is still looked at: one window in two seconds.
+/// The smallest share of the time that is still looked at: a shortest window in two seconds.
 const LEAST: f64 = 0.005;
 /// Before this nothing is judged: the first look is a whole one.
 const JUDGED: Duration = Duration::from_millis(1500);
@@ -44,6 +46,7 @@ pub struct Watch {
     spent: f64,
     spent_at: Instant,
     next_window: Instant,
+    window: Duration,
 }
 
 /// What was seen of each CPU, slice by slice, in constant memory.
@@ -78,6 +81,7 @@ impl Watch {
             spent: 0.0,
             spent_at: now,
             next_window: now,
+            window: SHORTEST,
         })
     }
 
@@ -100,29 +104,37 @@ impl Watch {
         self.slices.add(last, &now);
         self.spend(self.spent_at.elapsed());
         if self.share() < 1.0 {
-            self.accounting.pause();
-            self.wait(WINDOW);
+            self.pause();
         } else {
             self.last = Some(now);
         }
         Ok(())
     }
 
+    /// Until the next window.
+    fn pause(&mut self) {
+        self.accounting.pause();
+        let share = self.share();
+        let window = PERIOD.mul_f64(share).max(SHORTEST);
+        self.next_window = Instant::now() + window.div_f64(share);
+        self.window = window;
+    }
+
     fn look_through_a_window(&mut self) -> Result<()> {
         let begun = Instant::now();
         self.accounting.resume()?;
         let before = self.accounting.sample()?;
-        match self.accounting.own_cost(WINDOW) {
+        let timed = self.window.min(TIMED);
+        match self.accounting.own_cost(timed) {
             Ok(cost) => self.cost = Some(cost),
-            Err(_) => sleep(WINDOW),
+            Err(_) => sleep(timed),
         }
+        sleep(self.window - timed);
         let after = self.accounting.sample()?;
         self.slices.add(&before, &after);
-        let length = begun.elapsed();
-        self.spend(length);
+        self.spend(begun.elapsed());
         if self.share() < 1.0 {
-            self.accounting.pause();
-            self.wait(length);
+            self.pause();
         } else {
             self.last = Some(after);
         }
@@ -143,11 +155,6 @@ impl Watch {
     /// The share of the time that may be looked at.
     fn share(&self) -> f64 {
         (self.limit * AIM / self.percent().max(f64::MIN_POSITIVE)).clamp(LEAST, 1.0)
-    }
-
-    /// After a look of this length.
-    fn wait(&mut self, length: Duration) {
-        self.next_window = Instant::now() + length.div_f64(self.share());
     }
 
     /// What it has cost so far, in percent of one CPU.
