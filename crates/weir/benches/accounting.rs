@@ -105,7 +105,7 @@ fn watched(mode: &str, limit: &str) -> Result<Watched> {
             "cost",
             "--passive",
             "--limit",
-            "100",
+            limit,
             "--seconds",
             "600",
             "--format",

@@ -30,8 +30,6 @@ pub const NET_RX: usize = 3;
 /// The vector of qdiscs that could not send at once.
 pub const NET_TX: usize = 2;
 
-/// Words of `struct task_time` in bpf/cost.h.
-const TASK_TIME: usize = 5;
 /// The programs that user space runs.
 const BEGIN: &str = "begin";
 const SETTLE: &str = "settle";
@@ -191,12 +189,11 @@ impl Accounting {
     pub fn start(cpus: &[usize]) -> Result<Self> {
         // The tracepoints of the timer and IPIs are x86's; without them the rest is still told.
         let all = Programs::load(&OBJECT, None, |_| true);
-        let (programs, sees_vectors) = match all {
-            Ok(programs) => (programs, true),
-            Err(_) => {
-                let some = Programs::load(&OBJECT, None, |name| !name.starts_with(VECTOR))?;
-                (some, false)
-            }
+        let (programs, sees_vectors) = if let Ok(programs) = all {
+            (programs, true)
+        } else {
+            let some = Programs::load(&OBJECT, None, |name| !name.starts_with(VECTOR))?;
+            (some, false)
         };
         let is_tracepoint = |name: &&String| ![BEGIN, SETTLE, END].contains(&name.as_str());
         let others = programs
@@ -277,7 +274,7 @@ impl Accounting {
     /// The tasks that ran, with what was taken from them, up to the last [`sample`](Self::sample).
     pub fn tasks(&self) -> Result<Vec<Task>> {
         let mut all = BTreeMap::<u32, Task>::new();
-        for (key, values) in self.entries(&self.tasks)? {
+        for (key, values) in entries(&self.tasks)? {
             let pid = key.first().copied().unwrap_or(0) as u32;
             let task = all.entry(pid).or_default();
             task.pid = pid;
@@ -295,7 +292,7 @@ impl Accounting {
 
     /// The devices' interrupts.
     pub fn irqs(&self) -> Result<Vec<Irq>> {
-        let irqs = self.entries(&self.irqs)?.into_iter().map(|(key, values)| {
+        let irqs = entries(&self.irqs)?.into_iter().map(|(key, values)| {
             let mut irq = Irq {
                 irq: key.first().copied().unwrap_or(0),
                 ..Irq::default()
@@ -312,7 +309,7 @@ impl Accounting {
 
     /// The NAPI instances that were polled.
     pub fn napis(&self) -> Result<Vec<Napi>> {
-        let napis = self.entries(&self.napis)?.into_iter().map(|(key, values)| {
+        let napis = entries(&self.napis)?.into_iter().map(|(key, values)| {
             let word = |index| key.get(index).copied().unwrap_or(0);
             let mut napi = Napi {
                 netns: word(0),
@@ -334,17 +331,6 @@ impl Accounting {
             napi
         });
         Ok(napis.filter(|napi| napi.polls > 0).collect())
-    }
-
-    /// All entries of a map: the words of the key, and a value for each CPU.
-    fn entries(&self, map: &Map) -> Result<Vec<(Vec<u64>, Vec<Vec<u8>>)>> {
-        let mut all = Vec::new();
-        for key in map.keys() {
-            if let Some(values) = map.get_per_cpu(&key)? {
-                all.push((Words::new(&key).all(), values));
-            }
-        }
-        Ok(all)
     }
 
     /// Has the kernel time the programs for the length of `window`, which it waits out.
@@ -370,6 +356,20 @@ impl Accounting {
             window_ns: begun.elapsed().as_nanos() as u64,
         })
     }
+}
+
+/// An entry of a per-CPU map: the words of the key, and a value for each CPU.
+type Entry = (Vec<u64>, Vec<Vec<u8>>);
+
+/// All entries of a map.
+fn entries(map: &Map) -> Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    for key in map.keys() {
+        if let Some(values) = map.get_per_cpu(&key)? {
+            all.push((Words::new(&key).all(), values));
+        }
+    }
+    Ok(all)
 }
 
 /// `CLOCK_MONOTONIC`, which the programs use too.
@@ -480,14 +480,12 @@ impl Softirq {
 impl TaskTime {
     /// In the order of `struct task_time`.
     fn read(words: &mut Words<'_>) -> Self {
-        let [running_ns, irq_ns, net_rx_ns, net_tx_ns, other_ns]: [u64; TASK_TIME] =
-            std::array::from_fn(|_| words.word());
         Self {
-            running_ns,
-            irq_ns,
-            net_rx_ns,
-            net_tx_ns,
-            other_ns,
+            running_ns: words.word(),
+            irq_ns: words.word(),
+            net_rx_ns: words.word(),
+            net_tx_ns: words.word(),
+            other_ns: words.word(),
         }
     }
 

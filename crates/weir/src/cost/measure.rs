@@ -55,7 +55,7 @@ pub struct Measured {
     pub accounting: Result<Accounted, String>,
     /// From /proc/stat, by CPU.
     pub ticks: Result<BTreeMap<usize, CpuTimes>, String>,
-    /// From /proc/net/softnet_stat, by CPU.
+    /// From `/proc/net/softnet_stat`, by CPU.
     pub softnet: Result<BTreeMap<usize, Softnet>, String>,
     /// What the devices carried.
     pub devices: Vec<DeviceTraffic>,
@@ -163,7 +163,9 @@ pub fn measure(
     let elapsed = begun.elapsed();
     let progress = load.and_then(|load| load.stop().map_err(|error| format!("{error:#}")));
     let own = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
-    let own_ns = (own.user + own.system - usage.user - usage.system).as_nanos() as u64;
+    let own_ns = (own.user + own.system)
+        .saturating_sub(usage.user + usage.system)
+        .as_nanos() as u64;
     if let (Some(command), None) = (&mut command, status) {
         status = command.end()?;
     }
@@ -171,8 +173,8 @@ pub fn measure(
         elapsed,
         ended,
         progress,
-        ticks: both(ticks, proc::cpu_times(), |now, then| now.since(then)),
-        softnet: both(softnet, proc::softnet(), |now, then| now.since(then)),
+        ticks: both(ticks, proc::cpu_times(), CpuTimes::since),
+        softnet: both(softnet, proc::softnet(), Softnet::since),
         devices: devices.carried(),
         accounting: match watch {
             Ok(watch) => Ok(watch.finish()?),

@@ -61,7 +61,7 @@ pub struct CpuReport {
     pub accounting: Option<AccountingReport>,
     /// By /proc/stat.
     pub proc_stat: Option<ProcStatReport>,
-    /// By /proc/net/softnet_stat.
+    /// By `/proc/net/softnet_stat`.
     pub softnet: Option<Softnet>,
     /// How these agree, one sentence each.
     pub agreement: Vec<String>,
@@ -321,7 +321,7 @@ fn cpu_report(cpu: usize, measured: &Measured, irq_time_accounting: Option<bool>
         proc_stat: ticks
             .and_then(|all| all.get(&cpu))
             .map(ProcStatReport::from),
-        softnet: softnet.and_then(|all| all.get(&cpu)).cloned(),
+        softnet: softnet.and_then(|all| all.get(&cpu)).copied(),
         agreement: Vec::new(),
     };
     report.agreement = agreement(&report, irq_time_accounting);

@@ -319,44 +319,31 @@ fn agreement(report: &Report) -> String {
 
 fn own(report: &Report) -> String {
     let own = &report.own;
-    let mut text = String::new();
+    let mut parts = Vec::new();
     if let Some(percent) = own.tracepoints_percent {
-        text = format!("This measurement: tracepoints {percent:.2}% of one CPU");
-        if let Some(ns) = own.ns_per_run {
-            text.push_str(&format!(" ({ns:.0} ns a run)"));
-        }
+        let run = own
+            .ns_per_run
+            .map_or_else(String::new, |ns| format!(" ({ns:.0} ns a run)"));
+        parts.push(format!("tracepoints {percent:.2}% of one CPU{run}"));
         if let Some(observed) = own.observed_percent.filter(|it| *it < 99.0) {
-            text.push_str(&format!(
-                "; to keep it so low they looked {observed:.1}% of the time, now and then"
+            parts.push(format!(
+                "to keep it so low they looked {observed:.1}% of the time, now and then"
             ));
         }
-        text.push_str(&format!("; reading them {:.2}%", own.reading_percent));
-    } else if report.cpus.iter().any(|it| it.accounting.is_some()) {
-        text = format!(
-            "This measurement: reading tracepoints {:.2}% of one CPU",
-            own.reading_percent
-        );
     }
-    let loaded = report
-        .cpus
-        .iter()
-        .filter(|it| it.progress.is_some())
-        .count();
-    if loaded > 0 {
-        if text.is_empty() {
-            text = "This measurement: ".into();
-        } else {
-            text.push_str("; ");
-        }
-        text.push_str(&format!(
-            "the progress load kept {loaded} CPU{} busy",
-            if loaded == 1 { "" } else { "s" }
-        ));
+    if report.cpus.iter().any(|it| it.accounting.is_some()) {
+        parts.push(format!("reading them {:.2}%", own.reading_percent));
     }
-    if text.is_empty() {
-        return text;
+    let loaded = report.cpus.iter().filter(|it| it.progress.is_some());
+    match loaded.count() {
+        0 => {}
+        1 => parts.push("the progress load kept 1 CPU busy".into()),
+        many => parts.push(format!("the progress load kept {many} CPUs busy")),
     }
-    wrap(&(text + "."), 0)
+    if parts.is_empty() {
+        return String::new();
+    }
+    wrap(&format!("This measurement: {}.", parts.join("; ")), 0)
 }
 
 fn notes(report: &Report) -> String {

@@ -129,7 +129,7 @@ impl Watch {
             Ok(cost) => self.cost = Some(cost),
             Err(_) => sleep(timed),
         }
-        sleep(self.window - timed);
+        sleep(self.window.saturating_sub(timed));
         let after = self.accounting.sample()?;
         self.slices.add(&before, &after);
         self.spend(begun.elapsed());

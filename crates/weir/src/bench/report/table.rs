@@ -425,6 +425,7 @@ fn host_line(report: &Report) -> String {
 mod tests {
     use super::super::tests::report;
     use super::*;
+    use crate::report::text::WIDTH;
 
     #[test]
     fn it_fits_and_shows_what_was_found() {
