@@ -169,14 +169,27 @@ END
     must_not_find xdp-upper-device bond0 && must_not_find xdp-generic bond0
 }
 
-# Hardware GRO of a virtio card, whose host puts packets together. Only the first namespace has it.
-lro() {
+# The one network card of the guest, a vmxnet3, has LRO and takes VLAN tags off. Only the first
+# namespace has it.
+card() {
     ip link set eth0 netns broken || return
-    must_not_find lro eth0 && must_find lro eth0 --dev eth0
+    switches "$1" "$2"
     result=$?
     ip -n broken link set eth0 netns 1
     return "$result"
 }
+
+# switches ID LINE: what has LINE in `ethtool -k` is found on, turned off, and taken back.
+switches() {
+    must_not_find "$1" eth0 && must_find "$1" eth0 --dev eth0 || return
+    in_ns ./weir doctor --dev eth0 --fix "$1" --yes || return
+    in_ns ethtool -k eth0 | grep "^$2: off" && must_not_find "$1" eth0 --dev eth0 || return
+    in_ns ./weir doctor --undo && in_ns ethtool -k eth0 | grep "^$2: on"
+}
+
+lro() { card lro large-receive-offload; }
+
+vlan_offload() { card vlan-offload rx-vlan-offload; }
 
 # Debian has fq_codel.
 sysctl -q -w net.core.default_qdisc=pfifo_fast
@@ -188,10 +201,12 @@ try rps-lock-qdisc-bond-vlan
 try xdp-upper-device-vlan
 try xdp-upper-device-team
 try xdp-upper-device-bond
-if [ -e /sys/class/net/eth0 ]; then
-    try lro
-else
-    echo "ok lro # SKIP no network card in this guest"
-fi
+for id in lro vlan-offload; do
+    if modprobe vmxnet3 && [ -e /sys/class/net/eth0 ]; then
+        try "$id"
+    else
+        echo "ok $id # SKIP no network card in this guest"
+    fi
+done
 
 exit "$failed"

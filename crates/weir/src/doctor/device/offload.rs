@@ -28,7 +28,7 @@ pub const VLAN_OFFLOAD: Check = Check {
     severity: Severity::Warning,
     why: "With rx-vlan-offload the card moves the tag out of the packet, so that the program takes it for untagged, and what it redirects has lost its VLAN; rx-vlan-filter drops the packets of VLANs that the kernel has no device for.",
     source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC [...] to be disabled\"; for a veth, NETIF_F_HW_VLAN_CTAG_TX in VETH_FEATURES (drivers/net/veth.c)",
-    more: "Looked at: the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have an XDP program or are named by --dev. For a veth with a program it is tx-vlan-hw-insert of the peer, which sends packets with the tag beside them.\n\n\
+    more: "Looked at: the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have an XDP program or are named by --dev. A filter that the driver does not let be turned off is no finding: `ip link set dev DEV promisc on`, as a bridge does, goes past it. For a veth with a program it is tx-vlan-hw-insert of the peer, which sends packets with the tag beside them.\n\n\
         Its effect: tagged packets, seen by `xdpdump` or counted by the program.",
     run: |context| each(context, |device| vlan(context, device)),
 };
@@ -38,6 +38,8 @@ struct Switch {
     kernel: &'static str,
     set: &'static str,
     shown: &'static str,
+    /// What to do where the driver does not let it be turned off.
+    otherwise: &'static str,
 }
 
 const LRO_SWITCHES: [Switch; 2] = [
@@ -45,11 +47,13 @@ const LRO_SWITCHES: [Switch; 2] = [
         kernel: "rx-lro",
         set: "lro",
         shown: "large-receive-offload",
+        otherwise: "",
     },
     Switch {
         kernel: "rx-gro-hw",
         set: "rx-gro-hw",
         shown: "rx-gro-hw",
+        otherwise: "; for a virtio device its host can: guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off in QEMU",
     },
 ];
 
@@ -58,11 +62,13 @@ const VLAN_SWITCHES: [Switch; 2] = [
         kernel: "rx-vlan-hw-parse",
         set: "rxvlan",
         shown: "rx-vlan-offload",
+        otherwise: "",
     },
     Switch {
         kernel: "rx-vlan-filter",
         set: "rx-vlan-filter",
         shown: "rx-vlan-filter",
+        otherwise: "",
     },
 ];
 
@@ -70,6 +76,7 @@ const PEER_SWITCHES: [Switch; 1] = [Switch {
     kernel: "tx-vlan-hw-insert",
     set: "txvlan",
     shown: "tx-vlan-offload",
+    otherwise: "",
 }];
 
 fn lro(context: &Context, device: &Link) -> Result<Option<Verdict>> {
@@ -98,7 +105,7 @@ fn vlan(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     let features = ethtool::features(&device.name)?;
     let message = |shown: &str| {
         format!(
-            "{shown} of {} is on: an XDP program sees no VLAN tags.",
+            "{shown} of {} is on: an XDP program does not see the VLANs as they are on the wire.",
             device.name
         )
     };
@@ -151,20 +158,19 @@ fn judge(
         Evidence::new(source, if on { "on" } else { "off" })
     });
     let evidence = evidence.collect();
-    let on = switches
+    let Some(switch) = switches
         .iter()
-        .find(|switch| is_on(features, switch.kernel));
-    let Some(switch) = on else {
+        .find(|switch| is_in_the_way(features, switch))
+    else {
         return fine(device, evidence);
     };
-    let is_fixed = |feature: &Feature| feature.name == switch.kernel && !feature.changeable;
-    let fix = if features.iter().any(is_fixed) {
-        Fix::Text(format!(
-            "the driver of {of} does not let {} be turned off; for a virtio device its host can: guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off in QEMU",
-            switch.shown
-        ))
-    } else {
+    let fix = if is_changeable(features, switch) {
         ethtool_fix(of, switch.set, false, switch.shown)
+    } else {
+        Fix::Text(format!(
+            "the driver of {of} does not let {} be turned off{}",
+            switch.shown, switch.otherwise
+        ))
     };
     Verdict::Finding(Finding {
         subject: device.into(),
@@ -172,6 +178,18 @@ fn judge(
         message: message(switch.shown),
         fix,
     })
+}
+
+/// A filter of VLANs that cannot be turned off is no setting: promiscuous mode goes past it.
+fn is_in_the_way(features: &[Feature], switch: &Switch) -> bool {
+    let is_filter = switch.kernel == "rx-vlan-filter";
+    is_on(features, switch.kernel) && (!is_filter || is_changeable(features, switch))
+}
+
+fn is_changeable(features: &[Feature], switch: &Switch) -> bool {
+    features
+        .iter()
+        .any(|feature| feature.name == switch.kernel && feature.changeable)
 }
 
 #[cfg(test)]
