@@ -33,6 +33,8 @@ const NAME: i32 = 88;
 const FONT: i32 = 13;
 /// The size of a point.
 const POINT: i32 = 3;
+/// A point that the load could not make is drawn if it is so much further than the one before.
+const FURTHER: f64 = 1.05;
 /// Horizontal lines, about.
 const LINES: f64 = 5.0;
 
@@ -202,7 +204,9 @@ fn axes<'b>(
     top: i32,
 ) -> Drawn<Chart<'static, 'b>> {
     let (asked, most) = extent(report, receivers, figure);
-    let first = asked.first().copied().unwrap_or(1.0);
+    let lowest = report.summary.iter().map(|it| it.offered_pps.median);
+    let first = lowest.chain(asked.first().copied()).reduce(f64::min);
+    let first = first.unwrap_or(1.0).max(1.0);
     let last = asked.last().copied().unwrap_or(first);
     let step = step(most);
     let highest = (most / step).ceil().max(1.0) * step;
@@ -268,19 +272,20 @@ fn step(most: f64) -> f64 {
 /// A point: packets a second, the figure, and whether the load made what was asked.
 type Value = (f64, Spread, bool);
 
-/// The points of a path that the load could make, and behind them how far it came: what it made
-/// of all higher rates only repeats that.
+/// The points of a path, by what the load made where it could not make what was asked: of those
+/// only the ones that are further than all before, as a full CPU gives the same again and again.
 fn points(report: &Report, path: Path, receivers: u8, figure: Figure) -> Vec<Value> {
-    let curve = || report.curve(path, receivers);
-    let mut points: Vec<Value> = curve()
-        .filter(|it| it.as_asked)
-        .map(|it| (it.combination.rate.0 as f64, (figure.of)(it), true))
-        .collect();
-    let reached = points.last().map_or(0.0, |(pps, ..)| *pps);
-    let furthest = curve()
-        .filter(|it| !it.as_asked && it.offered_pps.median > reached)
-        .max_by(|one, other| one.offered_pps.median.total_cmp(&other.offered_pps.median));
-    points.extend(furthest.map(|it| (it.offered_pps.median, (figure.of)(it), false)));
+    let mut points: Vec<Value> = Vec::new();
+    for summary in report.curve(path, receivers) {
+        let furthest = points.last().map_or(0.0, |(pps, ..)| *pps);
+        let made = summary.offered_pps.median;
+        if summary.as_asked {
+            let asked = summary.combination.rate.0 as f64;
+            points.push((asked, (figure.of)(summary), true));
+        } else if made > furthest * FURTHER {
+            points.push((made, (figure.of)(summary), false));
+        }
+    }
     points
 }
 
@@ -373,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_was_not_reached_ends_its_line() {
+    fn a_rate_that_was_not_reached_is_drawn_where_it_was() {
         let report = report();
         let ends = |path| {
             let points = points(&report, path, 1, SOFTIRQ);

@@ -6,7 +6,7 @@ use super::report::{Point, Report};
 
 const NAMES: &str = "path,receivers,asked_pps,round,seconds,offered_pps,delivered_pps,as_asked,\
     lost_percent,softirq_percent,other_softirq_percent,receivers_percent,switch_percent,\
-    total_percent,softirq_ns_per_packet,total_ns_per_packet,sent,received,dropped_device,\
+    total_percent,softirq_ns_per_packet,total_ns_per_packet,packets_per_poll,sent,received,dropped_device,\
     dropped_receiver,dropped_switch,violations\r\n";
 
 /// The points.
@@ -44,9 +44,10 @@ fn line(text: &mut String, point: &Point) {
     }
     let _ = write!(
         text,
-        "{},{},",
+        "{},{},{},",
         some(figures.softirq_ns_per_packet),
-        some(figures.total_ns_per_packet)
+        some(figures.total_ns_per_packet),
+        some(figures.packets_per_poll)
     );
     let drops = point.drops;
     let _ = write!(

@@ -34,9 +34,9 @@ pub fn render(report: &Report) -> Result<String> {
         chart::figures(report)?
     ));
     add(
-        "<p>By packets a second, all receivers together, on a logarithmic scale. A hollow point ends \
-         a line where the CPU had no time left to make more packets; a vertical stroke reaches from \
-         the least to the most of the rounds.</p>",
+        "<p>By packets a second, all receivers together, on a logarithmic scale. A hollow point stands \
+         at what the load made where its CPU had no time left to make what was asked; a vertical \
+         stroke reaches from the least to the most of the rounds.</p>",
     );
     for receivers in report.receivers() {
         let plural = if receivers == 1 { "" } else { "s" };

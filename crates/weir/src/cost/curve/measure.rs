@@ -71,6 +71,8 @@ pub struct Window {
     pub receivers_ns: u64,
     /// The processes of a switch, without the interrupts in them.
     pub switch_ns: u64,
+    /// NAPI polls on the load's CPU.
+    pub polls: u64,
 }
 
 /// Frames that were lost from the first to the last of a run, by where.
@@ -288,11 +290,12 @@ impl<'a> Runner<'a> {
             ..Window::default()
         };
         for (then, now) in begin.cpus.iter().zip(&end.cpus) {
-            let ns = now.since(then).net_ns();
+            let spent = now.since(then);
             if now.cpu == self.settings.load_cpu {
-                window.softirq_ns += ns;
+                window.softirq_ns += spent.net_ns();
+                window.polls += spent.polls;
             } else {
-                window.other_softirq_ns += ns;
+                window.other_softirq_ns += spent.net_ns();
             }
         }
         let time_of = |pid: &u32| {

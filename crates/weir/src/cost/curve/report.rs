@@ -94,6 +94,8 @@ pub struct Figures {
     pub softirq_ns_per_packet: Option<f64>,
     /// Everything by frame delivered.
     pub total_ns_per_packet: Option<f64>,
+    /// Frames made by NAPI poll on the load's CPU: the fewer, the more each pays for the poll.
+    pub packets_per_poll: Option<f64>,
 }
 
 /// A figure over the rounds.
@@ -147,6 +149,9 @@ pub struct Ratio {
     /// XDP's softirq time in percent of the bridge's; `None` where the load did not make what
     /// was asked on both, so that they did not do the same.
     pub softirq_percent_of_bridge: Option<f64>,
+    /// The same where it did so on XDP only: more than the true ratio, since what the bridge took,
+    /// it took for fewer frames.
+    pub softirq_percent_of_bridge_at_most: Option<f64>,
     /// XDP's softirq time by frame delivered in percent of the bridge's.
     pub ns_per_packet_percent_of_bridge: Option<f64>,
 }
@@ -202,6 +207,8 @@ impl Point {
                 total_percent: percent(total_ns),
                 softirq_ns_per_packet: per_packet(softirq_ns),
                 total_ns_per_packet: per_packet(total_ns),
+                packets_per_poll: (window.polls > 0)
+                    .then(|| window.offered as f64 / window.polls as f64),
             },
             as_asked: offered_pps >= combination.rate.0 as f64 * AS_ASKED,
             sent: measured.sent,
@@ -270,10 +277,14 @@ impl Report {
         if pairs.is_empty() {
             return None;
         }
-        let same = pairs
-            .iter()
-            .filter(|(one, other)| one.as_asked && other.as_asked);
-        let of = |point: &Point| point.figures.softirq_percent;
+        let at_rate = |bridge_too: bool| {
+            let pairs = pairs
+                .iter()
+                .filter(move |(one, other)| one.as_asked && other.as_asked == bridge_too);
+            median(pairs.map(|(one, other)| {
+                one.figures.softirq_percent / other.figures.softirq_percent * 100.0
+            }))
+        };
         let each = pairs.iter().filter_map(|(one, other)| {
             let own = one.figures.softirq_ns_per_packet?;
             Some(own / other.figures.softirq_ns_per_packet? * 100.0)
@@ -281,7 +292,8 @@ impl Report {
         Some(Ratio {
             receivers: xdp.receivers,
             asked_pps: xdp.rate.0,
-            softirq_percent_of_bridge: median(same.map(|(one, other)| of(one) / of(other) * 100.0)),
+            softirq_percent_of_bridge: at_rate(true),
+            softirq_percent_of_bridge_at_most: at_rate(false),
             ns_per_packet_percent_of_bridge: median(each),
         })
     }
@@ -374,6 +386,7 @@ pub(super) mod tests {
                 other_softirq_ns: 10_000_000,
                 receivers_ns: 200_000_000,
                 switch_ns: 0,
+                polls: offered / 2,
             },
             drops: Drops {
                 receiver: offered / 100,
@@ -433,6 +446,7 @@ pub(super) mod tests {
             total_percent: 41.0,
             softirq_ns_per_packet: Some(210_000_000.0 / 99_000.0),
             total_ns_per_packet: Some(410_000_000.0 / 99_000.0),
+            packets_per_poll: Some(2.0),
         };
         assert_eq!(figures, expected);
     }
@@ -446,6 +460,11 @@ pub(super) mod tests {
             .map(|it| (it.asked_pps, it.softirq_percent_of_bridge))
             .collect();
         assert_eq!(same, [(100_000, Some(25.0)), (1_000_000, None)]);
+        let bounds = report.ratios.iter();
+        let bounds: Vec<_> = bounds
+            .map(|it| it.softirq_percent_of_bridge_at_most.map(f64::round))
+            .collect();
+        assert_eq!(bounds, [None, Some(22.0)]);
         let as_asked: Vec<bool> = report.summary.iter().map(|it| it.as_asked).collect();
         assert_eq!(as_asked, [true, true, false, true]);
     }

@@ -127,10 +127,14 @@ pub const RATIOS: [&str; 4] = ["asked", "receivers", "at the same rate", "by pac
 pub fn ratio_cells(ratio: &Ratio) -> [String; 4] {
     let percent =
         |percent: Option<f64>| percent.map_or_else(|| "-".into(), |it| format!("{it:.0}"));
+    let bound = ratio.softirq_percent_of_bridge_at_most;
+    let bound = bound.map_or_else(|| "-".into(), |it| format!("< {it:.0}"));
     [
         super::plan::Rate(ratio.asked_pps).to_string(),
         ratio.receivers.to_string(),
-        percent(ratio.softirq_percent_of_bridge),
+        ratio
+            .softirq_percent_of_bridge
+            .map_or(bound, |it| percent(Some(it))),
         percent(ratio.ns_per_packet_percent_of_bridge),
     ]
 }
