@@ -25,7 +25,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 const AIM: f64 = 0.25;
 /// The smallest share of the time that is still looked at: a shortest window in two seconds.
 const LEAST: f64 = 0.005;
-/// Before this nothing is judged: the first look is a whole one.
+/// Before this nothing is judged: the first look may have met a burst.
 const JUDGED: Duration = Duration::from_millis(1500);
 /// The most slices that are kept; from there on two become one, again and again.
 const MOST_SLICES: usize = 4096;
@@ -65,24 +65,24 @@ pub struct Slices {
 }
 
 impl Watch {
-    /// Looks at all from now on.
+    /// Looks from now on. The first look is a short one: until then nobody knows what it costs.
     pub fn new(accounting: Accounting, limit: f64) -> Result<Self> {
         let now = Instant::now();
-        let last = Some(accounting.sample()?);
-        Ok(Self {
+        let mut watch = Self {
             accounting,
             limit,
             begun: now,
             slices: Slices::default(),
-            last,
-            // The first time comes soon: until then nobody knows what it costs.
-            timed_at: now.checked_sub(TIMED_EVERY).unwrap_or(now),
+            last: None,
+            timed_at: now,
             cost: None,
             spent: 0.0,
             spent_at: now,
             next_window: now,
             window: SHORTEST,
-        })
+        };
+        watch.look_through_a_window()?;
+        Ok(watch)
     }
 
     /// Adds what has passed since the last call.

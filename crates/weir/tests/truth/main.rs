@@ -5,13 +5,14 @@
 //! on the measured CPU meanwhile would be measured too. The measurement runs in a session of its
 //! own at the lowest priority, so that ksoftirqd and NAPI threads get the CPU when they want it.
 
+// It also receives, for other tests.
+#[allow(dead_code)]
 #[path = "../weir/packet.rs"]
 mod packet;
 
 use std::{
     collections::BTreeSet,
     fs,
-    os::fd::AsFd as _,
     process::{Child, Command, ExitCode, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,

@@ -49,7 +49,7 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
     let [load_cpu, other_cpu, ..] = allowed.as_slice()[..] else {
         return Err(skip("a storm needs two CPUs"));
     };
-    let state = Directory::new("storm")?;
+    let journal = Directory::new("storm")?;
     let interrupt = Interrupt::default();
     let stage = Stage::make(Path::Bridge, 1, other_cpu, None, &interrupt)?;
     let host = stage.lab.app();
@@ -64,7 +64,7 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
     let doctor = |arguments: &[&str]| {
         let mut command = weir();
         command.arg("doctor").args(arguments);
-        command.env("WEIR_STATE_DIR", &state.path);
+        command.env("WEIR_STATE_DIR", &journal.path);
         command
     };
     inside(Command::new("tc").args("qdisc replace dev tap0 root pfifo limit 1000".split(' ')))?;
