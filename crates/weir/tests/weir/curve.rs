@@ -20,7 +20,7 @@ use weir::process::interrupt::Interrupt;
 use crate::bench::{Directory, Started, soon};
 use crate::load::programs_of;
 use crate::packet::PacketSocket;
-use crate::{Test, failure, skip, success, tests, weir};
+use crate::{Test, failure, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -133,7 +133,7 @@ fn a_guest_receives_what_its_tap_has() -> Result<()> {
 
 /// The next frame that a tap has, which must come.
 fn read(stage: &Stage<'_>, tap: usize) -> Result<Vec<u8>> {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + scale(SOON);
     let mut buffer = [0; 2048];
     loop {
         match rustix::io::read(stage.taps[tap].descriptor(), &mut buffer) {
@@ -181,7 +181,7 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
     // Another address, and the same one in another VLAN.
     load.send(&frame(9, 6)?)?;
     load.send(&tagged(&frame(0, 7)?, [0xe0, 1]))?;
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + scale(SOON);
     while stage.counts()?.forward.unknown < 2 {
         ensure!(Instant::now() < end, "{:?}", stage.counts()?);
         sleep(Duration::from_millis(1));

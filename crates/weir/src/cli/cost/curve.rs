@@ -38,6 +38,10 @@ Exit status:
 /// From the first frame to the window: caches are warm by then.
 const WARMUP: Duration = Duration::from_millis(200);
 
+/// About how long it takes to set up a path, and with guests.
+const SETUP: Duration = Duration::from_millis(100);
+const BOOT: Duration = Duration::from_secs(5);
+
 /// How to print the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -175,43 +179,7 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     // Without it nothing can be said: better now than after all is set up.
     drop(Accounting::start(&[cpus.load])?);
-    let choices = args.choices();
-    let settings = args.settings(&cpus);
-    let guest = args.guest(&choices, &settings)?;
-    let mut unavailable = Vec::new();
-    let stages = stages(
-        &choices,
-        cpus.app,
-        guest.as_ref(),
-        &interrupt,
-        &mut unavailable,
-    );
-    interrupt.check()?;
-    if stages.is_empty() {
-        let reasons = unavailable
-            .iter()
-            .map(|it| format!("{}: {}", it.path, it.reason));
-        bail!(
-            "nothing to measure: {}",
-            reasons.collect::<Vec<_>>().join("; ")
-        );
-    }
-    cpus.leave_to_engines()?;
-    let mut report = Report::new(Host {
-        machine: Machine::now(cpus.allowed),
-        load_cpu: cpus.load,
-        app_cpu: cpus.app,
-        size: args.size,
-        notes: notes::setting(&settings, guest.as_ref()),
-    });
-    report.unavailable = unavailable;
-    let runner = Runner {
-        settings: &settings,
-        interrupt: &interrupt,
-    };
-    measure_all(&choices, &stages, &runner, &mut report);
-    drop(stages);
-    report.summarize();
+    let report = measure(args, &cpus, &interrupt)?;
     print(&report, args.format)?;
     if let Some(picture) = picture {
         picture.write(&chart::picture(&report)?)?;
@@ -226,6 +194,38 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
     })
 }
 
+/// Measures what can be measured here, or until a signal comes.
+fn measure(args: &CurveArgs, cpus: &Cpus, interrupt: &Interrupt) -> Result<Report> {
+    let choices = args.choices();
+    let settings = args.settings(cpus);
+    let guest = args.guest(&choices, &settings)?;
+    let mut report = Report::new(Host {
+        machine: Machine::now(cpus.allowed),
+        load_cpu: cpus.load,
+        app_cpu: cpus.app,
+        size: args.size,
+        notes: notes::setting(&settings, guest.as_ref()),
+    });
+    let unavailable = &mut report.unavailable;
+    let stages = stages(&choices, cpus.app, guest.as_ref(), interrupt, unavailable);
+    report.interrupted = interrupt.is_raised();
+    if stages.is_empty() && !report.interrupted {
+        let missing = report.unavailable.iter();
+        let reasons: Vec<String> = missing
+            .map(|it| format!("{}: {}", it.path, it.reason))
+            .collect();
+        bail!("nothing to measure: {}", reasons.join("; "));
+    }
+    cpus.leave_to_engines()?;
+    let runner = Runner {
+        settings: &settings,
+        interrupt,
+    };
+    measure_all(&choices, &stages, &runner, &mut report);
+    report.summarize();
+    Ok(report)
+}
+
 /// Makes what can be made, and says of the rest why not.
 fn stages<'a>(
     choices: &Choices,
@@ -235,13 +235,20 @@ fn stages<'a>(
     unavailable: &mut Vec<Unavailable>,
 ) -> Vec<Stage<'a>> {
     let mut stages = Vec::new();
+    let each = if guest.is_some() { BOOT } else { SETUP };
+    let progress = Progress::new(choices.paths.len() * choices.receivers.len(), each, true);
     for &receivers in &choices.receivers {
         for &path in &choices.paths {
+            progress.working_on(&format!("setting up {path}"));
             let stage = match missing(path, receivers, guest.is_some()) {
                 Some(reason) => Err(reason.to_owned()),
                 None => Stage::make(path, receivers, app_cpu, guest, interrupt)
                     .map_err(|it| format!("{it:#}")),
             };
+            progress.end();
+            if interrupt.is_raised() {
+                return stages;
+            }
             match stage {
                 Ok(stage) => stages.push(stage),
                 Err(reason) => unavailable.push(Unavailable {

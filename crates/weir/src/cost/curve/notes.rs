@@ -28,8 +28,8 @@ pub fn setting(settings: &Settings, guest: Option<&GuestSettings>) -> Vec<String
         ),
         receiver(guest).into(),
         "Taps have no queueing discipline, as XDP would pass it by.".into(),
-        "The load is even, so NAPI gets few frames at a time; a network card that gathers frames \
-         before it interrupts gives it more. JSON and CSV have the frames by poll."
+        "How many frames NAPI gets at a time depends on the load here, and on a network card's \
+         interrupts elsewhere; the fewer, the dearer each. JSON and CSV have the frames by poll."
             .into(),
     ]
 }
