@@ -55,6 +55,8 @@ const MEASURED: usize = 1;
 const DUTIES: [u64; 6] = [0, 10, 30, 50, 70, 90];
 /// How far a measurement may be off, in percent of the CPU.
 const TOLERANCE: f64 = 2.0;
+/// How often each is measured at most.
+const TRIES: usize = 3;
 /// How long each is measured.
 const WINDOW: Duration = Duration::from_secs(2);
 /// From the first packet to the measurement.
@@ -144,29 +146,27 @@ fn measure_all(name: &str) -> Result<()> {
     println!("  to burn   burned   progress (off)   tracepoints (off)   in the context of it");
     let mut wrong = Vec::new();
     for duty in DUTIES {
-        let mut found = measure(place, duty)?;
-        // A noisy neighbour of the virtual machine is no fault of the measurement; it does not
-        // come twice in a row.
-        if !found.is_right() {
-            println!("{}  again", found.line(duty));
-            found = measure(place, duty)?;
-        }
-        println!("{}", found.line(duty));
-        if !found.is_right() {
+        if !is_right(place, duty)? {
             wrong.push(duty);
         }
-        ensure!(
-            found.in_place > found.burned * place.least(),
-            "only {:.1} of {:.1} points were in the context of {name}",
-            found.in_place,
-            found.burned
-        );
     }
     ensure!(
         wrong.is_empty(),
-        "off by more than {TOLERANCE} points at {wrong:?}"
+        "off by more than {TOLERANCE} points, or elsewhere, at {wrong:?}"
     );
     Ok(())
+}
+
+/// A noisy neighbour of the virtual machine is no fault of the measurement: it may be tried again.
+fn is_right(place: Place, duty: u64) -> Result<bool> {
+    for _ in 0..TRIES {
+        let found = measure(place, duty)?;
+        println!("{}", found.line(duty));
+        if found.is_right() && found.in_place >= found.burned * place.least() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Place {
