@@ -196,7 +196,7 @@ impl Broken {
         self.each(steps, |step, context| step.apply(context).map(drop))?;
         self.is_fine(id, &finding.subject, asked)?;
         let back: Vec<_> = steps.iter().rev().cloned().collect();
-        self.each(&back, |step, context| step.undo(context))?;
+        self.each(&back, Step::undo)?;
         let again = self.finding(id, &finding.subject, asked)?;
         ensure!(
             again.evidence == finding.evidence,
@@ -495,7 +495,7 @@ fn device_errors() -> Result<Finding> {
     Ok(finding)
 }
 
-/// Sends frames of an EtherType for experiments (0x88b5, IEEE 802) until it is done: the kernel
+/// Sends frames of an `EtherType` for experiments (0x88b5, IEEE 802) until it is done: the kernel
 /// drops what nobody has asked for.
 fn send_what_nobody_wants(tap: BorrowedFd<'_>, done: &AtomicBool) -> Result<()> {
     let mut frame = [0_u8; 60];
