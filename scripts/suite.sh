@@ -27,6 +27,9 @@ run_step() {
 
 show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
 
+# What a step measured: its lines are worth reading also where all is well.
+show_measured() { grep -E '^(doctor score|in the storm|.*: percent of CPU|  +(to burn|[0-9]+  ))' "$log" | sed 's/^/   | /' >&2 || true; }
+
 outcome() { printf '   %s (%s s)\n' "$1" "$took" >&2; }
 
 skip() {
@@ -186,13 +189,14 @@ guest_receiver_step() {
         [[ $said == *"weir-guest: ready"* ]]' _ "${guest_receiver[@]}"
 }
 
-# What a run could leave behind on this machine, one line each. Programs and links are those that
-# weir makes: XDP and tc ones, and any that carries its name.
+# What a run could leave behind on this machine, one line each. Programs and links are those of the
+# kinds that weir makes, and any that carries its name.
 inventory() {
     ip netns list | sed 's/^/namespace /'
     ip -o link | sed -E 's/^[0-9]+: ([^:@]+).*/device \1/'
-    bpftool prog show | awk '/^[0-9]+: / && (/: (xdp|sched_cls) / || / name (weir|xsk)/) {print "program", $1, $2, $4}'
-    bpftool link show | awk '/^[0-9]+: (xdp|tcx|netkit) / {print "bpf_link", $1, $2, $3, $4}'
+    bpftool prog show | awk '/^[0-9]+: / && (/: (xdp|sched_cls|tracing|raw_tracepoint|perf_event) / || / name (weir|xsk)/) {print "program", $1, $2, $4}'
+    bpftool link show | awk '/^[0-9]+: (xdp|tcx|netkit|tracing|raw_tracepoint|perf_event) / {print "bpf_link", $1, $2, $3, $4}'
+    awk '{print "mount", $2}' /proc/self/mounts
     processes_and_memfds
 }
 
@@ -255,15 +259,17 @@ run_test() {
 
     tests_step unit 900 cargo test --locked --workspace --all-features --lib --bins --no-fail-fast
     tests_step doc 600 cargo test --locked --workspace --all-features --doc --no-fail-fast
+    # Before the integration tests, one of which lets this guest receive.
+    test_guest
     if has_tests; then
         tests_step integration 900 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
+        show_measured
     fi
     check_step examples 300 cargo build --locked --workspace --examples
     test_loom
     test_miri
     test_fuzz
     test_musl
-    test_guest
     if [[ -n $check_leaks ]]; then skip leaks "$check_leaks"; else test_leaks; fi
 
     report "$hint"

@@ -390,8 +390,9 @@ fn veth_napi() -> Result<Finding> {
     )?;
     broken.is_fine("veth-napi", "v0", &[])?;
     let file = redirecting_program()?;
+    // For a program ip(8) mounts a BPF file system, which would stay.
     broken.run(&format!(
-        "ip link set dev from0 xdpdrv obj {} sec xdp",
+        "unshare --mount ip link set dev from0 xdpdrv obj {} sec xdp",
         file.0.display()
     ))?;
     let finding = broken.finding("veth-napi", "v0", &[])?;
