@@ -46,7 +46,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub struct Switch<'a> {
     /// Its daemons.
     pub pids: Vec<u32>,
-    _supervisor: Child<'a>,
+    supervisor: Option<Child<'a>>,
 }
 
 /// `weir cost-ovs`
@@ -99,9 +99,20 @@ impl<'a> Switch<'a> {
         match supervisor.expect(START + START)? {
             SwitchEvent::Ready { pids } => Ok(Self {
                 pids,
-                _supervisor: supervisor,
+                supervisor: Some(supervisor),
             }),
             SwitchEvent::Failed { message } => bail!("{message}"),
+        }
+    }
+}
+
+impl Drop for Switch<'_> {
+    /// In order: who ends the daemons also reaps them.
+    fn drop(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.terminate();
+            // One that does not end is killed, and the daemons with it.
+            let _ = supervisor.wait();
         }
     }
 }
