@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use rustix::{
     process::{Signal, getpid, kill_process, set_parent_process_death_signal},
-    thread::{CpuSet, sched_setaffinity, set_name},
+    thread::{CpuSet, sched_setaffinity},
 };
 use serde::{Deserialize, Serialize};
 use signal_hook::{consts::SIGTERM, flag, iterator::Signals};
@@ -88,8 +88,6 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     // A load without its bench would run for ever.
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot tie this process to its parent")?;
-    // Started by /proc/self/exe it would be called "exe".
-    set_name(c"weir-load").context("cannot name this process")?;
     pin(args.cpu)?;
     let mut signals = Signals::new([SIGTERM]).context("cannot wait for SIGTERM")?;
     let device = Device::open(&args.dev)?;

@@ -64,6 +64,7 @@ pub fn main() -> ExitCode {
     // clap prints usage errors itself and exits with 2.
     let cli = Cli::parse();
     let done = |()| ExitCode::SUCCESS;
+    name_process(&cli.command);
     let result = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Cost(args) => cost::run(&args),
@@ -81,4 +82,18 @@ pub fn main() -> ExitCode {
         eprintln!("weir: error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Gives a process of ours a name that tells what it does. Started by way of /proc/self/exe, all of
+/// them would be called "exe" where the bill is made out to them.
+fn name_process(command: &Command) {
+    let name = match command {
+        Command::BenchLoad(_) => c"weir-load",
+        Command::CostOvs(_) => c"weir-ovs",
+        Command::CostReceiver(_) => c"weir-receiver",
+        Command::BenchWorker(_) => c"weir-worker",
+        _ => return,
+    };
+    // A name is nice to have.
+    let _ = rustix::thread::set_name(name);
 }
