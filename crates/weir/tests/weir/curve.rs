@@ -71,12 +71,13 @@ fn the_numbers_of_every_path_add_up() -> Result<()> {
         }
     }
     // Loosely, on whatever else this machine does: XDP takes about a quarter.
-    let ratio = array(&report, "ratios")?
+    let ratios: Vec<f64> = array(&report, "ratios")?
         .iter()
-        .find(|it| it["receivers"] == 1 && it["asked_pps"] == 100_000)
-        .and_then(|it| it["ns_per_packet_percent_of_bridge"].as_f64())
-        .context("XDP was not compared with the bridge")?;
-    ensure!(ratio < 100.0, "XDP takes {ratio}% of the bridge's time");
+        .filter(|it| it["asked_pps"] == 100_000)
+        .filter_map(|it| it["ns_per_packet_percent_of_bridge"].as_f64())
+        .collect();
+    ensure!(ratios.len() == 2, "{report}");
+    ensure!(ratios.iter().any(|it| *it < 100.0), "XDP takes {ratios:?}%");
     Ok(())
 }
 
@@ -92,8 +93,8 @@ fn add_up(point: &Value) -> Result<()> {
     let seconds = number(&point["seconds"])?;
     ensure!((0.29..5.0).contains(&seconds), "{seconds} s");
     for (figure, most) in [
-        ("offered_pps", 110_000.0),
-        ("delivered_pps", 110_000.0),
+        ("offered_pps", 150_000.0),
+        ("delivered_pps", 150_000.0),
         ("softirq_percent", 100.0),
         ("receivers_percent", 100.0),
         ("softirq_ns_per_packet", 1e6),

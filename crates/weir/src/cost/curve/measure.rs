@@ -16,7 +16,7 @@ use super::stage::{Counts, Stage};
 use crate::bench::load::LoadEvent;
 use crate::bench::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
 use crate::bench::worker::WorkerArgs;
-use crate::cost::accounting::{Accounting, CpuTotals};
+use crate::cost::accounting::{Accounting, CpuTotals, now_ns};
 use crate::cost::cpulist::CpuList;
 use crate::lab::Counters;
 use crate::process::child::{Child, own_command};
@@ -28,6 +28,9 @@ const START: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a wait looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often a sample is tried, and what is not worth another try: it takes about a millisecond.
+const TRIES: u32 = 100;
+const LEAST_SKEW: u64 = 3_000_000;
 /// What is under way has arrived when nothing was counted for so long.
 const QUIET: Duration = Duration::from_millis(20);
 
@@ -149,9 +152,9 @@ impl<'a> Runner<'a> {
         let accounting = Accounting::start(CpuList::online()?.as_slice())?;
         let load = self.start_load(stage, combination.rate)?;
         self.wait(self.settings.warmup)?;
-        let begin = moment(&accounting, stage)?;
+        let begin = moment(&accounting, stage, self.settings.window)?;
         self.wait(self.settings.window)?;
-        let end = moment(&accounting, stage)?;
+        let end = moment(&accounting, stage, self.settings.window)?;
         let told = self.told(stage, &mut receivers)?;
         let sent = end_load(load)?;
         settle(stage)?;
@@ -319,20 +322,34 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Samples everything.
-fn moment(accounting: &Accounting, stage: &Stage<'_>) -> Result<Moment> {
-    let sample = accounting.sample()?;
-    let counts = stage.counts()?;
-    let tasks = accounting.tasks()?.into_iter().map(|task| {
-        let time = task.time;
-        (task.pid, time.running_ns.saturating_sub(time.stolen_ns()))
-    });
-    Ok(Moment {
-        at_ns: sample.at_ns,
-        cpus: sample.cpus,
-        tasks: tasks.collect(),
-        counts,
-    })
+/// Samples everything, within a hundredth of the window.
+///
+/// The load keeps this process from its CPU now and then. When that is in the middle of a sample,
+/// its parts are of different moments: another one is taken.
+fn moment(accounting: &Accounting, stage: &Stage<'_>, window: Duration) -> Result<Moment> {
+    let most = window.as_nanos() as u64 / 100;
+    for _ in 0..TRIES {
+        let begun = now_ns();
+        let sample = accounting.sample()?;
+        let counts = stage.counts()?;
+        let tasks = accounting.tasks()?.into_iter().map(|task| {
+            let time = task.time;
+            (task.pid, time.running_ns.saturating_sub(time.stolen_ns()))
+        });
+        let tasks = tasks.collect();
+        if now_ns() - begun <= most.max(LEAST_SKEW) {
+            return Ok(Moment {
+                at_ns: sample.at_ns,
+                cpus: sample.cpus,
+                tasks,
+                counts,
+            });
+        }
+    }
+    bail!(
+        "no sample could be taken at one moment, {TRIES} times: \
+         this machine is busy with something else; measure when it is not"
+    )
 }
 
 /// Waits until what the load sent last has arrived: a switch may still be at it.
