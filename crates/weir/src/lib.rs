@@ -4,6 +4,7 @@ pub mod bench;
 pub mod bpf;
 pub mod cli;
 pub mod cost;
+pub mod cpulist;
 pub mod doctor;
 pub mod kernel_config;
 pub mod lab;

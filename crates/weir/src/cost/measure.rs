@@ -10,11 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::accounting::{Accounting, Irq, Napi, Task};
-use super::cpulist::CpuList;
 use super::proc;
 use super::proc::{CpuTimes, Softnet};
 use super::progress::{Progress, ProgressLoad};
 use super::watch::{Slices, Watch};
+use crate::cpulist::CpuList;
 use crate::process::interrupt::Interrupt;
 use crate::process::usage::CpuTime;
 

@@ -4,7 +4,6 @@
 //! [accounting] of the kernel's own time by BPF tracepoints.
 
 pub mod accounting;
-pub mod cpulist;
 pub mod curve;
 pub mod flame;
 pub mod measure;

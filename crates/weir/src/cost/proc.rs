@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use rustix::param::clock_ticks_per_second;
 use serde::Serialize;
 
-use super::cpulist::CpuList;
+use crate::cpulist::CpuList;
 use crate::kernel_config::KernelConfig;
 
 /// Where one CPU spent its time, in nanoseconds, of /proc/stat (`proc_stat(5)`).

@@ -42,10 +42,10 @@ use self::{
     unit::{Unit, UnitTimes},
 };
 use super::{
-    cpulist::{CpuList, pin},
     proc,
     statistics::{self, Estimate},
 };
+use crate::cpulist::{CpuList, pin};
 
 /// How long a slice is: far longer than what disturbs, far shorter than most changes of
 /// frequency last.

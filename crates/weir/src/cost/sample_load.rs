@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::cpulist::CpuList;
 use super::measure::DeviceTraffic;
 use crate::bench::load::LoadEvent;
+use crate::cpulist::CpuList;
 use crate::lab::{Lab, LabConfig, netns};
 use crate::process::child::{Child, own_command};
 use crate::process::interrupt::Interrupt;

@@ -30,9 +30,9 @@ use weir::{
     bpf::{Attached, Object, Programs},
     cost::{
         accounting::{Accounting, CpuTotals},
-        cpulist::{CpuList, pin},
         progress::ProgressLoad,
     },
+    cpulist::{CpuList, pin},
     lab::{Lab, LabConfig, netns},
     sysfs::Sysfs,
 };

@@ -20,9 +20,9 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use weir::cost::{
+use weir::{
+    cost::progress::{Progress, ProgressLoad},
     cpulist::{CpuList, pin},
-    progress::{Progress, ProgressLoad},
 };
 
 use crate::{Test, tests};

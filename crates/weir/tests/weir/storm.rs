@@ -12,10 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir::{
-    cost::{
-        cpulist::CpuList,
-        curve::{Path, stage::Stage},
-    },
+    cost::curve::{Path, stage::Stage},
+    cpulist::CpuList,
     lab::netns,
     process::interrupt::Interrupt,
     sysfs::Sysfs,

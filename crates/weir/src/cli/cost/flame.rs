@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cost::cpulist::CpuList;
 use crate::cost::flame::{self, Clock, Labels, Options, Profile};
+use crate::cpulist::CpuList;
 use crate::process::interrupt::{EXIT_CODE, Interrupt};
 use crate::report::text::wrap;
 use crate::report::{Machine, ReportFile};

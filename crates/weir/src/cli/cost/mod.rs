@@ -15,11 +15,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::SIGTERM;
 
-use crate::cost::cpulist::CpuList;
 use crate::cost::measure::{DeviceTraffic, Ended, Options, measure};
 use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
 use crate::cost::{proc, table};
+use crate::cpulist::CpuList;
 use crate::lab::route::Route;
 use crate::process::interrupt::{EXIT_CODE, Interrupt};
 use crate::report::Machine;

@@ -17,7 +17,7 @@ use crate::bench::load::LoadEvent;
 use crate::bench::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
 use crate::bench::worker::WorkerArgs;
 use crate::cost::accounting::{Accounting, CpuTotals, now_ns};
-use crate::cost::cpulist::CpuList;
+use crate::cpulist::CpuList;
 use crate::lab::Counters;
 use crate::process::child::{Child, own_command};
 use crate::process::interrupt::Interrupt;

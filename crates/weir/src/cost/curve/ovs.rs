@@ -25,7 +25,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::{Deserialize, Serialize};
 use signal_hook::{consts::SIGTERM, iterator::Signals};
 
-use crate::cost::cpulist::pin;
+use crate::cpulist::pin;
 use crate::lab::{Side, Tap};
 use crate::process::child::{Child, own_command};
 use crate::process::interrupt::Interrupt;

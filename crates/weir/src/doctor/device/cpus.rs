@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 
-use crate::cost::cpulist::CpuList;
+use crate::cpulist::CpuList;
 
 /// The numbers of some CPUs.
 pub type Cpus = BTreeSet<usize>;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::setting::write;
-use crate::cost::cpulist::CpuList;
+use crate::cpulist::CpuList;
 use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
 
 const INTERRUPTS: &str = "/proc/interrupts";
