@@ -1,31 +1,47 @@
-//! A sysfs of the network namespace that a thread is in: /sys shows that of whoever mounted it.
+//! File systems of the kernel's own, mounted without a place: such a mount goes with its descriptor.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// A mount without a place: it goes with the descriptor. Needs `CAP_SYS_ADMIN`.
+/// A mount without a place.
 #[derive(Debug)]
-pub struct Sysfs(OwnedFd);
+pub struct Detached(OwnedFd);
 
-impl Sysfs {
-    /// Mounts one for the calling thread's network namespace.
-    pub fn mount() -> rustix::io::Result<Self> {
-        let sysfs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_create(&sysfs)?;
+impl Detached {
+    /// Mounts the file system of this name. Needs `CAP_SYS_ADMIN`.
+    pub fn mount(filesystem: &str) -> rustix::io::Result<Self> {
+        let filesystem = fsopen(filesystem, FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&filesystem)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NODEV
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         Ok(Self(fsmount(
-            &sysfs,
+            &filesystem,
             FsMountFlags::FSMOUNT_CLOEXEC,
             attributes,
         )?))
     }
 
+    /// Where the file `path` of it is; it begins with a slash.
+    pub fn path(&self, path: &str) -> PathBuf {
+        format!("/proc/self/fd/{}{path}", self.0.as_raw_fd()).into()
+    }
+}
+
+/// A sysfs of the network namespace that a thread is in: /sys shows that of whoever mounted it.
+#[derive(Debug)]
+pub struct Sysfs(Detached);
+
+impl Sysfs {
+    /// Mounts one for the calling thread's network namespace. Needs `CAP_SYS_ADMIN`.
+    pub fn mount() -> rustix::io::Result<Self> {
+        Detached::mount("sysfs").map(Self)
+    }
+
     /// Where the file that people know as `/sys/class/net` and `rest` is.
     pub fn class_net(&self, rest: &str) -> PathBuf {
-        format!("/proc/self/fd/{}/class/net{rest}", self.0.as_raw_fd()).into()
+        self.0.path(&format!("/class/net{rest}"))
     }
 }

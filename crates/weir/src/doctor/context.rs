@@ -4,16 +4,19 @@ use std::{
     collections::BTreeMap,
     fs,
     io::ErrorKind,
-    os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::OnceLock,
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use crate::{kernel_config::KernelConfig, lab::route::Route};
 use anyhow::{Result, anyhow};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use crate::{
+    kernel_config::KernelConfig,
+    lab::route::Route,
+    sysfs::{Detached, Sysfs},
+};
 
 const HOST_ROOT: &str = "/";
 const SECURITY: &str = "/sys/kernel/security";
@@ -36,9 +39,9 @@ const WATCHED: [&str; 5] = [
 /// where /sys is of another.
 pub struct Context {
     root: PathBuf,
-    sysfs: Sysfs,
+    sys: Sys,
     /// A mount of our own, without a place, where the host has none.
-    securityfs: Option<OwnedFd>,
+    securityfs: Option<Detached>,
     devices: Vec<String>,
     links: Result<Vec<LinkBrief>, String>,
     ksoftirqd: Vec<Ksoftirqd>,
@@ -59,9 +62,9 @@ pub struct LinkBrief {
 }
 
 /// Whose devices /sys shows: those of the namespace of whoever mounted it.
-enum Sysfs {
-    /// A mount of our own, without a place: it goes with the descriptor.
-    Ours(OwnedFd),
+enum Sys {
+    /// A mount of our own.
+    Ours(Sysfs),
     /// /sys itself shows this namespace.
     Shared,
     /// /sys shows another namespace.
@@ -97,29 +100,29 @@ impl Context {
     /// This host, for the devices of these names, or all if there is none.
     pub fn host(devices: Vec<String>) -> Self {
         let links = links().map_err(|error| format!("{error:#}"));
-        let securityfs = mount("securityfs").ok();
+        let securityfs = Detached::mount("securityfs").ok();
         Self {
             securityfs: securityfs.filter(|_| !Path::new(SECURITY).join("lsm").exists()),
-            ..Self::new(PathBuf::from(HOST_ROOT), sysfs(), devices, links, WATCH)
+            ..Self::new(PathBuf::from(HOST_ROOT), sys(), devices, links, WATCH)
         }
     }
 
     /// A directory with what the checks of the host read below it, and these devices; counters
     /// are watched for so long.
     pub fn at(root: &Path, links: Vec<LinkBrief>, watch: Duration) -> Self {
-        Self::new(root.into(), Sysfs::Shared, Vec::new(), Ok(links), watch)
+        Self::new(root.into(), Sys::Shared, Vec::new(), Ok(links), watch)
     }
 
     fn new(
         root: PathBuf,
-        sysfs: Sysfs,
+        sys: Sys,
         devices: Vec<String>,
         links: Result<Vec<LinkBrief>, String>,
         watch: Duration,
     ) -> Self {
         let mut context = Self {
             root,
-            sysfs,
+            sys,
             securityfs: None,
             devices,
             links,
@@ -169,13 +172,13 @@ impl Context {
     /// Where the file that people know as `path` is.
     pub fn path(&self, path: &str) -> Result<PathBuf> {
         if let Some((rest, mount)) = path.strip_prefix(SECURITY).zip(self.securityfs.as_ref()) {
-            return Ok(below(mount, rest));
+            return Ok(mount.path(rest));
         }
         if let Some(rest) = path.strip_prefix("/sys/class/net") {
-            match &self.sysfs {
-                Sysfs::Ours(mount) => return Ok(below(mount, &format!("/class/net{rest}"))),
-                Sysfs::Shared => {}
-                Sysfs::Foreign => {
+            match &self.sys {
+                Sys::Ours(mount) => return Ok(mount.class_net(rest)),
+                Sys::Shared => {}
+                Sys::Foreign => {
                     return Err(anyhow!(
                         "/sys shows another network namespace: run as root, or mount sysfs in this one"
                     ));
@@ -302,28 +305,12 @@ fn links() -> Result<Vec<LinkBrief>> {
         .collect())
 }
 
-/// A path below a mount that has no place.
-fn below(mount: &OwnedFd, path: &str) -> PathBuf {
-    format!("/proc/self/fd/{}{path}", mount.as_raw_fd()).into()
-}
-
-fn sysfs() -> Sysfs {
-    match mount("sysfs") {
-        Ok(mount) => Sysfs::Ours(mount),
-        Err(_) if shows_this_namespace() => Sysfs::Shared,
-        Err(_) => Sysfs::Foreign,
+fn sys() -> Sys {
+    match Sysfs::mount() {
+        Ok(mount) => Sys::Ours(mount),
+        Err(_) if shows_this_namespace() => Sys::Shared,
+        Err(_) => Sys::Foreign,
     }
-}
-
-/// Mounts a file system of the kernel's own without a place: it goes with the descriptor. A
-/// sysfs is of the network namespace that the thread is in.
-fn mount(kind: &str) -> rustix::io::Result<OwnedFd> {
-    let filesystem = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&filesystem)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// Whether /sys has the devices that /proc, which always shows the thread's own namespace, has.
