@@ -100,7 +100,8 @@ impl Programs {
         let object = object.load().map_err(|error| {
             let cure = match error.kind() {
                 ErrorKind::PermissionDenied => {
-                    "this needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run it as root".to_owned()
+                    "this needs CAP_BPF, and CAP_PERFMON or CAP_NET_ADMIN: run it as root"
+                        .to_owned()
                 }
                 ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)".to_owned(),
                 _ => format!(
@@ -151,7 +152,7 @@ impl Programs {
     fn run_error(&self, name: &str, error: libbpf_rs::Error) -> anyhow::Error {
         let cure = match error.kind() {
             ErrorKind::PermissionDenied => {
-                "this needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run it as root".to_owned()
+                "this needs CAP_BPF, and CAP_PERFMON or CAP_NET_ADMIN: run it as root".to_owned()
             }
             _ => format!("it needs {}", self.about.needs),
         };

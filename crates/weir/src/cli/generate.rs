@@ -52,6 +52,7 @@ pub fn man(args: &ManArgs) -> Result<()> {
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(described.clone())
+        .source(concat!("weir ", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
         .context("cannot make the man page")?;
     print(&page)

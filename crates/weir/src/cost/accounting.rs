@@ -418,6 +418,12 @@ impl CpuTotals {
         softirq + self.napi_thread_ns + self.net_part_of_ksoftirqd()
     }
 
+    /// How often programs ran to find all this.
+    pub fn runs(&self) -> u64 {
+        let softirqs: u64 = self.softirq.iter().map(|it| it.count).sum();
+        2 * (self.irqs + self.vectors + softirqs) + self.polls + self.switches
+    }
+
     fn net_part_of_ksoftirqd(&self) -> u64 {
         let all: u64 = self.softirq.iter().map(|it| it.ksoftirqd_ns).sum();
         let net = self.softirq[NET_RX].ksoftirqd_ns + self.softirq[NET_TX].ksoftirqd_ns;
@@ -494,7 +500,9 @@ impl TaskTime {
         self.irq_ns + self.net_rx_ns + self.net_tx_ns + self.other_ns
     }
 
-    fn plus(self, other: Self) -> Self {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 

@@ -88,8 +88,9 @@ pub struct Accounted {
     /// Whether the timer's and other CPUs' interrupts were seen.
     pub sees_vectors: bool,
     /// What it cost, in percent of one CPU: all the time, pauses included.
-    pub own_percent: Option<f64>,
-    /// What one run of a program took.
+    pub own_percent: f64,
+    /// What one run of a program took; `None` where the kernel did not time it, and the cost is an
+    /// estimate.
     pub own_ns_per_run: Option<f64>,
     /// The share of the time that was looked at; what tasks, interrupts and NAPI instances are
     /// told to have had is for all of it.
@@ -101,6 +102,8 @@ pub struct Accounted {
 pub struct DeviceTraffic {
     /// Its name.
     pub name: String,
+    /// The inode of its network namespace.
+    pub netns: u64,
     /// Packets received.
     pub rx_packets: u64,
     /// Packets sent.
@@ -273,6 +276,7 @@ impl<'a> Traffic<'a> {
         pairs
             .map(|(last, first)| DeviceTraffic {
                 name: last.name.clone(),
+                netns: last.netns,
                 rx_packets: last.rx_packets.saturating_sub(first.rx_packets),
                 tx_packets: last.tx_packets.saturating_sub(first.tx_packets),
                 dropped: last.dropped.saturating_sub(first.dropped),

@@ -218,43 +218,43 @@ impl fmt::Display for Doubt {
         match self {
             Self::FewUndisturbed(share) => write!(
                 out,
-                "for {:.1} % of the time almost every unit of work was disturbed, and how long \
+                "for {:.1}% of the time almost every unit of work was disturbed, and how long \
                  one takes was taken from before",
                 percent(share)
             ),
             Self::Uneven(share) => write!(
                 out,
-                "for {:.1} % of the time a unit of work took more than one time: the frequency \
+                "for {:.1}% of the time a unit of work took more than one time: the frequency \
                  changed often, or the other thread of the core was busy; some of the stolen \
                  time may be that",
                 percent(share)
             ),
             Self::Drift(share) => write!(
                 out,
-                "the time of a unit of work drifted by {:.1} %: the frequency changed, which is \
+                "the time of a unit of work drifted by {:.1}%: the frequency changed, which is \
                  followed from slice to slice and not counted as stolen",
                 percent(share)
             ),
             Self::Steal(share) => write!(
                 out,
-                "the hypervisor took {:.1} % of the CPU, known to 10 ms; it is subtracted",
+                "the hypervisor took {:.1}% of the CPU, known to 10 ms; it is subtracted",
                 percent(share)
             ),
             Self::OtherTasks(share) => write!(
                 out,
-                "other tasks had the CPU for {:.1} % of the time; what was stolen from them is \
+                "other tasks had the CPU for {:.1}% of the time; what was stolen from them is \
                  not seen here",
                 percent(share)
             ),
             Self::Unaccounted(share) => write!(
                 out,
-                "for {:.1} % of the time the load neither ran nor waited: a CPU quota (cpu.max \
+                "for {:.1}% of the time the load neither ran nor waited: a CPU quota (cpu.max \
                  of its cgroup) stops it, and this counts as stolen; lift the quota",
                 percent(share)
             ),
             Self::Moved(share) => write!(
                 out,
-                "threads of NAPI instances that had come from another CPU ran for {:.1} % of the \
+                "threads of NAPI instances that had come from another CPU ran for {:.1}% of the \
                  time; some of it may have been there",
                 percent(share)
             ),

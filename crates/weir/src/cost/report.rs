@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
 use super::measure::{DeviceTraffic, Ended, Measured};
 use super::proc::{CpuTimes, Softnet};
-use super::progress::Progress;
+use super::progress::{Doubt, Progress};
 use super::statistics::{Estimate, share};
 use super::watch::Slices;
 use crate::report::Machine;
@@ -27,6 +27,8 @@ pub struct Report {
     pub host: Machine,
     /// Where packets came from.
     pub place: String,
+    /// Which CPU does what, where packets are made for the measurement.
+    pub setting: Option<String>,
     /// Seconds that were measured.
     pub seconds: f64,
     /// Why it ended before its time.
@@ -203,7 +205,7 @@ pub struct DeviceReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct Own {
     /// The tracepoints' programs, in percent of one CPU, summed over all that are watched: timed
-    /// by the kernel in some windows. `None` if it could not be timed.
+    /// by the kernel in some windows, or reckoned by their number.
     pub tracepoints_percent: Option<f64>,
     /// What one run of such a program takes, without what comes before and after it.
     pub ns_per_run: Option<f64>,
@@ -223,8 +225,8 @@ pub struct Setting {
     pub irq_time_accounting: Option<bool>,
     /// Names of interrupts.
     pub irq_names: BTreeMap<u64, String>,
-    /// What else must be known.
-    pub notes: Vec<String>,
+    /// Which CPU does what, where packets are made for the measurement.
+    pub roles: Option<String>,
 }
 
 impl Report {
@@ -239,10 +241,10 @@ impl Report {
         let napis = accounted.map_or(&[][..], |it| &it.napis);
         let mut notes = not_seen(measured);
         notes.extend(irq_time_note(setting.irq_time_accounting));
-        notes.extend(setting.notes);
         Self {
             host: setting.host,
             place: setting.place,
+            setting: setting.roles,
             seconds,
             ended: measured.ended,
             victims: victims(measured),
@@ -274,10 +276,10 @@ fn not_seen(measured: &Measured) -> Vec<String> {
                     .into(),
             );
         }
-        if accounted.own_percent.is_none() {
+        if accounted.own_ns_per_run.is_none() {
             notes.push(
-                "What the tracepoints cost could not be timed: that needs CAP_SYS_ADMIN and half a \
-                 second."
+                "What the tracepoints cost could not be timed, which needs CAP_SYS_ADMIN: it is \
+                 reckoned by their number, at 150 ns each."
                     .into(),
             );
         }
@@ -342,6 +344,8 @@ impl From<&Progress> for ProgressReport {
                 .calibration
                 .doubts
                 .iter()
+                // That has a column of its own.
+                .filter(|doubt| !matches!(doubt, Doubt::OtherTasks(_)))
                 .map(ToString::to_string)
                 .collect(),
         }
@@ -494,11 +498,28 @@ fn victims(measured: &Measured) -> Vec<Victim> {
         .filter(|task| task.pid != 0 && task.time.stolen_ns() > 0)
         .map(|task| Victim {
             pid: task.pid,
-            name: task.name.clone(),
+            name: if task.pid == std::process::id() {
+                "this measurement".into()
+            } else {
+                task.name.clone()
+            },
             time: task.time,
             lost_percent: percent(task.time.stolen_ns(), task.time.running_ns),
         })
         .collect();
+    let unlisted = accounted
+        .slices
+        .totals
+        .iter()
+        .fold(TaskTime::default(), |sum, cpu| sum.plus(cpu.unlisted));
+    if unlisted.stolen_ns() > 0 {
+        victims.push(Victim {
+            pid: 0,
+            name: "tasks beyond the 1024 that are listed".into(),
+            time: unlisted,
+            lost_percent: percent(unlisted.stolen_ns(), unlisted.running_ns),
+        });
+    }
     victims.sort_by_key(|victim| std::cmp::Reverse(victim.time.stolen_ns()));
     victims
 }
@@ -538,7 +559,7 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
     let report = |traffic: &DeviceTraffic| {
         let ns: u64 = napis
             .iter()
-            .filter(|napi| napi.device == traffic.name)
+            .filter(|napi| napi.device == traffic.name && napi.netns == traffic.netns)
             .map(|napi| napi.ns)
             .sum();
         let packets = traffic.rx_packets;
@@ -569,7 +590,7 @@ fn network_ns_per_packet(measured: &Measured) -> Option<f64> {
 fn own(measured: &Measured) -> Own {
     let accounted = measured.accounting.as_ref().ok();
     Own {
-        tracepoints_percent: accounted.and_then(|it| it.own_percent),
+        tracepoints_percent: accounted.map(|it| it.own_percent),
         ns_per_run: accounted.and_then(|it| it.own_ns_per_run),
         observed_percent: accounted.map(|it| it.observed * 100.0),
         reading_percent: percent(measured.own_ns, measured.elapsed.as_nanos() as u64),

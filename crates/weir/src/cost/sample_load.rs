@@ -66,12 +66,12 @@ impl<'a> SampleLoad<'a> {
     }
 
     /// Which CPU does what.
-    pub fn notes(&self) -> Vec<String> {
-        vec![format!(
+    pub fn roles(&self) -> String {
+        format!(
             "CPU {} makes the load, which is a task like any other there; CPU {} receives it: RPS \
              hands the packets over, and the kernel drops them, as nobody has their address.",
             self.sender, self.receiver
-        )]
+        )
     }
 
     /// What has come.
@@ -81,6 +81,7 @@ impl<'a> SampleLoad<'a> {
         let counters = side.counters().unwrap_or_default();
         vec![DeviceTraffic {
             name: side.device.clone(),
+            netns: netns::identity(side.netns()).unwrap_or_default(),
             rx_packets: counters.rx_packets,
             tx_packets: counters.tx_packets,
             dropped: counters.rx_dropped + counters.tx_dropped,
@@ -95,25 +96,8 @@ fn steer(lab: &Lab, cpu: usize) -> Result<()> {
     netns::run_in(lab.app().netns().as_fd(), || {
         let sysfs = Sysfs::mount().context("cannot mount sysfs: run as root")?;
         let path = sysfs.class_net(&format!("/{device}/queues/rx-0/rps_cpus"));
-        fs::write(path, mask(cpu)).with_context(|| {
+        fs::write(path, CpuList::new([cpu]).mask()).with_context(|| {
             format!("cannot write rps_cpus of {device}: does this kernel have CONFIG_RPS?")
         })
     })
-}
-
-/// A bitmap of one CPU as sysfs takes it: groups of 32, the highest first.
-fn mask(cpu: usize) -> String {
-    format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(cpu / 32))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::mask;
-
-    #[test]
-    fn bitmaps_are_as_the_kernel_takes_them() {
-        assert_eq!(mask(0), "1");
-        assert_eq!(mask(31), "80000000");
-        assert_eq!(mask(33), "2,00000000");
-    }
 }

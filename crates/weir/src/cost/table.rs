@@ -16,6 +16,10 @@ pub fn render(report: &Report) -> String {
     let parts = [
         title(report),
         overview(report),
+        report
+            .setting
+            .as_ref()
+            .map_or_else(String::new, |text| wrap(text, 0)),
         split(report),
         victims(report),
         napi(report),
@@ -24,6 +28,7 @@ pub fn render(report: &Report) -> String {
         agreement(report),
         own(report),
         notes(report),
+        legend(report),
     ];
     let mut text = parts
         .into_iter()
@@ -123,15 +128,15 @@ fn split(report: &Report) -> String {
     let mut table = table(presets::NOTHING);
     let headings = [
         "irq",
-        "timer+IPI",
+        "timer\nIPI",
         "NET_RX",
-        "in idle",
-        "in ksoftirqd",
-        "in tasks",
+        "in\nidle",
+        "in kso-\nftirqd",
+        "in\ntasks",
         "NET_TX",
-        "other softirq",
-        "ksoftirqd",
-        "NAPI threads",
+        "other\nsoftirq",
+        "kso-\nftirqd",
+        "NAPI\nthread",
         "polls/s",
     ];
     table.set_header(row("where, % of", headings.map(String::from).into_iter()));
@@ -353,4 +358,22 @@ fn notes(report: &Report) -> String {
         .map(|note| wrap(&format!("- {note}"), 2))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// What the columns mean that are not plain.
+fn legend(report: &Report) -> String {
+    let mut lines = Vec::new();
+    if report.cpus.iter().any(|it| it.progress.is_some()) {
+        lines.push("by progress     what a calculation on the CPU lost to interrupts, softirqs and their threads");
+        lines.push(
+            "hidden          the part of it that other tools show as the calculation's own time",
+        );
+        lines.push("other tasks     what the scheduler gave to other tasks; what they lost, progress does not see");
+    }
+    if report.cpus.iter().any(|it| it.accounting.is_some()) {
+        lines.push("by tracepoints  all of \"where\" together; network is NET_RX, NET_TX, NAPI threads and their part");
+        lines.push("                of ksoftirqd");
+        lines.push("in whose context  % of one CPU; a task that sends may run softirqs for itself");
+    }
+    lines.join("\n")
 }

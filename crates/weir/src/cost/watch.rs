@@ -23,6 +23,9 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// What of the limit is made use of. The kernel's timing leaves out what comes before and after a
 /// program, which is about as much again.
 const AIM: f64 = 0.25;
+/// What a run of a program takes, where the kernel does not time it: more than was seen on any
+/// busy CPU.
+const RUN_NS: u64 = 150;
 /// The smallest share of the time that is still looked at: a shortest window in two seconds.
 const LEAST: f64 = 0.005;
 /// Before this nothing is judged: the first look may have met a burst.
@@ -40,6 +43,8 @@ pub struct Watch {
     /// While all is looked at: the end of the last slice.
     last: Option<Sample>,
     timed_at: Instant,
+    /// Whether the kernel times the programs.
+    is_timed: bool,
     /// What they cost while they look, in percent of one CPU, as last timed.
     cost: Option<OwnCost>,
     /// The cost so far: percent of a CPU times seconds.
@@ -75,6 +80,7 @@ impl Watch {
             slices: Slices::default(),
             last: None,
             timed_at: now,
+            is_timed: true,
             cost: None,
             spent: 0.0,
             spent_at: now,
@@ -97,11 +103,11 @@ impl Watch {
     fn look_on(&mut self, last: &Sample) -> Result<()> {
         if self.timed_at.elapsed() >= TIMED_EVERY {
             self.timed_at = Instant::now();
-            // Without CAP_SYS_ADMIN the kernel times nothing, and the report says so.
-            self.cost = self.accounting.own_cost(TIMED).ok();
+            self.time(TIMED);
         }
         let now = self.accounting.sample()?;
         self.slices.add(last, &now);
+        self.estimate(last, &now);
         self.spend(self.spent_at.elapsed());
         if self.share() < 1.0 {
             self.pause();
@@ -125,13 +131,11 @@ impl Watch {
         self.accounting.resume()?;
         let before = self.accounting.sample()?;
         let timed = self.window.min(TIMED);
-        match self.accounting.own_cost(timed) {
-            Ok(cost) => self.cost = Some(cost),
-            Err(_) => sleep(timed),
-        }
+        self.time(timed);
         sleep(self.window.saturating_sub(timed));
         let after = self.accounting.sample()?;
         self.slices.add(&before, &after);
+        self.estimate(&before, &after);
         self.spend(begun.elapsed());
         if self.share() < 1.0 {
             self.pause();
@@ -139,6 +143,34 @@ impl Watch {
             self.last = Some(after);
         }
         Ok(())
+    }
+
+    /// Waits for so long while the kernel times the programs.
+    fn time(&mut self, length: Duration) {
+        if self.is_timed {
+            match self.accounting.own_cost(length) {
+                Ok(cost) => self.cost = Some(cost),
+                // That needs CAP_SYS_ADMIN.
+                Err(_) => self.is_timed = false,
+            }
+        }
+        if !self.is_timed {
+            sleep(length);
+        }
+    }
+
+    /// Where the kernel times nothing, reckons by the number of runs.
+    fn estimate(&mut self, before: &Sample, after: &Sample) {
+        if self.is_timed {
+            return;
+        }
+        let cpus = after.cpus.iter().zip(&before.cpus);
+        let runs = cpus.map(|(now, then)| now.since(then).runs()).sum();
+        self.cost = Some(OwnCost {
+            runs,
+            ns: runs * RUN_NS,
+            window_ns: after.at_ns - before.at_ns,
+        });
     }
 
     /// Counts what looking for so long cost.
@@ -203,10 +235,10 @@ impl Watch {
                 .map(|napi| napi.scaled(factor))
                 .collect(),
             sees_vectors: self.accounting.sees_vectors(),
-            own_percent: self.cost.map(|_| self.average()),
+            own_percent: self.average(),
             own_ns_per_run: self
                 .cost
-                .filter(|cost| cost.runs > 0)
+                .filter(|cost| self.is_timed && cost.runs > 0)
                 .map(|cost| cost.ns as f64 / cost.runs as f64),
             observed,
             slices: self.slices,

@@ -198,11 +198,15 @@ fn accounts(profile: &Profile) -> String {
     let share = |samples| percent(profile.share(samples));
     let rest = match profile.clock {
         Clock::CpuClock => format!(
-            "idle {}, without samples {}",
+            "anything else {}, idle {}, without samples {}",
+            share(counts.elsewhere()),
             share(counts.idle),
             share(profile.missing())
         ),
-        Clock::Cycles => "cycles stand still while a CPU is idle: these are of busy time".into(),
+        Clock::Cycles => format!(
+            "anything else {}; cycles stand still while a CPU is idle: these are of busy time",
+            share(counts.elsewhere())
+        ),
     };
     format!(
         "  packet path {}: NET_RX {}, NET_TX {}, elsewhere {}\n  {rest}\n",

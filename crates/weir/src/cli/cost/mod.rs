@@ -20,7 +20,7 @@ use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
 use crate::cost::{proc, table};
 use crate::cpulist::CpuList;
-use crate::lab::route::Route;
+use crate::lab::{netns, route::Route};
 use crate::process::interrupt::{EXIT_CODE, Interrupt};
 use crate::report::Machine;
 
@@ -40,6 +40,12 @@ How it measures:
                   at normal priority
   by tracepoints  BPF programs at irq, softirq, napi and sched_switch, summed in the kernel
   /proc/stat      what other tools show
+
+What it needs:
+  by progress     nothing; it keeps each CPU busy: on a production host use --passive
+  by tracepoints  CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to time itself: root has them
+  --lab           root
+  What cannot be measured is said, and the rest is.
 
 Exit status:
   0    measured; what could not be seen is said so
@@ -180,7 +186,7 @@ fn measure_host(args: &CostArgs) -> Result<ExitCode> {
         place,
         irq_time_accounting: proc::irq_time_accounting(),
         irq_names: irq_names(),
-        notes: load.iter().flat_map(SampleLoad::notes).collect(),
+        roles: load.as_ref().map(SampleLoad::roles),
     };
     let report = Report::new(setting, cpus.as_slice(), &measured);
     print(&report, args.format)?;
@@ -226,6 +232,7 @@ fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<D
         return Ok(Box::new(|| load.traffic()));
     }
     let mut route = Route::open()?;
+    let netns = netns::current()?;
     for name in &args.dev {
         route.link(name)?;
     }
@@ -241,6 +248,7 @@ fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<D
                 tx_packets: link.stats.tx_packets,
                 dropped: link.stats.rx_dropped + link.stats.tx_dropped,
                 name: link.name,
+                netns,
                 vanished_after: None,
             })
             .collect()

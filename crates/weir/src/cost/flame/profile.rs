@@ -40,6 +40,12 @@ impl Counts {
         self.net_rx + self.net_tx + self.other_path
     }
 
+    /// Elsewhere: programs, and the kernel's other work.
+    pub fn elsewhere(&self) -> u64 {
+        let known = self.packet_path() + self.idle + self.lost;
+        self.taken.saturating_sub(known)
+    }
+
     fn add(&mut self, account: Account, samples: u64) {
         match account {
             Account::NetRx => self.net_rx += samples,
