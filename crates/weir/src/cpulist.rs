@@ -1,6 +1,8 @@
-//! Lists of CPUs as the kernel writes them, such as `0-3,5`, and which CPUs may be used.
+//! Sets of CPUs as the kernel writes them, which CPUs may be used, and keeping a thread on one.
 //!
-//! The format is that of `/sys/devices/system/cpu/online` and of cpuset(7), "List format".
+//! The kernel writes lists, such as `0-3,5` (cpuset(7), "List format"), in
+//! `/sys/devices/system/cpu/online`, and masks, such as `00000000,0000002f` ("Mask format"), in
+//! `rps_cpus` of a device's queue.
 
 use std::{fmt, fs, ops::RangeInclusive, str::FromStr};
 
@@ -35,9 +37,37 @@ impl CpuList {
         text.parse().with_context(|| format!("cannot read {path}"))
     }
 
+    /// The CPUs of a mask.
+    pub fn from_mask(text: &str) -> Result<Self> {
+        let mut cpus = Vec::new();
+        for (index, word) in text.trim().rsplit(',').enumerate() {
+            let word = u32::from_str_radix(word, 16).with_context(|| {
+                format!("{text:?} is no mask of CPUs: write one such as f,0000002f")
+            })?;
+            let set = (0..32).filter(|bit| word >> bit & 1 == 1);
+            cpus.extend(set.map(|bit| index * 32 + bit));
+        }
+        Ok(Self::new(cpus))
+    }
+
+    /// Their mask.
+    pub fn mask(&self) -> String {
+        let mut words = vec![0_u32; self.0.last().map_or(0, |cpu| cpu / 32) + 1];
+        for cpu in &self.0 {
+            words[cpu / 32] |= 1 << (cpu % 32);
+        }
+        let words = words.iter().rev().map(|word| format!("{word:08x}"));
+        words.collect::<Vec<_>>().join(",")
+    }
+
     /// The CPUs.
     pub fn as_slice(&self) -> &[usize] {
         &self.0
+    }
+
+    /// Whether no CPU is in both.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        !self.0.iter().any(|cpu| other.0.contains(cpu))
     }
 
     /// Says which CPU of these this process cannot run on, and why, if there is one.
@@ -66,12 +96,19 @@ impl CpuList {
     }
 }
 
+/// Keeps the calling thread on one CPU. Says what the kernel says if that cannot be.
+pub fn set_affinity(cpu: usize) -> rustix::io::Result<()> {
+    let mut set = CpuSet::new();
+    // The kernel refuses an empty set as it refuses a CPU that is not there.
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set)
+}
+
 /// Keeps the calling thread on one CPU.
 pub fn pin(cpu: usize) -> Result<()> {
-    ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| {
+    set_affinity(cpu).with_context(|| {
         let online = CpuList::online().unwrap_or_default();
         format!("cannot run on CPU {cpu}: choose one that is online ({online}) and in this cgroup's cpuset")
     })
@@ -146,6 +183,27 @@ mod tests {
     }
 
     #[test]
+    fn masks_are_read_and_written_as_the_kernel_does() {
+        let mask = |text| CpuList::from_mask(text).expect("a mask of CPUs");
+        assert_eq!(mask("0"), CpuList::default());
+        assert_eq!(mask("3\n"), list("0-1"));
+        assert_eq!(mask("80000000,00000001,00000000"), list("32,95"));
+        for text in ["00000000", "00000001", "80000000", "00000002,00000000"] {
+            assert_eq!(mask(text).mask(), text);
+        }
+        for text in ["", "x", "1,"] {
+            let error = CpuList::from_mask(text).expect_err(text).to_string();
+            assert!(error.contains("no mask of CPUs"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn lists_share_cpus_or_do_not() {
+        assert!(list("0-1,4").is_disjoint(&list("2-3")));
+        assert!(!list("0-2").is_disjoint(&list("2-3")));
+    }
+
+    #[test]
     fn what_is_no_list_says_so() {
         for (text, word) in [
             ("a", "such as 0-3,5"),
@@ -180,6 +238,7 @@ mod tests {
         assert!(allowed.check_allowed().is_ok());
         std::thread::scope(|scope| {
             let pinned = scope.spawn(|| {
+                assert!(pin(CpuSet::MAX_CPU).is_err());
                 pin(allowed.as_slice()[0])?;
                 CpuList::allowed()
             });

@@ -15,15 +15,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use rustix::{
-    process::{Signal, getpid, kill_process, set_parent_process_death_signal},
-    thread::{CpuSet, sched_setaffinity},
-};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use signal_hook::{consts::SIGTERM, flag, iterator::Signals};
 
 use crate::{
     bench::traffic::{Load, LoadOptions, SinkCounts, Spread},
+    cpulist::pin,
     lab::Device,
 };
 
@@ -153,17 +151,6 @@ fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
         handle.close();
         result
     })
-}
-
-fn pin(cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    anyhow::ensure!(
-        cpu < CpuSet::MAX_CPU,
-        "there is no CPU {cpu}: choose one of /proc/cpuinfo"
-    );
-    set.set(cpu);
-    sched_setaffinity(None, &set)
-        .with_context(|| format!("cannot run on CPU {cpu}: choose one of those nproc(1) counts"))
 }
 
 fn print(event: &LoadEvent) -> Result<()> {

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
-use rustix::thread::CpuSet;
 
 use super::engine::packet::{Options, Packet};
 use super::engine::tpacket::Version;
@@ -22,6 +21,7 @@ use super::engine::xsk::{self, Xsk};
 use super::engine::{self, Failure, Inspect, Round, Source, Unread, libxdp};
 use super::frame::{APP_MAC, LOAD_MAC, MAX_SIZE, MIN_SIZE, Template, Tracker};
 use super::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
+use crate::cpulist::set_affinity;
 use crate::process::usage::CpuTime;
 
 /// What a worker is told. The libxdp loop takes the same words.
@@ -167,12 +167,7 @@ fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {
 pub(crate) fn settle(cpu: u32) -> Result<(), Failure> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Failure::new("prctl", &errno.into(), "this is a defect"))?;
-    let mut cpus = CpuSet::new();
-    let possible = (cpu as usize) < CpuSet::MAX_CPU;
-    if possible {
-        cpus.set(cpu as usize);
-    }
-    rustix::thread::sched_setaffinity(None, &cpus).map_err(|errno| {
+    set_affinity(cpu as usize).map_err(|errno| {
         let hint =
             format!("this process may not run on CPU {cpu}: see `nproc` and `taskset -p $$`");
         Failure::new("cpu", &errno.into(), hint)

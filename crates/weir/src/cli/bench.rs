@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::bench::plan::{Choices, Combination, Plan};
 use crate::bench::protocol::{Bench, Engine, Mode, Wait};
@@ -16,6 +15,7 @@ use crate::bench::report::host::Setup;
 use crate::bench::report::progress::Progress;
 use crate::bench::report::{Failed, Host, Refused, Report, Run, html, table};
 use crate::bench::runner::{Outcome, Place, Runner, Settings};
+use crate::cpulist::{CpuList, pin};
 use crate::lab::{Lab, LabConfig};
 use crate::process::interrupt::{EXIT_CODE, Interrupt};
 use crate::report::ReportFile;
@@ -369,37 +369,28 @@ pub(super) struct Cpus {
 
 impl Cpus {
     pub(super) fn choose(load: Option<usize>, app: Option<usize>) -> Result<Self> {
-        let set = sched_getaffinity(None).context("cannot ask which CPUs this process may use")?;
-        let allowed: Vec<usize> = (0..CpuSet::MAX_CPU)
-            .filter(|&cpu| set.is_set(cpu))
-            .collect();
-        Self::among(&allowed, load, app)
+        for cpu in [load, app].into_iter().flatten() {
+            CpuList::new([cpu]).check_allowed()?;
+        }
+        Ok(Self::among(CpuList::allowed()?.as_slice(), load, app))
     }
 
-    fn among(allowed: &[usize], load: Option<usize>, app: Option<usize>) -> Result<Self> {
-        for cpu in [load, app].into_iter().flatten() {
-            ensure!(
-                allowed.contains(&cpu),
-                "this process may not run on CPU {cpu}: choose among {allowed:?} (`taskset -p $$`)"
-            );
-        }
+    fn among(allowed: &[usize], load: Option<usize>, app: Option<usize>) -> Self {
         let other_than = |taken: Option<usize>| {
             let mut free = allowed.iter().filter(|&&cpu| Some(cpu) != taken);
             free.next().or(allowed.first()).copied().unwrap_or(0)
         };
         let load = load.unwrap_or_else(|| other_than(app));
-        Ok(Self {
+        Self {
             allowed: allowed.len(),
             load,
             app: app.unwrap_or_else(|| other_than(Some(load))),
-        })
+        }
     }
 
     /// Keeps this process itself off the engines' CPU.
     pub(super) fn leave_to_engines(&self) -> Result<()> {
-        let mut set = CpuSet::new();
-        set.set(self.load);
-        sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {}", self.load))
+        pin(self.load)
     }
 }
 
@@ -458,12 +449,13 @@ mod tests {
     #[test]
     fn load_and_engine_get_cpus_of_their_own() {
         let choose = |allowed: &[usize], load, app| {
-            Cpus::among(allowed, load, app).map(|cpus| (cpus.load, cpus.app))
+            let cpus = Cpus::among(allowed, load, app);
+            (cpus.load, cpus.app)
         };
-        assert_eq!(choose(&[2, 5, 7], None, None).expect("fits"), (2, 5));
-        assert_eq!(choose(&[2, 5, 7], None, Some(2)).expect("fits"), (5, 2));
-        assert_eq!(choose(&[2, 5, 7], Some(5), None).expect("fits"), (5, 2));
-        assert_eq!(choose(&[3], None, None).expect("fits"), (3, 3));
-        assert!(choose(&[0, 1], None, Some(2)).is_err());
+        assert_eq!(choose(&[2, 5, 7], None, None), (2, 5));
+        assert_eq!(choose(&[2, 5, 7], None, Some(2)), (5, 2));
+        assert_eq!(choose(&[2, 5, 7], Some(5), None), (5, 2));
+        assert_eq!(choose(&[3], None, None), (3, 3));
+        assert!(Cpus::choose(None, Some(usize::MAX)).is_err());
     }
 }

@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 
-use super::cpus::{self, Cpus};
-use crate::doctor::Context;
+use crate::{cpulist::CpuList, doctor::Context};
 
 /// An interrupt.
 pub struct Irq {
@@ -12,7 +11,7 @@ pub struct Irq {
     /// The file that says where it goes.
     pub read_from: String,
     /// The CPUs that it goes to.
-    pub cpus: Cpus,
+    pub cpus: CpuList,
 }
 
 /// The interrupts of `device`; none for a virtual one.
@@ -38,7 +37,7 @@ fn read(context: &Context, number: u32) -> Result<Option<Irq>> {
         let path = format!("/proc/irq/{number}/{file}");
         let text = context.read_if_there(&path)?;
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            let cpus = cpus::from_list(&text)?;
+            let cpus = text.parse()?;
             return Ok(Some(Irq {
                 number,
                 read_from: path,

@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::{
-    command,
-    cpus::{self, Cpus},
-    each, fine, irq, is_wanted, traffic,
-};
+use super::{command, each, fine, irq, is_wanted, traffic};
 use crate::{
+    cpulist::CpuList,
     doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Step, Verdict},
     lab::{
         ethtool::{self, Channels, Queues, RxCoalesce, RxRing},
@@ -85,7 +82,11 @@ fn queues(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     let Some(channels) = ethtool::channels(&device.name)? else {
         return Ok(None);
     };
-    let cpus = cpus::from_list(&context.read("/sys/devices/system/cpu/online")?)?.len();
+    let cpus = context
+        .read("/sys/devices/system/cpu/online")?
+        .parse::<CpuList>()?
+        .as_slice()
+        .len();
     let count = |queues: Queues| queues.tx + queues.combined;
     let evidence = vec![
         Evidence::new(
@@ -307,7 +308,7 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         Evidence::new(path, node.to_string()),
         Evidence::new(
             format!("/sys/devices/system/node/node{node}/cpulist"),
-            cpus::list(near).to_string(),
+            near.to_string(),
         ),
     ];
     if far.is_empty() {
@@ -315,10 +316,7 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
     }
     let mut steps = Vec::new();
     for irq in &far {
-        evidence.push(Evidence::new(
-            &irq.read_from,
-            cpus::list(&irq.cpus).to_string(),
-        ));
+        evidence.push(Evidence::new(&irq.read_from, irq.cpus.to_string()));
         let path = format!("/proc/irq/{}/smp_affinity_list", irq.number);
         steps.push(Step::Write {
             old: context.read(&path)?,
@@ -339,16 +337,18 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
 }
 
 /// The CPUs of each NUMA node.
-fn nodes(context: &Context) -> Result<BTreeMap<u32, Cpus>> {
+fn nodes(context: &Context) -> Result<BTreeMap<u32, CpuList>> {
     let directory = "/sys/devices/system/node";
     let mut nodes = BTreeMap::new();
     for name in context.list(directory)? {
         let Some(Ok(number)) = name.strip_prefix("node").map(str::parse) else {
             continue;
         };
-        let cpus = cpus::from_list(&context.read(&format!("{directory}/{name}/cpulist"))?)?;
+        let cpus: CpuList = context
+            .read(&format!("{directory}/{name}/cpulist"))?
+            .parse()?;
         // A node may be memory alone.
-        if !cpus.is_empty() {
+        if !cpus.as_slice().is_empty() {
             nodes.insert(number, cpus);
         }
     }

@@ -5,12 +5,9 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 use netlink_packet_route::tc::TcHandle;
 
-use super::{
-    command,
-    cpus::{self, Cpus},
-    fine, irq, is_selected, qdisc,
-};
+use super::{command, fine, irq, is_selected, qdisc};
 use crate::{
+    cpulist::CpuList,
     doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict},
     lab::{
         ethtool,
@@ -72,7 +69,7 @@ fn spread<'a>(context: &Context, links: &[Link], device: &'a Link) -> Result<Opt
         Some(channels) => rss(context, &device.name, channels.used, &mut evidence)?,
         None => 0,
     };
-    let cpus = steered.len().max(interrupted);
+    let cpus = steered.as_slice().len().max(interrupted);
     if cpus < 2 {
         return Ok(None);
     }
@@ -97,9 +94,9 @@ fn routed(context: &Context, device: &str) -> Result<Option<Evidence>> {
 }
 
 /// The CPUs that RPS gives packets of `device` to.
-fn rps(context: &Context, device: &str) -> Result<(Cpus, Vec<Evidence>)> {
+fn rps(context: &Context, device: &str) -> Result<(CpuList, Vec<Evidence>)> {
     let directory = format!("/sys/class/net/{device}/queues");
-    let (mut all, mut evidence) = (Cpus::new(), Vec::new());
+    let (mut all, mut evidence) = (Vec::new(), Vec::new());
     for queue in context.list(&directory)? {
         let path = format!("{directory}/{queue}/rps_cpus");
         if !queue.starts_with("rx-") {
@@ -109,13 +106,14 @@ fn rps(context: &Context, device: &str) -> Result<(Cpus, Vec<Evidence>)> {
         let Some(mask) = context.read_if_there(&path)? else {
             continue;
         };
-        let cpus = cpus::from_mask(&mask).with_context(|| format!("cannot understand {path}"))?;
-        if !cpus.is_empty() {
-            all.extend(cpus);
+        let cpus =
+            CpuList::from_mask(&mask).with_context(|| format!("cannot understand {path}"))?;
+        if !cpus.as_slice().is_empty() {
+            all.extend_from_slice(cpus.as_slice());
             evidence.push(Evidence::new(path, mask));
         }
     }
-    Ok((all, evidence))
+    Ok((CpuList::new(all), evidence))
 }
 
 /// How many CPUs the interrupts of the receive queues of `device` go to.
@@ -126,20 +124,15 @@ fn rss(
     evidence: &mut Vec<Evidence>,
 ) -> Result<usize> {
     let queues = queues.rx + queues.combined;
-    let cpus: Cpus = irq::of(context, device)?
-        .into_iter()
-        .flat_map(|irq| irq.cpus)
-        .collect();
+    let irqs = irq::of(context, device)?;
+    let cpus = CpuList::new(irqs.iter().flat_map(|irq| irq.cpus.as_slice()).copied());
     // A device has interrupts besides those of its receive queues.
-    let spread = cpus.len().min(usize::try_from(queues)?);
+    let spread = cpus.as_slice().len().min(usize::try_from(queues)?);
     if spread > 1 {
         let source = format!("ethtool -l {device}, /proc/irq/*/effective_affinity_list");
         evidence.push(Evidence::new(
             source,
-            format!(
-                "{queues} receive queues, interrupts on CPUs {}",
-                cpus::list(&cpus)
-            ),
+            format!("{queues} receive queues, interrupts on CPUs {cpus}"),
         ));
     }
     Ok(spread)
