@@ -8,6 +8,7 @@ pub mod context;
 pub mod device;
 pub mod fix;
 pub mod host;
+mod irq;
 pub mod journal;
 pub mod mend;
 pub mod report;

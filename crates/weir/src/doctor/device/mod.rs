@@ -5,7 +5,6 @@
 //! for, or that has a program; what matters to XDP alone is looked at there only.
 
 mod command;
-mod irq;
 pub mod netlink;
 mod offload;
 mod qdisc;

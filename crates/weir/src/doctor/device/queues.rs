@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::{command, each, fine, irq, is_wanted, traffic};
+use super::{command, each, fine, is_wanted, traffic};
 use crate::{
     cpulist::CpuList,
-    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Step, Verdict},
+    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Step, Verdict, irq},
     lab::{
         ethtool::{self, Channels, Queues, RxCoalesce, RxRing},
         route::Link,
@@ -315,13 +315,12 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         return Ok(Some(fine(&device.name, evidence)));
     }
     let mut steps = Vec::new();
-    for irq in &far {
-        evidence.push(Evidence::new(&irq.read_from, irq.cpus.to_string()));
-        let path = format!("/proc/irq/{}/smp_affinity_list", irq.number);
+    for irq in far {
+        evidence.push(irq.evidence());
         steps.push(Step::Write {
-            old: context.read(&path)?,
+            path: irq.setting(),
+            old: irq.allowed,
             new: context.read(&format!("/sys/devices/system/node/node{node}/cpulist"))?,
-            path,
         });
     }
     Ok(Some(Verdict::Finding(Finding {
@@ -329,7 +328,7 @@ fn irq_numa(context: &Context, device: &Link) -> Result<Option<Verdict>> {
         evidence,
         message: format!(
             "{} of the interrupts of {} go to CPUs of another NUMA node than its own, {node}.",
-            far.len(),
+            steps.len(),
             device.name
         ),
         fix: Fix::Steps(steps),

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 use netlink_packet_route::tc::TcHandle;
 
-use super::{command, fine, irq, is_selected, qdisc};
+use super::{command, fine, is_selected, qdisc};
 use crate::{
     cpulist::CpuList,
-    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict},
+    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict, irq},
     lab::{
         ethtool,
         route::{Link, Qdisc, Route},

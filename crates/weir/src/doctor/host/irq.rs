@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::setting::write;
 use crate::cpulist::CpuList;
-use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
+use crate::doctor::irq::{self, Irq};
+use crate::doctor::{Check, Context, Finding, Fix, Severity, Verdict};
 
 const INTERRUPTS: &str = "/proc/interrupts";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -21,15 +22,6 @@ pub const IRQ_AFFINITY: Check = Check {
            them there, or stop it. Measure it with `weir cost`.",
     run: irq_affinity,
 };
-
-/// An interrupt that has come at least once.
-struct Irq {
-    number: String,
-    /// The CPUs that it may go to.
-    allowed: String,
-    /// The CPUs that it does go to.
-    effective: String,
-}
 
 fn irq_affinity(context: &Context) -> Result<Vec<Verdict>> {
     let cpus: CpuList = context.read(ONLINE)?.parse()?;
@@ -54,73 +46,38 @@ fn of_device(
     interrupts: &str,
     cpus: &[usize],
 ) -> Result<Option<Verdict>> {
-    let irqs = irqs(context, device, interrupts)?;
+    let mut irqs = irq::of(context, device)?;
+    irqs.retain(|irq| has_come(interrupts, irq.number));
     let queues = context.list(&format!("/sys/class/net/{device}/queues"))?;
     let queues = queues.iter().filter(|queue| queue.starts_with("rx-"));
     if queues.count() < 2 || irqs.len() < 2 {
         return Ok(None);
     }
-    let evidence = |irq: &Irq| {
-        let source = format!("/proc/irq/{}/effective_affinity_list", irq.number);
-        Evidence::new(source, &irq.effective)
-    };
-    let evidence: Vec<_> = irqs.iter().map(evidence).collect();
-    let one_cpu =
-        |irq: &Irq| irq.effective.parse::<usize>().is_ok() && irq.effective == irqs[0].effective;
+    let evidence = irqs.iter().map(Irq::evidence).collect();
+    let one_cpu = |irq: &Irq| irq.cpus.as_slice().len() == 1 && irq.cpus == irqs[0].cpus;
     if !irqs.iter().all(one_cpu) {
         return Ok(Some(Verdict::Fine {
             subject: device.into(),
             evidence,
         }));
     }
-    let steps = irqs.iter().zip(cpus.iter().cycle()).map(|(irq, cpu)| {
-        let path = format!("/proc/irq/{}/smp_affinity_list", irq.number);
-        write(&path, &irq.allowed, &cpu.to_string())
-    });
+    let steps = irqs
+        .iter()
+        .zip(cpus.iter().cycle())
+        .map(|(irq, cpu)| write(&irq.setting(), &irq.allowed, &cpu.to_string()));
     let steps = steps.filter(|step| step.target() != Some(step.old()));
     Ok(Some(Verdict::Finding(Finding {
         subject: device.into(),
-        message: format!(
-            "CPU {} handles all {} of them.",
-            irqs[0].effective,
-            irqs.len()
-        ),
+        message: format!("CPU {} handles all {} of them.", irqs[0].cpus, irqs.len()),
         evidence,
         fix: Fix::Steps(steps.collect()),
     })))
 }
 
-/// The interrupts of a device's queues that have come.
-fn irqs(context: &Context, device: &str, interrupts: &str) -> Result<Vec<Irq>> {
-    let bus = format!("/sys/class/net/{device}/device");
-    // That of a virtio device belongs to what carries it.
-    let mut numbers = context.list(&format!("{bus}/msi_irqs"))?;
-    if numbers.is_empty() {
-        numbers = context.list(&format!("{bus}/../msi_irqs"))?;
-    }
-    let mut irqs = Vec::new();
-    for number in numbers {
-        if !has_come(interrupts, &number) {
-            continue;
-        }
-        let file = |name: &str| context.read_if_there(&format!("/proc/irq/{number}/{name}"));
-        let Some(allowed) = file("smp_affinity_list")? else {
-            continue;
-        };
-        let effective = file("effective_affinity_list")?.unwrap_or_else(|| allowed.clone());
-        irqs.push(Irq {
-            number,
-            allowed,
-            effective,
-        });
-    }
-    Ok(irqs)
-}
-
 /// Whether an interrupt of a queue has come; those that announce a change of settings are none.
-fn has_come(interrupts: &str, number: &str) -> bool {
+fn has_come(interrupts: &str, number: u32) -> bool {
     let mut lines = interrupts.lines().filter_map(|line| line.split_once(':'));
-    let line = lines.find(|(it, _)| it.trim() == number);
+    let line = lines.find(|(it, _)| it.trim().parse() == Ok(number));
     line.is_some_and(|(_, line)| {
         let mut counts = line
             .split_whitespace()
@@ -138,7 +95,7 @@ mod tests {
         let text = "      CPU0 CPU1\n 37:  0  0  PCI-MSIX 0-edge  virtio2-input.0\n \
                     38:  0  7  PCI-MSIX 1-edge  virtio2-input.1\n \
                     39:  9  7  PCI-MSIX 1-edge  virtio2-config\n";
-        assert!(has_come(text, "38"));
-        assert!(!has_come(text, "37") && !has_come(text, "39") && !has_come(text, "40"));
+        assert!(has_come(text, 38));
+        assert!(!has_come(text, 37) && !has_come(text, 39) && !has_come(text, 40));
     }
 }
