@@ -224,6 +224,15 @@ impl Context {
         Ok(names)
     }
 
+    /// The devices below /sys/class/net. There are also files, such as `bonding_masters`.
+    pub fn class_net(&self) -> Result<Vec<String>> {
+        let directory = "/sys/class/net";
+        let mut names = self.list(directory)?;
+        let directory = self.path(directory)?;
+        names.retain(|name| directory.join(name).is_dir());
+        Ok(names)
+    }
+
     /// A watched file at both moments. The first caller waits until there is a second one.
     pub fn twice(&self, path: &str) -> Result<Twice<'_>> {
         let after = self.after.get_or_init(|| {

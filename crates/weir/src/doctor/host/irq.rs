@@ -31,7 +31,7 @@ fn irq_affinity(context: &Context) -> Result<Vec<Verdict>> {
     }
     let interrupts = context.read(INTERRUPTS)?;
     let mut verdicts = Vec::new();
-    for device in context.list("/sys/class/net")? {
+    for device in context.class_net()? {
         let asked = context.devices();
         if asked.is_empty() || asked.contains(&device) {
             verdicts.extend(of_device(context, &device, &interrupts, cpus)?);

@@ -146,7 +146,7 @@ fn is_lockless_pfifo(release: &str) -> bool {
 
 fn rps_flow_table(context: &Context) -> Result<Vec<Verdict>> {
     let mut set = Vec::new();
-    for device in context.list("/sys/class/net")? {
+    for device in context.class_net()? {
         let queues = format!("/sys/class/net/{device}/queues");
         for queue in context.list(&queues)? {
             let path = format!("{queues}/{queue}/rps_flow_cnt");
