@@ -13,10 +13,7 @@
 const volatile __u64 burn_ns; /* for each packet */
 
 /* One flow: one CPU runs this at a time. */
-struct {
-	__u64 burned_ns;
-	__u64 packets;
-} state;
+__u64 burned_ns;
 
 struct burn {
 	__u64 start;
@@ -35,12 +32,11 @@ static __always_inline void burn(void)
 {
 	struct burn burn = {};
 
-	state.packets++;
 	if (!burn_ns)
 		return;
 	burn.start = bpf_ktime_get_ns();
 	bpf_loop(MAX_READINGS, is_over, &burn, 0);
-	state.burned_ns += burn.now - burn.start;
+	burned_ns += burn.now - burn.start;
 }
 
 /* In the context of NAPI. */

@@ -113,14 +113,14 @@ static __always_inline __u64 less(__u64 whole, __u64 part)
 
 static __always_inline enum kind kind_of(struct task_struct *task)
 {
-	char comm[10];
+	char comm[13];
 
 	if (!task->pid)
 		return IDLE;
 	if (!(task->flags & PF_KTHREAD))
 		return TASK;
 	bpf_core_read(comm, sizeof(comm), &task->comm);
-	if (!bpf_strncmp(comm, 5, "napi/"))
+	if (!bpf_strncmp(comm, 5, "napi/") || !bpf_strncmp(comm, 13, "backlog_napi/"))
 		return NAPI_THREAD;
 	if (!bpf_strncmp(comm, 10, "ksoftirqd/"))
 		return KSOFTIRQD;
@@ -220,7 +220,8 @@ VECTOR(call_function)
 VECTOR(call_function_single)
 VECTOR(irq_work)
 
-/* Softirqs. They do not nest. */
+/* Softirqs. They do not nest, and no task is switched in one, but on a kernel with PREEMPT_RT: user
+ * space refuses that. */
 
 /* Counts the softirq that is under way up to now. */
 static __always_inline void count_softirq(struct cpu_state *cpu, __u64 now)
@@ -263,13 +264,16 @@ SEC("tp_btf/softirq_exit")
 int BPF_PROG(softirq_exit, unsigned int vec)
 {
 	struct cpu_state *cpu = this_cpu();
+	__u64 now;
 
 	if (!cpu || !cpu->softirq_start || vec >= SOFTIRQS)
 		return 0;
-	count_softirq(cpu, bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	count_softirq(cpu, now);
 	cpu->softirqs[vec]++;
 	cpu->softirq_start = 0;
-	cpu->poll_start = 0;
+	/* A thread of NAPI goes on with its poll. */
+	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
 	return 0;
 }
 

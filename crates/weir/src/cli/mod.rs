@@ -26,6 +26,9 @@ pub enum Command {
     Bench(bench::BenchArgs),
 
     /// What the network takes from each CPU, and by which path
+    ///
+    /// Unless told to be passive, it keeps every CPU that it measures busy with a calculation of its
+    /// own, at normal priority, and tells how much of it was lost.
     Cost(cost::CostArgs),
 
     /// A network of two namespaces to try things on

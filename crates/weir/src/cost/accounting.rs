@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -187,6 +187,12 @@ pub struct OwnCost {
 impl Accounting {
     /// Attaches the tracepoints, for these CPUs.
     pub fn start(cpus: &[usize]) -> Result<Self> {
+        let realtime = std::fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
+        ensure!(
+            realtime.trim() != "1",
+            "this kernel is a realtime one (PREEMPT_RT), whose softirqs can be interrupted by tasks: \
+             their tracepoints do not tell what they take"
+        );
         // The tracepoints of the timer and IPIs are x86's; without them the rest is still told.
         let all = Programs::load(&OBJECT, None, |_| true);
         let (programs, sees_vectors) = if let Ok(programs) = all {

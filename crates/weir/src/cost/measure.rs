@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
 use super::accounting::{Accounting, Irq, Napi, Task};
@@ -25,7 +25,9 @@ const SLICE: Duration = Duration::from_millis(100);
 const END: Duration = Duration::from_secs(3);
 
 /// Asks devices what they have carried so far.
-pub type Devices<'a> = &'a mut dyn FnMut() -> Vec<DeviceTraffic>;
+///
+/// `None` if they could not be asked.
+pub type Devices<'a> = &'a mut dyn FnMut() -> Option<Vec<DeviceTraffic>>;
 
 /// What to measure.
 pub struct Options<'a> {
@@ -59,7 +61,7 @@ pub struct Measured {
     pub softnet: Result<BTreeMap<usize, Softnet>, String>,
     /// What the devices carried.
     pub devices: Vec<DeviceTraffic>,
-    /// What has become of the command.
+    /// How the command ended by itself, if it did.
     pub command: Option<ExitStatus>,
     /// CPU time of this process, without its load.
     pub own_ns: u64,
@@ -121,14 +123,14 @@ pub fn measure(
     tick: &dyn Fn(Duration),
 ) -> Result<Measured> {
     let cpus = options.cpus.as_slice();
-    let mut command = options.command.map(Guarded);
-    let accounting = Accounting::start(cpus).map_err(|error| format!("{error:#}"));
+    let mut command = options.command.map(|child| Guarded { child });
     let load = if options.passive {
         Err("not measured: --passive".to_owned())
     } else {
         ProgressLoad::start(cpus).map_err(|error| format!("{error:#}"))
     };
-    let usage = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
+    let accounting = Accounting::start(cpus).map_err(|error| format!("{error:#}"));
+    let usage = usage_so_far()?;
     let (ticks, softnet) = (proc::cpu_times(), proc::softnet());
     let mut devices = Traffic::new(options.devices);
     let mut ended = None;
@@ -147,14 +149,13 @@ pub fn measure(
         tick(begun.elapsed());
         if interrupt.is_raised() {
             ended = Some(Ended::Interrupted);
-        } else if options.passive && watch.as_ref().is_ok_and(Watch::is_too_dear) {
-            ended = Some(Ended::TooDear);
+        } else if let (true, Ok(watch)) = (options.passive, &watch) {
+            let reading = usage_so_far()?.saturating_sub(usage);
+            ended = watch.is_too_dear(reading).then_some(Ended::TooDear);
         }
         if let Some(command) = &mut command {
-            status = command
-                .0
-                .try_wait()
-                .context("cannot wait for the command")?;
+            let ended = command.child.try_wait();
+            status = ended.context("cannot wait for the command")?;
         }
         let over = options
             .duration
@@ -163,29 +164,35 @@ pub fn measure(
             break;
         }
     }
+    // All figures end here; only then may anything take its time to end.
+    let accounting = match watch {
+        Ok(watch) => Ok(watch.finish()?),
+        Err(reason) => Err(reason),
+    };
     let elapsed = begun.elapsed();
+    let (ticks_now, softnet_now) = (proc::cpu_times(), proc::softnet());
+    let own_ns = usage_so_far()?.saturating_sub(usage).as_nanos() as u64;
     let progress = load.and_then(|load| load.stop().map_err(|error| format!("{error:#}")));
-    let own = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
-    let own_ns = (own.user + own.system)
-        .saturating_sub(usage.user + usage.system)
-        .as_nanos() as u64;
     if let (Some(command), None) = (&mut command, status) {
-        status = command.end()?;
+        command.end()?;
     }
     Ok(Measured {
         elapsed,
         ended,
         progress,
-        ticks: both(ticks, proc::cpu_times(), CpuTimes::since),
-        softnet: both(softnet, proc::softnet(), Softnet::since),
+        accounting,
+        ticks: both(ticks, ticks_now, CpuTimes::since),
+        softnet: both(softnet, softnet_now, Softnet::since),
         devices: devices.carried(),
-        accounting: match watch {
-            Ok(watch) => Ok(watch.finish()?),
-            Err(reason) => Err(reason),
-        },
         command: status,
         own_ns,
     })
+}
+
+/// CPU time of this thread.
+fn usage_so_far() -> Result<Duration> {
+    let time = CpuTime::of_this_thread().context("cannot ask for this thread's CPU time")?;
+    Ok(time.user + time.system)
 }
 
 /// Up to the next slice, or the end if that is sooner.
@@ -208,35 +215,41 @@ fn both<T>(
     Ok(pairs.collect())
 }
 
-/// A command that does not outlive the measurement.
-struct Guarded(Child);
+/// A command that does not outlive the measurement, nor does what it starts in its process group.
+struct Guarded {
+    child: Child,
+}
 
 impl Guarded {
     /// Asks it to end, and then has it ended.
-    fn end(&mut self) -> Result<Option<ExitStatus>> {
-        // It was not waited for, so the number is still its own.
-        if let Some(pid) = Pid::from_raw(self.0.id().cast_signed()) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+    fn end(&mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        // One that is stopped would not hear it.
+        self.signal(Signal::CONT);
         let begun = Instant::now();
         while begun.elapsed() < END {
-            if let Some(status) = self.0.try_wait().context("cannot wait for the command")? {
-                return Ok(Some(status));
+            let status = self.child.try_wait();
+            if status.context("cannot wait for the command")?.is_some() {
+                break;
             }
             sleep(Duration::from_millis(5));
         }
-        let _ = self.0.kill();
-        Ok(Some(self.0.wait().context("cannot wait for the command")?))
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            // Nobody may be left.
+            let _ = kill_process_group(pid, signal);
+        }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Already waited for, unless an error came first.
-        if let Ok(None) = self.0.try_wait() {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
+        self.signal(Signal::KILL);
+        // It may have been waited for.
+        let _ = self.child.wait();
     }
 }
 
@@ -249,7 +262,7 @@ struct Traffic<'a> {
 
 impl<'a> Traffic<'a> {
     fn new(read: Devices<'a>) -> Self {
-        let first = read();
+        let first = read().unwrap_or_default();
         Self {
             read,
             last: first.clone(),
@@ -258,7 +271,7 @@ impl<'a> Traffic<'a> {
     }
 
     fn look(&mut self, begun: Instant) {
-        let now = (self.read)();
+        let Some(now) = (self.read)() else { return };
         for last in &mut self.last {
             match now.iter().find(|it| it.name == last.name) {
                 Some(found) if last.vanished_after.is_none() => *last = found.clone(),

@@ -15,6 +15,9 @@ use crate::report::Machine;
 /// Two figures that differ by no more than this are said to agree: percent of a CPU.
 pub const AGREEMENT: f64 = 2.0;
 
+/// As in bpf/cost.h.
+const MAX_NAPIS: usize = 512;
+const MAX_IRQS: usize = 256;
 /// From so many interrupts a second, what is before and after their tracepoints can be seen.
 const MANY_INTERRUPTS: f64 = 2000.0;
 /// What entering and leaving an interrupt takes at most, on a virtual machine.
@@ -43,8 +46,9 @@ pub struct Report {
     pub irqs: Vec<IrqReport>,
     /// What the devices carried.
     pub devices: Vec<DeviceReport>,
-    /// What the network took on all CPUs, by tracepoints, in nanoseconds for each packet that the
-    /// devices received or sent.
+    /// What the network took on the measured CPUs, by tracepoints and in all namespaces, in
+    /// nanoseconds for each packet that the devices received; `None` if no device was chosen, as a
+    /// packet may pass several.
     pub network_ns_per_packet: Option<f64>,
     /// What the measurement itself cost.
     pub own: Own,
@@ -225,6 +229,8 @@ pub struct Setting {
     pub irq_time_accounting: Option<bool>,
     /// Names of interrupts.
     pub irq_names: BTreeMap<u64, String>,
+    /// Whether packets are counted on devices that were chosen, and not on all.
+    pub devices_chosen: bool,
     /// Which CPU does what, where packets are made for the measurement.
     pub roles: Option<String>,
 }
@@ -251,7 +257,10 @@ impl Report {
             napi: napi_reports(napis),
             irqs: irq_reports(measured, &setting.irq_names),
             devices: device_reports(measured, napis),
-            network_ns_per_packet: network_ns_per_packet(measured),
+            network_ns_per_packet: setting
+                .devices_chosen
+                .then(|| network_ns_per_packet(measured))
+                .flatten(),
             own: own(measured),
             cpus,
             notes,
@@ -284,6 +293,7 @@ fn not_seen(measured: &Measured) -> Vec<String> {
             );
         }
     }
+    notes.extend(not_watched(measured));
     for device in &measured.devices {
         if let Some(after) = device.vanished_after {
             notes.push(format!(
@@ -291,6 +301,30 @@ fn not_seen(measured: &Measured) -> Vec<String> {
                 device.name
             ));
         }
+    }
+    notes
+}
+
+/// CPUs that went away, and maps that were full.
+fn not_watched(measured: &Measured) -> Vec<String> {
+    let Ok(accounted) = &measured.accounting else {
+        return Vec::new();
+    };
+    let mut notes: Vec<String> = accounted
+        .slices
+        .totals
+        .iter()
+        .filter(|cpu| cpu.observed_ns < accounted.slices.wall_ns / 10 * 9)
+        .map(|cpu| {
+            format!(
+                "CPU {} went offline, or could not be looked at all the time: its figures are not for \
+                 all of it.",
+                cpu.cpu
+            )
+        })
+        .collect();
+    if accounted.napis.len() >= MAX_NAPIS || accounted.irqs.len() >= MAX_IRQS {
+        notes.push("More NAPI instances or interrupts came than there is room to list.".into());
     }
     notes
 }
@@ -359,6 +393,10 @@ fn half_width(estimate: Option<Estimate>) -> Option<f64> {
 fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<AccountingReport> {
     let index = slices.totals.iter().position(|it| it.cpu == cpu)?;
     let (all, wall) = (&slices.totals[index], slices.wall_ns);
+    // Nothing is known of a CPU that was not looked at.
+    if all.observed_ns == 0 {
+        return None;
+    }
     let share_of = |ns| percent(ns, wall);
     let receive = all.softirq[NET_RX];
     let softirqs: u64 = all.softirq.iter().map(|it| it.ns).sum();
@@ -409,23 +447,32 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
         let difference = progress.stolen_percent - accounting.stolen_percent;
         said.push(format!(
             "progress less tracepoints {}",
-            judged(difference, || progress_differs(
-                difference, progress, accounting, steal
-            ))
+            judged(difference, tolerance(progress, accounting), || {
+                progress_differs(difference, progress, accounting, steal)
+            })
         ));
     }
     if let (Some(accounting), Some(stat)) = (&report.accounting, &report.proc_stat) {
         let difference = accounting.softirqs_and_irqs() - stat.irq_percent - stat.softirq_percent;
         said.push(format!(
             "tracepoints less /proc/stat {}",
-            judged(difference, || stat_differs(irq_time_accounting).into())
+            judged(difference, AGREEMENT, || stat_differs(irq_time_accounting)
+                .into())
         ));
     }
     said
 }
 
-fn judged(difference: f64, reason: impl FnOnce() -> String) -> String {
-    if difference.abs() <= AGREEMENT {
+/// How far two figures that are the same may be apart: 2 points, or what their scatter explains.
+fn tolerance(progress: &ProgressReport, accounting: &AccountingReport) -> f64 {
+    let half = |confidence: Option<f64>| confidence.unwrap_or(0.0);
+    half(progress.confidence)
+        .hypot(half(accounting.confidence))
+        .max(AGREEMENT)
+}
+
+fn judged(difference: f64, tolerance: f64, reason: impl FnOnce() -> String) -> String {
+    if difference.abs() <= tolerance {
         return format!("{difference:+.1} points: they agree");
     }
     format!("{difference:+.1} points: {}", reason())
@@ -563,6 +610,7 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
             .map(|napi| napi.ns)
             .sum();
         let packets = traffic.rx_packets;
+        let seconds = traffic.vanished_after.unwrap_or(seconds);
         DeviceReport {
             rx_pps: packets as f64 / seconds,
             tx_pps: traffic.tx_packets as f64 / seconds,
@@ -577,11 +625,7 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
 fn network_ns_per_packet(measured: &Measured) -> Option<f64> {
     let slices = &measured.accounting.as_ref().ok()?.slices;
     let ns: u64 = slices.totals.iter().map(CpuTotals::net_ns).sum();
-    let packets: u64 = measured
-        .devices
-        .iter()
-        .map(|it| it.rx_packets + it.tx_packets)
-        .sum();
+    let packets: u64 = measured.devices.iter().map(|it| it.rx_packets).sum();
     let of_a_second = ns as f64 / slices.wall_ns.max(1) as f64;
     let all = of_a_second * measured.elapsed.as_nanos() as f64;
     (packets > 0).then(|| all / packets as f64)

@@ -289,7 +289,7 @@ fn devices(report: &Report) -> String {
     }
     let all = report.network_ns_per_packet.map_or_else(String::new, |ns| {
         format!(
-            "\nAll of the network's time on these CPUs, for each packet received or sent there: {ns:.0} ns"
+            "\nAll of the network's time on these CPUs, in whatever namespace, for each packet received: {ns:.0} ns"
         )
     });
     unframed(table) + &all

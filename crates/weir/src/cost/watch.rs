@@ -122,7 +122,7 @@ impl Watch {
         self.accounting.pause();
         let share = self.share();
         let window = PERIOD.mul_f64(share).max(SHORTEST);
-        self.next_window = Instant::now() + window.div_f64(share);
+        self.next_window = Instant::now() + window.mul_f64(1.0 / share - 1.0);
         self.window = window;
     }
 
@@ -194,11 +194,12 @@ impl Watch {
         self.spent / self.begun.elapsed().as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Whether it costs more than it may, however seldom it looks.
-    pub fn is_too_dear(&self) -> bool {
-        self.begun.elapsed() >= JUDGED
-            && self.average() > self.limit
-            && self.percent() * LEAST > self.limit
+    /// Whether it costs more than it may, though it looks so seldom. `reading` is what reading the
+    /// sums took so far.
+    pub fn is_too_dear(&self, reading: Duration) -> bool {
+        let elapsed = self.begun.elapsed();
+        let reading = reading.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
+        elapsed >= JUDGED && self.average() + reading > self.limit
     }
 
     /// All that was seen.

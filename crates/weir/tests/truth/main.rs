@@ -55,6 +55,8 @@ const MEASURED: usize = 1;
 const DUTIES: [u64; 6] = [0, 10, 30, 50, 70, 90];
 /// How far a measurement may be off, in percent of the CPU.
 const TOLERANCE: f64 = 2.0;
+/// The part of what is to be burned that must have been: queues overflow at the highest rates.
+const LEAST_BURNED: f64 = 0.6;
 /// How often each is measured at most.
 const TRIES: usize = 3;
 /// How long each is measured.
@@ -162,7 +164,7 @@ fn is_right(place: Place, duty: u64) -> Result<bool> {
     for _ in 0..TRIES {
         let found = measure(place, duty)?;
         println!("{}", found.line(duty));
-        if found.is_right() && found.in_place >= found.burned * place.least() {
+        if found.is_right(place, duty) {
             return Ok(true);
         }
     }
@@ -190,9 +192,12 @@ struct Found {
 }
 
 impl Found {
-    fn is_right(&self) -> bool {
+    fn is_right(&self, place: Place, duty: u64) -> bool {
         let near = |one: f64, other: f64| (one - other).abs() <= TOLERANCE;
-        near(self.progress, self.burned)
+        // Without this all would be right where nothing happens.
+        self.burned >= duty as f64 * LEAST_BURNED
+            && self.in_place >= self.burned * place.least()
+            && near(self.progress, self.burned)
             && near(self.tracepoints, self.burned)
             && near(self.progress, self.tracepoints)
     }

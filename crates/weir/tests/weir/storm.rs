@@ -119,12 +119,21 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
         );
         ensure!(cost.network > 0.0, "nothing was taken: {cost}");
     }
-    println!("in the storm {}; mended {}", median(before), median(after));
+    let pairs = before.iter().zip(&after);
+    let better = pairs.filter(|(before, after)| after.ns_per_packet < before.ns_per_packet);
+    let is_seen = better.count() * 2 > ROUNDS;
+    let figures = format!("in the storm {}; mended {}", median(before), median(after));
+    println!("{figures}");
     let qdisc = inside(Command::new("tc").args("qdisc show dev tap0 root".split(' ')))?;
     ensure!(
         qdisc.contains("pfifo") && qdisc.contains("limit 1000"),
         "{qdisc}"
     );
+    if !is_seen {
+        return Err(skip(&format!(
+            "this machine does too much else to show it: {figures}"
+        )));
+    }
     Ok(())
 }
 

@@ -13,14 +13,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::SIGTERM;
 
 use crate::cost::measure::{DeviceTraffic, Ended, Options, measure};
 use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
 use crate::cost::{proc, table};
 use crate::cpulist::CpuList;
-use crate::lab::{netns, route::Route};
+use crate::lab::netns;
+use crate::lab::route::{Link, Route};
 use crate::process::interrupt::{EXIT_CODE, Interrupt};
 use crate::report::Machine;
 
@@ -52,7 +52,7 @@ Exit status:
   1    something failed
   2    the command line is wrong
   130  interrupted; what was measured so far is printed
-  N    that of COMMAND, if there is one and it failed";
+  N    that of COMMAND, if it ended by itself and failed";
 
 /// The rate of the lab's load unless told: enough to see, few enough for any machine.
 const LAB_PPS: u64 = 200_000;
@@ -106,7 +106,8 @@ pub struct CostArgs {
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Run this meanwhile
+    /// Run this meanwhile, on any CPU and without input; what it leaves in its process group ends
+    /// with the measurement
     #[arg(last = true, value_name = "COMMAND")]
     pub run: Vec<String>,
 }
@@ -138,22 +139,29 @@ fn parse_limit(text: &str) -> Result<f64, String> {
 /// Runs `weir cost`.
 pub fn run(args: &CostArgs) -> Result<ExitCode> {
     match &args.command {
-        None => measure_host(args),
+        None => {
+            let interrupt = Interrupt::listen()?;
+            let result = measure_host(args, &interrupt);
+            if result.is_err() && interrupt.is_raised() {
+                eprintln!("weir: interrupted before anything was measured");
+                return Ok(ExitCode::from(EXIT_CODE));
+            }
+            result
+        }
         Some(CostCommand::Curve(args)) => curve::run(args),
         Some(CostCommand::Flame(args)) => flame::run(args),
     }
 }
 
-fn measure_host(args: &CostArgs) -> Result<ExitCode> {
+fn measure_host(args: &CostArgs, interrupt: &Interrupt) -> Result<ExitCode> {
     let cpus = match &args.cpu {
         Some(cpus) => cpus.clone(),
         None => CpuList::allowed()?,
     };
     cpus.check_allowed()?;
-    let interrupt = Interrupt::listen()?;
     let load = args
         .lab
-        .then(|| SampleLoad::start(args.pps, &interrupt))
+        .then(|| SampleLoad::start(args.pps, interrupt))
         .transpose()?;
     let place = match &load {
         Some(load) => load.describe(),
@@ -176,7 +184,7 @@ fn measure_host(args: &CostArgs) -> Result<ExitCode> {
             devices: &mut *devices,
             command,
         },
-        &interrupt,
+        interrupt,
         &|elapsed| bar.set_position(elapsed.as_millis() as u64),
     )?;
     bar.finish_and_clear();
@@ -186,6 +194,7 @@ fn measure_host(args: &CostArgs) -> Result<ExitCode> {
         place,
         irq_time_accounting: proc::irq_time_accounting(),
         irq_names: irq_names(),
+        devices_chosen: args.lab || !args.dev.is_empty(),
         roles: load.as_ref().map(SampleLoad::roles),
     };
     let report = Report::new(setting, cpus.as_slice(), &measured);
@@ -197,11 +206,10 @@ fn measure_host(args: &CostArgs) -> Result<ExitCode> {
     })
 }
 
-/// That of the command, as a shell tells it; being ended by us at the end is no failure of it.
+/// That of the command, as a shell tells it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(code as u8),
-        (None, Some(SIGTERM)) => ExitCode::SUCCESS,
         (None, signal) => ExitCode::from(128 + signal.unwrap_or(0) as u8),
     }
 }
@@ -212,8 +220,9 @@ fn start(args: &CostArgs) -> Result<Option<Child>> {
         return Ok(None);
     };
     let mut command = Command::new(program);
-    // Ctrl-C on a terminal is for the measurement, which then ends the command in order.
-    command.args(rest).process_group(0);
+    // Ctrl-C on a terminal is for the measurement, which then ends the command in order. So the
+    // command cannot read from the terminal.
+    command.args(rest).process_group(0).stdin(Stdio::null());
     if args.format == Format::Json {
         let error = stderr().as_fd().try_clone_to_owned();
         command.stdout(Stdio::from(error.context("cannot duplicate a descriptor")?));
@@ -224,7 +233,7 @@ fn start(args: &CostArgs) -> Result<Option<Child>> {
     Ok(Some(child))
 }
 
-type Devices<'a> = Box<dyn FnMut() -> Vec<DeviceTraffic> + 'a>;
+type Devices<'a> = Box<dyn FnMut() -> Option<Vec<DeviceTraffic>> + 'a>;
 
 /// Reads the counters of the devices that were asked for.
 fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<Devices<'a>> {
@@ -237,21 +246,20 @@ fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<D
         route.link(name)?;
     }
     Ok(Box::new(move || {
-        // A device that has gone is told from the others that are still there.
-        let links = route.links().unwrap_or_default();
-        links
-            .into_iter()
-            .filter(|link| args.dev.is_empty() || args.dev.contains(&link.name))
-            .filter(|link| !args.dev.is_empty() || link.up)
-            .map(|link| DeviceTraffic {
-                rx_packets: link.stats.rx_packets,
-                tx_packets: link.stats.tx_packets,
-                dropped: link.stats.rx_dropped + link.stats.tx_dropped,
-                name: link.name,
-                netns,
-                vanished_after: None,
-            })
-            .collect()
+        let links = route.links().ok()?;
+        let wanted = |link: &Link| match &args.dev[..] {
+            [] => link.up,
+            names => names.contains(&link.name),
+        };
+        let traffic = links.into_iter().filter(wanted).map(|link| DeviceTraffic {
+            rx_packets: link.stats.rx_packets,
+            tx_packets: link.stats.tx_packets,
+            dropped: link.stats.rx_dropped + link.stats.tx_dropped,
+            name: link.name,
+            netns,
+            vanished_after: None,
+        });
+        Some(traffic.collect())
     }))
 }
 

@@ -71,7 +71,8 @@ impl KernelThread {
     fn open(directory: &Path) -> Option<Self> {
         let name = fs::read_to_string(directory.join("comm")).ok()?;
         let name = name.trim_end();
-        if !name.starts_with("ksoftirqd/") && !name.starts_with("napi/") {
+        let ours = ["ksoftirqd/", "napi/", "backlog_napi/"];
+        if !ours.iter().any(|prefix| name.starts_with(prefix)) {
             return None;
         }
         let thread = Self {
