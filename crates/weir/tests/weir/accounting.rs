@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use weir::{
     cost::accounting::{Accounting, CpuTotals, NET_RX},
-    lab::{Lab, LabConfig},
+    lab::{Lab, LabConfig, netns},
 };
 
 use crate::{Test, scale, tests, weir};
@@ -105,10 +105,11 @@ fn a_load_is_seen_on_its_cpu() -> Result<()> {
         "{cpu:?} in {window_ns}"
     );
     let napis = accounting.napis()?;
-    let device = &load.lab.app().device;
+    let side = load.lab.app();
+    let netns = netns::identity(side.netns())?;
     let napi = napis
         .iter()
-        .find(|napi| napi.device == *device)
+        .find(|napi| napi.device == side.device && napi.netns == netns)
         .with_context(|| format!("{napis:?}"))?;
     let of_all = napi.packets as f64 / packets as f64;
     ensure!((0.5..2.0).contains(&of_all), "{napi:?} of {packets}");
