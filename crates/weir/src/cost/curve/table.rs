@@ -52,7 +52,7 @@ pub fn title(report: &Report) -> String {
     let rounds = report.points.iter().map(|point| point.round).max();
     let rounds = match rounds {
         None | Some(1) => String::new(),
-        Some(rounds) => format!(", medians of {rounds} rounds"),
+        Some(rounds) => format!(", medians of {rounds} rounds, each column by itself"),
     };
     format!(
         "What receiving takes from the CPUs, by rate and path{rounds}. {}.",
