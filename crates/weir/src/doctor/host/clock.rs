@@ -19,7 +19,9 @@ const SLOW: [&str; 6] = [
     "refined-jiffies",
     "hyperv_clocksource_msr",
 ];
-const READS: u32 = 1000;
+/// Readings are timed in so many runs of so many each.
+const RUNS: usize = 10;
+const READS: u32 = 100;
 
 pub const CLOCKSOURCE: Check = Check {
     id: "clocksource",
@@ -27,8 +29,8 @@ pub const CLOCKSOURCE: Check = Check {
     severity: Severity::Warning,
     why: "Every time stamp of a packet, every time-out and every measurement reads the clock; a slow one takes a microsecond each time instead of some 30 ns.",
     source: "Brendan Gregg, The Speed of Time; Documentation/timers/timekeeping.rst",
-    more: "It reads the clock source in use and those to choose from, and times 1000 readings of \
-           the clock. The TSC, kvm-clock and the counters of other architectures are fast; hpet, acpi_pm \
+    more: "It reads the clock source in use and those to choose from, and times 10 runs of 100 \
+           readings of the clock, of which the fastest counts: the others may have been interrupted. The TSC, kvm-clock and the counters of other architectures are fast; hpet, acpi_pm \
            and xen are not.\n\n\
            The fix chooses tsc where the kernel offers it. Where it does not, the kernel found it \
            unreliable: `dmesg | grep -i -e tsc -e clocksource` tells why. On a virtual machine that \
@@ -48,7 +50,7 @@ fn clocksource(context: &Context) -> Result<Vec<Verdict>> {
     if context.is_host() {
         let cost = format!("{} ns each", ns_per_read());
         evidence.push(Evidence::new(
-            "1000 times clock_gettime(CLOCK_MONOTONIC)",
+            "100 times clock_gettime(CLOCK_MONOTONIC)",
             cost,
         ));
     }
@@ -66,10 +68,15 @@ fn clocksource(context: &Context) -> Result<Vec<Verdict>> {
     Ok(found(evidence, format!("The clock is {current}."), fix))
 }
 
+/// That of the fastest run: on a busy machine something else runs during the others.
 fn ns_per_read() -> u128 {
-    let start = Instant::now();
-    for _ in 0..READS {
-        std::hint::black_box(clock_gettime(ClockId::Monotonic));
-    }
-    start.elapsed().as_nanos() / u128::from(READS)
+    let run = || {
+        let start = Instant::now();
+        for _ in 0..READS {
+            std::hint::black_box(clock_gettime(ClockId::Monotonic));
+        }
+        start.elapsed().as_nanos()
+    };
+    let fastest = std::iter::repeat_with(run).take(RUNS).min();
+    fastest.unwrap_or_default() / u128::from(READS)
 }
