@@ -120,7 +120,7 @@ fn list() -> Result<ExitCode> {
 fn examine(context: &Context, json: bool) -> Result<ExitCode> {
     let report = Report::new(context, doctor::checks());
     if json {
-        print(&format!("{}\n", serde_json::to_string(&report)?))?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
     } else {
         print(&report.to_string())?;
     }

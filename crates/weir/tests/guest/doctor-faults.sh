@@ -38,8 +38,8 @@ links() {
 finds() {
     check=$1 subject=$2
     shift 2
-    # It ends with 1 when it has findings.
-    in_ns ./weir doctor --json "$@" >/tmp/report
+    # Made one line.
+    in_ns ./weir doctor --json "$@" | sed 's/^ *//; s/": /":/' | tr -d '\n' >/tmp/report
     grep -o "\"id\":\"$check\",\"severity\":\"[a-z]*\",\"title\":\"[^\"]*\",\"subject\":\"$subject\"" /tmp/report
 }
 

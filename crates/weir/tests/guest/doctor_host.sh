@@ -14,9 +14,14 @@ not_ok() {
     failed=1
 }
 
-# Whether the doctor's report, which is one line, has a finding of this id.
+# The doctor's report in one line in /tmp/log.
+report() {
+    ./weir doctor --json 2>&1 | sed 's/^ *//; s/": /":/' | tr -d '\n' >/tmp/log
+}
+
+# Whether the doctor's report has a finding of this id.
 found() {
-    ./weir doctor --json >/tmp/log 2>&1
+    report
     sed 's/"unchecked":.*//' /tmp/log | grep -q "\"id\":\"$1\""
 }
 
@@ -62,7 +67,7 @@ clock=/sys/devices/system/clocksource/clocksource0/current_clocksource
 thp=/sys/kernel/mm/transparent_hugepage/enabled
 
 # Nothing is wrong with the guest as it is; this leaves out what may be said of its clock.
-./weir doctor --json >/tmp/log 2>&1
+report
 if sed -e 's/"unchecked":.*//' -e 's/"id":"clocksource"//' /tmp/log | grep -q '"id":'; then
     not_ok no-false-alarm "something is found in a guest that nobody has touched"
 else
