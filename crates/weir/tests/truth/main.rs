@@ -57,8 +57,15 @@ const DUTIES: [u64; 6] = [0, 10, 30, 50, 70, 90];
 const TOLERANCE: f64 = 2.0;
 /// The part of what is to be burned that must have been: queues overflow at the highest rates.
 const LEAST_BURNED: f64 = 0.6;
-/// How often each is measured at most.
-const TRIES: usize = 3;
+/// How often each is measured at most, and may be wrong in that: a neighbour of the virtual machine
+/// that is noisy is no fault of the measurement.
+const TRIES: usize = 6;
+const WRONG: usize = 3;
+/// What other tasks may have of the measured CPU, in percent, for a measurement to count: what is
+/// stolen from them progress does not see.
+const OTHERS: f64 = 2.0;
+/// The exit code of a process that found others on the CPU all the time.
+const NOISY: u8 = 3;
 /// How long each is measured.
 const WINDOW: Duration = Duration::from_secs(2);
 /// From the first packet to the measurement.
@@ -90,7 +97,8 @@ const PLACES: [(&str, Place); 3] = [
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(ROLE) {
         return match measure_all(&name) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(NOISY),
             Err(error) => {
                 eprintln!("{error:?}");
                 ExitCode::FAILURE
@@ -108,8 +116,13 @@ fn trial(name: &'static str) -> Trial {
         if let Some(reason) = cannot_run() {
             return Ok(Completion::ignored_with(reason));
         }
-        run_in_own_session(name).map_err(|error| format!("{error:?}"))?;
-        Ok(Completion::Completed)
+        match run_in_own_session(name) {
+            Ok(true) => Ok(Completion::Completed),
+            Ok(false) => Ok(Completion::ignored_with(format!(
+                "other tasks had more than {OTHERS}% of CPU {MEASURED} all the time"
+            ))),
+            Err(error) => Err(format!("{error:?}").into()),
+        }
     })
 }
 
@@ -124,18 +137,22 @@ fn cannot_run() -> Option<String> {
 
 /// The scheduler shares a CPU between sessions before it looks at priorities (autogroup,
 /// sched(7)).
-fn run_in_own_session(name: &str) -> Result<()> {
+fn run_in_own_session(name: &str) -> Result<bool> {
     let status = Command::new("setsid")
         .arg("--wait")
         .arg(std::env::current_exe()?)
         .env(ROLE, name)
         .status()
         .context("cannot run setsid(1)")?;
+    if status.code() == Some(i32::from(NOISY)) {
+        return Ok(false);
+    }
     ensure!(status.success(), "{name}: {status}");
-    Ok(())
+    Ok(true)
 }
 
-fn measure_all(name: &str) -> Result<()> {
+/// Whether there was a quiet time for each duty.
+fn measure_all(name: &str) -> Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let (_, place) = PLACES
         .into_iter()
@@ -145,37 +162,51 @@ fn measure_all(name: &str) -> Result<()> {
     let _ = fs::write("/proc/self/autogroup", "19");
     setpriority_process(None, 19)?;
     println!("{name}: percent of CPU {MEASURED}");
-    println!("  to burn   burned   progress (off)   tracepoints (off)   in the context of it");
-    let mut wrong = Vec::new();
+    println!(
+        "  to burn   burned   progress (off)   tracepoints (off)   in the context of it  other tasks"
+    );
+    let (mut wrong, mut noisy) = (Vec::new(), false);
     for duty in DUTIES {
-        if !is_right(place, duty)? {
-            wrong.push(duty);
+        match judge(place, duty)? {
+            Some(true) => {}
+            Some(false) => wrong.push(duty),
+            None => noisy = true,
         }
     }
     ensure!(
         wrong.is_empty(),
         "off by more than {TOLERANCE} points, or elsewhere, at {wrong:?}"
     );
-    Ok(())
+    Ok(!noisy)
 }
 
-/// A noisy neighbour of the virtual machine is no fault of the measurement: it may be tried again.
-fn is_right(place: Place, duty: u64) -> Result<bool> {
+/// Whether it is right; `None` if others had the CPU all the time.
+fn judge(place: Place, duty: u64) -> Result<Option<bool>> {
+    let mut wrong = 0;
     for _ in 0..TRIES {
         let found = measure(place, duty)?;
         println!("{}", found.line(duty));
+        if found.others > OTHERS {
+            continue;
+        }
         if found.is_right(place, duty) {
-            return Ok(true);
+            return Ok(Some(true));
+        }
+        wrong += 1;
+        if wrong == WRONG {
+            break;
         }
     }
-    Ok(false)
+    Ok((wrong > 0).then_some(false))
 }
 
 impl Place {
     /// How much of it must be where it is to be. While ksoftirqd works, whatever interrupt comes
-    /// works on the same backlog before it returns (since Linux 6.5), so a good part stays there.
-    fn least(self) -> f64 {
+    /// works on the same backlog before it returns (since Linux 6.5), so a part stays there; and
+    /// where softirqs take most of a CPU, the kernel leaves some of them to ksoftirqd.
+    fn least(self, duty: u64) -> f64 {
         match self {
+            Self::Softirq if duty > 50 => 0.0,
             Self::Ksoftirqd => 0.2,
             Self::Softirq | Self::NapiThread => 0.8,
         }
@@ -189,6 +220,7 @@ struct Found {
     progress: f64,
     tracepoints: f64,
     in_place: f64,
+    others: f64,
 }
 
 impl Found {
@@ -196,7 +228,7 @@ impl Found {
         let near = |one: f64, other: f64| (one - other).abs() <= TOLERANCE;
         // Without this all would be right where nothing happens.
         self.burned >= duty as f64 * LEAST_BURNED
-            && self.in_place >= self.burned * place.least()
+            && self.in_place >= self.burned * place.least(duty)
             && near(self.progress, self.burned)
             && near(self.tracepoints, self.burned)
             && near(self.progress, self.tracepoints)
@@ -204,13 +236,14 @@ impl Found {
 
     fn line(&self, duty: u64) -> String {
         format!(
-            "  {duty:7}  {:7.2}  {:7.2} ({:+5.2})  {:10.2} ({:+5.2})  {:21.2}",
+            "  {duty:7}  {:7.2}  {:7.2} ({:+5.2})  {:10.2} ({:+5.2})  {:21.2}  {:11.2}",
             self.burned,
             self.progress,
             self.progress - self.burned,
             self.tracepoints,
             self.tracepoints - self.burned,
             self.in_place,
+            self.others,
         )
     }
 }
@@ -247,6 +280,10 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
             progress: percent(progress.stolen_ns() as f64, progress.total.wall_ns as f64),
             tracepoints: percent(cpu.stolen_ns() as f64, window),
             in_place: percent(place.ns(&cpu) as f64, window),
+            others: percent(
+                progress.total.other_tasks_ns() as f64,
+                progress.total.wall_ns as f64,
+            ),
         })
     })
 }
