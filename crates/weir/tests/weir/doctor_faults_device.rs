@@ -33,7 +33,7 @@ use xsk::{AttachMode, Device, testing::programs::attach_other};
 
 use crate::{
     Test,
-    doctor_faults::{Fault, Outcome, Way},
+    doctor_faults::{Fault, Outcome, Way, fixture, guest},
     success, tests, weir,
 };
 
@@ -46,7 +46,7 @@ pub fn trials() -> Vec<Test> {
 }
 
 /// What breaks what each device check looks at. What no virtual device has is put to the check's
-/// judgement as values; that of `lro` is broken for real in the guest (tests/guest).
+/// judgement as values.
 pub const FAULTS: &[Fault] = &[
     namespace("rps-lock-qdisc", |_| said(rps_lock_qdisc)),
     namespace("xdp-generic", |_| said(xdp_generic)),
@@ -64,25 +64,15 @@ pub const FAULTS: &[Fault] = &[
     fixture("xsk-zero-copy", |_| {
         Ok(Outcome::Said(vec![xsk_zero_copy()]))
     }),
-    fixture("lro", |_| Ok(Outcome::Said(vec![lro()]))),
+    guest("lro", |_| Ok(Outcome::Said(vec![lro()]))),
     fixture("ring-sizes", |_| Ok(Outcome::Said(vec![ring_sizes()]))),
     fixture("coalescing", |_| Ok(Outcome::Said(vec![coalescing()]))),
 ];
 
-type Inject = fn(&Check) -> Result<Outcome>;
-
-const fn namespace(check: &'static str, inject: Inject) -> Fault {
+const fn namespace(check: &'static str, inject: fn(&Check) -> Result<Outcome>) -> Fault {
     Fault {
         check,
         way: Way::Namespace,
-        inject,
-    }
-}
-
-const fn fixture(check: &'static str, inject: Inject) -> Fault {
-    Fault {
-        check,
-        way: Way::Fixture,
         inject,
     }
 }
