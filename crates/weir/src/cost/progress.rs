@@ -129,6 +129,11 @@ impl Slice {
         self.waiting_ns - self.ksoftirqd_ns - self.napi_threads_ns
     }
 
+    /// The time that other tasks left.
+    pub fn left_ns(&self) -> u64 {
+        self.wall_ns.saturating_sub(self.other_tasks_ns())
+    }
+
     /// What was lost though no other task ran. As a measured difference it can be a little
     /// below zero.
     pub fn stolen_ns(&self) -> i64 {
@@ -269,15 +274,18 @@ impl Progress {
         self.total.stolen_ns() - signed(self.steal_ns.unwrap_or(0))
     }
 
-    /// The share of the CPU that was stolen, as the mean of the slices and its confidence
-    /// interval; `None` without any time.
+    /// The share that was stolen of the time that other tasks left, as the mean of the slices and
+    /// its confidence interval; `None` without any such time.
+    ///
+    /// What is stolen while another task has the CPU, the load does not lose: where it comes
+    /// evenly, it is the same share of that time too.
     pub fn stolen_share(&self) -> Option<Estimate> {
         let slices = self.slices.iter();
         let pairs: Vec<_> = slices
-            .map(|slice| (slice.stolen_ns() as f64, slice.wall_ns as f64))
+            .map(|slice| (slice.stolen_ns() as f64, slice.left_ns() as f64))
             .collect();
         let estimate = statistics::share(&pairs)?;
-        let steal = self.steal_ns.unwrap_or(0) as f64 / self.total.wall_ns as f64;
+        let steal = self.steal_ns.unwrap_or(0) as f64 / (self.total.left_ns() as f64).max(1.0);
         Some(Estimate {
             mean: estimate.mean - steal,
             ..estimate
@@ -774,7 +782,8 @@ mod tests {
         assert_eq!(progress.steal_ns, Some(70));
         assert_eq!(progress.stolen_ns(), 280);
         let share = progress.stolen_share().expect("a share");
-        assert!((share.mean - 0.28).abs() < 1e-9);
+        let left = progress.total.left_ns() as f64;
+        assert!((share.mean - 280.0 / left).abs() < 1e-9);
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub struct CpuReport {
     pub agreement: Vec<String>,
 }
 
-/// What a program on the CPU lost, in percent of the CPU's time.
+/// What a program on the CPU lost, in percent of the time that other tasks left it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProgressReport {
     /// Taken by interrupts, softirqs and their threads.
@@ -82,7 +82,7 @@ pub struct ProgressReport {
     pub confidence: Option<f64>,
     /// The part that was taken while the program seemed to run.
     pub hidden_percent: f64,
-    /// What other tasks had.
+    /// What other tasks had, in percent of the CPU's time.
     pub other_tasks_percent: f64,
     /// What is to be known of the calibration.
     pub notes: Vec<String>,
@@ -368,7 +368,8 @@ impl From<&Progress> for ProgressReport {
     fn from(progress: &Progress) -> Self {
         let wall = progress.total.wall_ns;
         // A measured difference may be a little below nothing.
-        let share_of = |ns: i64| percent(u64::try_from(ns).unwrap_or(0), wall);
+        let left = progress.total.left_ns();
+        let share_of = |ns: i64| percent(u64::try_from(ns).unwrap_or(0), left);
         Self {
             stolen_percent: share_of(progress.stolen_ns()),
             confidence: half_width(progress.stolen_share()),
@@ -488,8 +489,8 @@ fn progress_differs(
     let others = progress.other_tasks_percent;
     if difference < 0.0 && others > AGREEMENT {
         return format!(
-            "other tasks had this CPU for {others:.1}% of the time, and what was taken from them only \
-             tracepoints see"
+            "other tasks had this CPU for {others:.1}% of the time, and what they lost, to softirqs of \
+             their own for instance, only tracepoints see"
         );
     }
     if difference < 0.0 {

@@ -364,11 +364,11 @@ fn notes(report: &Report) -> String {
 fn legend(report: &Report) -> String {
     let mut lines = Vec::new();
     if report.cpus.iter().any(|it| it.progress.is_some()) {
-        lines.push("by progress     what a calculation on the CPU lost to interrupts, softirqs and their threads");
+        lines.push("by progress     what a calculation lost to interrupts, softirqs and their threads, of the time that");
         lines.push(
             "hidden          the part of it that other tools show as the calculation's own time",
         );
-        lines.push("other tasks     what the scheduler gave to other tasks; what they lost, progress does not see");
+        lines.push("other tasks     what the scheduler gave to them; what they lost, progress does not see");
     }
     if report.cpus.iter().any(|it| it.accounting.is_some()) {
         lines.push("by tracepoints  all of \"where\" together; network is NET_RX, NET_TX, NAPI threads and their part");
