@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::accounting::{Accounting, CpuTotals, OwnCost, Sample};
+use super::accounting::{Accounting, CpuTotals, Sample};
 use super::measure::Accounted;
 
 /// How long the kernel times the programs. That costs two more readings of the clock a run.
@@ -22,10 +22,10 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const PERIOD: Duration = Duration::from_millis(500);
 /// What of the limit is made use of. The kernel's timing leaves out what comes before and after a
 /// program, which is about as much again.
-const AIM: f64 = 0.25;
+const AIM: f64 = 0.15;
 /// What a run of a program takes, where the kernel does not time it: more than was seen on any
 /// busy CPU.
-const RUN_NS: u64 = 150;
+const RUN_NS: f64 = 150.0;
 /// The smallest share of the time that is still looked at: a shortest window in two seconds.
 const LEAST: f64 = 0.005;
 /// Before this nothing is judged: the first look may have met a burst.
@@ -45,8 +45,10 @@ pub struct Watch {
     timed_at: Instant,
     /// Whether the kernel times the programs.
     is_timed: bool,
-    /// What they cost while they look, in percent of one CPU, as last timed.
-    cost: Option<OwnCost>,
+    /// What one run takes, as last timed.
+    ns_per_run: f64,
+    /// What they cost while they look, in percent of one CPU, in the last slice.
+    percent: f64,
     /// The cost so far: percent of a CPU times seconds.
     spent: f64,
     spent_at: Instant,
@@ -81,7 +83,8 @@ impl Watch {
             last: None,
             timed_at: now,
             is_timed: true,
-            cost: None,
+            ns_per_run: RUN_NS,
+            percent: 0.0,
             spent: 0.0,
             spent_at: now,
             next_window: now,
@@ -107,7 +110,7 @@ impl Watch {
         }
         let now = self.accounting.sample()?;
         self.slices.add(last, &now);
-        self.estimate(last, &now);
+        self.reckon(last, &now);
         self.spend(self.spent_at.elapsed());
         if self.share() < 1.0 {
             self.pause();
@@ -135,7 +138,7 @@ impl Watch {
         sleep(self.window.saturating_sub(timed));
         let after = self.accounting.sample()?;
         self.slices.add(&before, &after);
-        self.estimate(&before, &after);
+        self.reckon(&before, &after);
         self.spend(begun.elapsed());
         if self.share() < 1.0 {
             self.pause();
@@ -149,7 +152,8 @@ impl Watch {
     fn time(&mut self, length: Duration) {
         if self.is_timed {
             match self.accounting.own_cost(length) {
-                Ok(cost) => self.cost = Some(cost),
+                Ok(cost) if cost.runs > 0 => self.ns_per_run = cost.ns as f64 / cost.runs as f64,
+                Ok(_) => {}
                 // That needs CAP_SYS_ADMIN.
                 Err(_) => self.is_timed = false,
             }
@@ -159,34 +163,24 @@ impl Watch {
         }
     }
 
-    /// Where the kernel times nothing, reckons by the number of runs.
-    fn estimate(&mut self, before: &Sample, after: &Sample) {
-        if self.is_timed {
-            return;
-        }
+    /// Reckons what a slice cost by the number of runs: they may come faster from one slice to the
+    /// next, what one takes hardly changes.
+    fn reckon(&mut self, before: &Sample, after: &Sample) {
         let cpus = after.cpus.iter().zip(&before.cpus);
-        let runs = cpus.map(|(now, then)| now.since(then).runs()).sum();
-        self.cost = Some(OwnCost {
-            runs,
-            ns: runs * RUN_NS,
-            window_ns: after.at_ns - before.at_ns,
-        });
+        let runs: u64 = cpus.map(|(now, then)| now.since(then).runs()).sum();
+        let wall = (after.at_ns - before.at_ns).max(1) as f64;
+        self.percent = runs as f64 * self.ns_per_run / wall * 100.0;
     }
 
     /// Counts what looking for so long cost.
     fn spend(&mut self, length: Duration) {
-        self.spent += self.percent() * length.as_secs_f64();
+        self.spent += self.percent * length.as_secs_f64();
         self.spent_at = Instant::now();
-    }
-
-    /// What it costs while it looks, in percent of one CPU.
-    fn percent(&self) -> f64 {
-        self.cost.map_or(0.0, |cost| cost.percent_of_a_cpu())
     }
 
     /// The share of the time that may be looked at.
     fn share(&self) -> f64 {
-        (self.limit * AIM / self.percent().max(f64::MIN_POSITIVE)).clamp(LEAST, 1.0)
+        (self.limit * AIM / self.percent.max(f64::MIN_POSITIVE)).clamp(LEAST, 1.0)
     }
 
     /// What it has cost so far, in percent of one CPU.
@@ -237,10 +231,7 @@ impl Watch {
                 .collect(),
             sees_vectors: self.accounting.sees_vectors(),
             own_percent: self.average(),
-            own_ns_per_run: self
-                .cost
-                .filter(|cost| self.is_timed && cost.runs > 0)
-                .map(|cost| cost.ns as f64 / cost.runs as f64),
+            own_ns_per_run: self.is_timed.then_some(self.ns_per_run),
             observed,
             slices: self.slices,
         })
