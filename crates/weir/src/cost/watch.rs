@@ -45,8 +45,9 @@ pub struct Watch {
     timed_at: Instant,
     /// Whether the kernel times the programs.
     is_timed: bool,
-    /// What one run takes, as last timed.
-    ns_per_run: f64,
+    /// The runs that were timed, and what they took.
+    timed_runs: u64,
+    timed_ns: u64,
     /// What they cost while they look, in percent of one CPU, in the last slice.
     percent: f64,
     /// The cost so far: percent of a CPU times seconds.
@@ -83,7 +84,8 @@ impl Watch {
             last: None,
             timed_at: now,
             is_timed: true,
-            ns_per_run: RUN_NS,
+            timed_runs: 0,
+            timed_ns: 0,
             percent: 0.0,
             spent: 0.0,
             spent_at: now,
@@ -152,8 +154,10 @@ impl Watch {
     fn time(&mut self, length: Duration) {
         if self.is_timed {
             match self.accounting.own_cost(length) {
-                Ok(cost) if cost.runs > 0 => self.ns_per_run = cost.ns as f64 / cost.runs as f64,
-                Ok(_) => {}
+                Ok(cost) => {
+                    self.timed_runs += cost.runs;
+                    self.timed_ns += cost.ns;
+                }
                 // That needs CAP_SYS_ADMIN.
                 Err(_) => self.is_timed = false,
             }
@@ -163,13 +167,20 @@ impl Watch {
         }
     }
 
+    fn ns_per_run(&self) -> f64 {
+        match self.timed_runs {
+            0 => RUN_NS,
+            runs => self.timed_ns as f64 / runs as f64,
+        }
+    }
+
     /// Reckons what a slice cost by the number of runs: they may come faster from one slice to the
     /// next, what one takes hardly changes.
     fn reckon(&mut self, before: &Sample, after: &Sample) {
         let cpus = after.cpus.iter().zip(&before.cpus);
         let runs: u64 = cpus.map(|(now, then)| now.since(then).runs()).sum();
         let wall = (after.at_ns - before.at_ns).max(1) as f64;
-        self.percent = runs as f64 * self.ns_per_run / wall * 100.0;
+        self.percent = runs as f64 * self.ns_per_run() / wall * 100.0;
     }
 
     /// Counts what looking for so long cost.
@@ -231,7 +242,7 @@ impl Watch {
                 .collect(),
             sees_vectors: self.accounting.sees_vectors(),
             own_percent: self.average(),
-            own_ns_per_run: self.is_timed.then_some(self.ns_per_run),
+            own_ns_per_run: self.is_timed.then_some(self.ns_per_run()),
             observed,
             slices: self.slices,
         })
