@@ -26,7 +26,14 @@ fn compile_bpf(name: &str) {
     let mut command = Command::new(&clang);
     command
         .args([
-            "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-O2",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
             // A program takes all arguments of its tracepoint, used or not.
             "-Wno-unused-parameter",
         ])

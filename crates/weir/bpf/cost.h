@@ -30,7 +30,7 @@ struct task_time {
 
 /* One for each CPU; only that CPU writes to it. */
 struct cpu_state {
-	__u64 enabled; /* whether this CPU is looked at */
+	__u64 enabled;	   /* whether this CPU is looked at */
 	__u64 observed_ns; /* for how long it was */
 
 	/* Totals, in nanoseconds where not counts. They do not overlap. */

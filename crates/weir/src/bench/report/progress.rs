@@ -40,8 +40,7 @@ impl Progress {
     pub fn working_on(&self, what: &str) {
         let left = self.bar.length().unwrap_or(0) - self.bar.position();
         let time = HumanDuration(self.each * left as u32);
-        self.bar
-            .set_message(format!("{what}; about {time} left"));
+        self.bar.set_message(format!("{what}; about {time} left"));
     }
 
     /// A run is over.
