@@ -393,7 +393,8 @@ fn half_width(estimate: Option<Estimate>) -> Option<f64> {
 
 fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<AccountingReport> {
     let index = slices.totals.iter().position(|it| it.cpu == cpu)?;
-    let (all, wall) = (&slices.totals[index], slices.wall_ns);
+    let all = &slices.totals[index];
+    let wall = all.observed_ns;
     // Nothing is known of a CPU that was not looked at.
     if all.observed_ns == 0 {
         return None;
@@ -625,9 +626,9 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
 /// What the network took on the watched CPUs, for each packet of the watched devices.
 fn network_ns_per_packet(measured: &Measured) -> Option<f64> {
     let slices = &measured.accounting.as_ref().ok()?.slices;
-    let ns: u64 = slices.totals.iter().map(CpuTotals::net_ns).sum();
+    let of_a_cpu = |cpu: &CpuTotals| cpu.net_ns() as f64 / cpu.observed_ns.max(1) as f64;
     let packets: u64 = measured.devices.iter().map(|it| it.rx_packets).sum();
-    let of_a_second = ns as f64 / slices.wall_ns.max(1) as f64;
+    let of_a_second: f64 = slices.totals.iter().map(of_a_cpu).sum();
     let all = of_a_second * measured.elapsed.as_nanos() as f64;
     (packets > 0).then(|| all / packets as f64)
 }

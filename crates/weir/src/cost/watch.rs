@@ -268,12 +268,13 @@ impl Slices {
             }
         }
         self.wall_ns += wall;
-        self.keep(&between, wall as f64);
+        self.keep(&between);
     }
 
-    fn keep(&mut self, between: &[CpuTotals], wall: f64) {
+    fn keep(&mut self, between: &[CpuTotals]) {
         for (slices, cpu) in self.stolen.iter_mut().zip(between) {
-            let stolen = cpu.stolen_ns() as f64;
+            // Not the reader's clock: the reader may have had to wait for a CPU.
+            let (stolen, wall) = (cpu.stolen_ns() as f64, cpu.observed_ns as f64);
             match slices.last_mut().filter(|_| self.waiting > 0) {
                 Some(last) => *last = (last.0 + stolen, last.1 + wall),
                 None => slices.push((stolen, wall)),
@@ -316,6 +317,7 @@ mod tests {
             let mut after = before.clone();
             after.at_ns = number * 100;
             after.cpus[0].irq_ns = number * 10;
+            after.cpus[0].observed_ns = number * 100;
             slices.add(&before, &after);
             before = after;
         }

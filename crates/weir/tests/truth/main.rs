@@ -69,6 +69,8 @@ const OTHERS: f64 = 10.0;
 const NOISY: u8 = 3;
 /// How long each is measured.
 const WINDOW: Duration = Duration::from_secs(2);
+/// What reading a counter takes, at most.
+const AT_ONCE: Duration = Duration::from_millis(1);
 /// From the first packet to the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -274,17 +276,19 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
         thread::sleep(WARM_UP);
         let accounting = Accounting::start(&[MEASURED])?;
         let progress = ProgressLoad::start(&[MEASURED])?;
-        let begun = Instant::now();
-        let (burned, before) = (burn.burned_ns()?, accounting.sample()?);
+        let (begun, burned) = burn.burned()?;
+        let before = accounting.sample()?;
         thread::sleep(WINDOW);
-        let (burned, after) = (burn.burned_ns()? - burned, accounting.sample()?);
-        let wall = begun.elapsed();
+        let (ended, burned_at_end) = burn.burned()?;
+        let after = accounting.sample()?;
+        let (burned, wall) = (burned_at_end - burned, ended - begun);
         let [progress] = &progress.stop()?[..] else {
             bail!("not one load");
         };
         let percent = |ns: f64, of: f64| ns / of * 100.0;
         let cpu = after.cpus[0].since(&before.cpus[0]);
-        let window = (after.at_ns - before.at_ns) as f64;
+        // Not this thread's clock: it may have had to wait for a CPU.
+        let window = cpu.observed_ns as f64;
         Ok(Found {
             burned: percent(burned as f64, wall.as_nanos() as f64),
             progress: percent(progress.stolen_ns() as f64, progress.total.left_ns() as f64),
@@ -332,6 +336,18 @@ impl Burn {
             programs,
             _attached: attached,
         })
+    }
+
+    /// When, and how many nanoseconds by then.
+    fn burned(&self) -> Result<(Instant, u64)> {
+        loop {
+            let now = Instant::now();
+            let burned = self.burned_ns()?;
+            // Else this thread had to wait for a CPU between the two.
+            if now.elapsed() < AT_ONCE {
+                return Ok((now, burned));
+            }
+        }
     }
 
     fn burned_ns(&self) -> Result<u64> {
