@@ -66,7 +66,7 @@ enum kind {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, CPU_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct cpu_state);
 } cpus SEC(".maps");
@@ -94,8 +94,8 @@ struct {
 
 static __always_inline struct cpu_state *this_cpu(void)
 {
-	__u32 zero = 0;
-	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &zero);
+	__u32 key = LIVE;
+	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &key);
 
 	return cpu && cpu->enabled ? cpu : NULL;
 }
@@ -397,8 +397,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 SEC("raw_tp")
 int begin(void *ctx)
 {
-	__u32 zero = 0;
-	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &zero);
+	__u32 key = LIVE;
+	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &key);
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now = bpf_ktime_get_ns();
 
@@ -417,16 +417,17 @@ int begin(void *ctx)
 
 /*
  * Brings the sums up to now: a task may run for as long as the whole measurement, and a softirq
- * for some milliseconds.
+ * for some milliseconds. A copy of them stays as it is until user space comes to read it.
  */
 SEC("raw_tp")
 int settle(void *ctx)
 {
-	struct cpu_state *cpu = this_cpu();
+	__u32 key = SETTLED;
+	struct cpu_state *cpu = this_cpu(), *settled = bpf_map_lookup_elem(&cpus, &key);
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now;
 
-	if (!cpu)
+	if (!cpu || !settled)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (cpu->softirq_start) {
@@ -437,6 +438,7 @@ int settle(void *ctx)
 	end_slice(cpu, task, task, now);
 	cpu->observed_ns += since(cpu->observed_start, now);
 	cpu->observed_start = now;
+	__builtin_memcpy(settled, cpu, sizeof(*settled));
 	return 0;
 }
 

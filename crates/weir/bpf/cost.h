@@ -28,6 +28,11 @@ struct task_time {
 	__u64 other;
 };
 
+/* Keys of the map of CPUs: the sums, and what they were when they were last settled. */
+#define LIVE 0
+#define SETTLED 1
+#define CPU_ENTRIES 2
+
 /* One for each CPU; only that CPU writes to it. */
 struct cpu_state {
 	__u64 enabled;	   /* whether this CPU is looked at */

@@ -30,6 +30,8 @@ pub const NET_RX: usize = 3;
 /// The vector of qdiscs that could not send at once.
 pub const NET_TX: usize = 2;
 
+/// The key of the sums as they were when last settled, as in bpf/cost.h.
+const SETTLED: u32 = 1;
 /// The programs that user space runs.
 const BEGIN: &str = "begin";
 const SETTLE: &str = "settle";
@@ -264,7 +266,7 @@ impl Accounting {
         self.on_each_cpu(SETTLE);
         let states = self
             .states
-            .get_per_cpu(&0_u32.to_ne_bytes())?
+            .get_per_cpu(&SETTLED.to_ne_bytes())?
             .context("the kernel does not know its own CPUs")?;
         let cpus = self
             .cpus
