@@ -8,7 +8,8 @@
  * out.
  *
  * Time is that of the tracepoints: what the CPU takes to enter and leave an interrupt before and
- * after them is not seen.
+ * after them is not seen. Time that is taken from outside the kernel, by a hypervisor for instance,
+ * is told where a timer expires late because of it.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -54,18 +55,30 @@ struct napi_struct {
 
 struct irqaction;
 
+struct timerqueue_node {
+	__s64 expires;
+} KERNEL;
+
+struct hrtimer {
+	struct timerqueue_node node;
+} KERNEL;
+
 /* linux/sched.h */
 #define PF_KTHREAD 0x00200000
 
 enum kind {
 	TASK,
+	LOAD, /* the task that has claimed the CPU */
 	IDLE,
 	KSOFTIRQD,
 	NAPI_THREAD
 };
 
+/* User space sets the size, for as many CPUs as there may be. Mapped, so that a load on a CPU reads
+ * its times without a system call. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, CPU_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct cpu_state);
@@ -81,7 +94,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, MAX_IRQS);
-	__type(key, __u64);
+	__type(key, struct irq_key);
 	__type(value, struct irq_value);
 } irqs SEC(".maps");
 
@@ -92,10 +105,16 @@ struct {
 	__type(value, struct napi_value);
 } napis SEC(".maps");
 
+static __always_inline struct cpu_state *state(__u32 which)
+{
+	__u32 key = bpf_get_smp_processor_id() * CPU_ENTRIES + which;
+
+	return bpf_map_lookup_elem(&cpus, &key);
+}
+
 static __always_inline struct cpu_state *this_cpu(void)
 {
-	__u32 key = LIVE;
-	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &key);
+	struct cpu_state *cpu = state(LIVE);
 
 	return cpu && cpu->enabled ? cpu : NULL;
 }
@@ -111,12 +130,14 @@ static __always_inline __u64 less(__u64 whole, __u64 part)
 	return whole > part ? whole - part : 0;
 }
 
-static __always_inline enum kind kind_of(struct task_struct *task)
+static __always_inline enum kind kind_of(const struct cpu_state *cpu, struct task_struct *task)
 {
 	char comm[13];
 
 	if (!task->pid)
 		return IDLE;
+	if ((__u64)task->pid == cpu->load_pid)
+		return LOAD;
 	if (!(task->flags & PF_KTHREAD))
 		return TASK;
 	bpf_core_read(comm, sizeof(comm), &task->comm);
@@ -125,6 +146,23 @@ static __always_inline enum kind kind_of(struct task_struct *task)
 	if (!bpf_strncmp(comm, 10, "ksoftirqd/"))
 		return KSOFTIRQD;
 	return TASK;
+}
+
+/*
+ * Not every kernel reports every switch: one was met that says nothing when threads of the first
+ * process leave. So whoever runs is looked at where an event comes, and has what passed since the
+ * last one: what ran unseen before it is seldom long.
+ */
+static __always_inline void look_at(struct cpu_state *cpu, struct task_struct *task)
+{
+	__u64 pid = task->pid;
+
+	if (pid == cpu->pid)
+		return;
+	cpu->pid = pid;
+	cpu->kind = kind_of(cpu, task);
+	cpu->times.unseen_switches++;
+	cpu->times.unseen_ns += since(cpu->slice_start, bpf_ktime_get_ns());
 }
 
 /* Hard interrupts. They do not nest, but they interrupt softirqs. */
@@ -137,12 +175,16 @@ static __always_inline void enter_irq(struct cpu_state *cpu)
 /* Returns how long it took, 0 if its beginning was not seen. */
 static __always_inline __u64 leave_irq(struct cpu_state *cpu)
 {
-	__u64 ns = cpu->irq_start ? since(cpu->irq_start, bpf_ktime_get_ns()) : 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 ns = cpu->irq_start ? since(cpu->irq_start, now) : 0;
 
 	cpu->irq_start = 0;
 	cpu->slice.irq += ns;
 	if (cpu->softirq_start)
 		cpu->softirq_irq += ns;
+	cpu->times.interrupts++;
+	cpu->times.events++;
+	cpu->seen = now;
 	return ns;
 }
 
@@ -161,12 +203,13 @@ int BPF_PROG(irq_exit, int irq, struct irqaction *action, int ret)
 {
 	struct cpu_state *cpu = this_cpu();
 	struct irq_value *value, first = {};
-	__u64 key = irq, ns;
+	struct irq_key key = { .irq = irq };
+	__u64 ns;
 
 	if (!cpu)
 		return 0;
 	ns = leave_irq(cpu);
-	cpu->irq_ns += ns;
+	cpu->times.irq_ns += ns;
 	cpu->irqs++;
 	value = bpf_map_lookup_elem(&irqs, &key);
 	if (value) {
@@ -189,20 +232,20 @@ static __always_inline int enter_vector(void)
 	return 0;
 }
 
-static __always_inline int leave_vector(void)
+static __always_inline int leave_vector(enum vector vector)
 {
 	struct cpu_state *cpu = this_cpu();
 
 	if (!cpu)
 		return 0;
-	cpu->vector_ns += leave_irq(cpu);
-	cpu->vectors++;
+	cpu->times.vector_ns[vector] += leave_irq(cpu);
+	cpu->vectors[vector]++;
 	return 0;
 }
 
 /* Only x86 has these tracepoints (irq_vectors); the names of these programs begin with
  * "vector_" so that user space can leave them out. */
-#define VECTOR(name)                                    \
+#define VECTOR(name, number)                            \
 	SEC("tp_btf/" #name "_entry")                   \
 	int BPF_PROG(vector_##name##_entry, int vector) \
 	{                                               \
@@ -211,14 +254,61 @@ static __always_inline int leave_vector(void)
 	SEC("tp_btf/" #name "_exit")                    \
 	int BPF_PROG(vector_##name##_exit, int vector)  \
 	{                                               \
-		return leave_vector();                  \
+		return leave_vector(number);            \
 	}
 
-VECTOR(local_timer)
-VECTOR(reschedule)
-VECTOR(call_function)
-VECTOR(call_function_single)
-VECTOR(irq_work)
+VECTOR(local_timer, LOCAL_TIMER)
+VECTOR(reschedule, RESCHEDULE)
+VECTOR(call_function, CALL_FUNCTION)
+VECTOR(call_function_single, CALL_FUNCTION_SINGLE)
+VECTOR(irq_work, IRQ_WORK)
+
+/*
+ * Time from outside. A CPU that is taken away from the kernel, by a hypervisor or firmware, takes
+ * its timers' interrupts late. While the load runs that is not needed, as it sees each gap itself;
+ * and an idle CPU loses nothing.
+ */
+
+/* How much of the time before the timer interrupt that is under way was taken from outside. It ends
+ * where the interrupt begins. It began between the last sign of the kernel and the timer's expiry,
+ * in the middle on average; but not so long before as would double what is certain. */
+static __always_inline __u64 taken_before(const struct cpu_state *cpu, __u64 late)
+{
+	__u64 expires = less(cpu->irq_start, late), before;
+
+	if (cpu->seen >= expires)
+		return since(cpu->seen, cpu->irq_start);
+	before = (expires - cpu->seen) / 2;
+	return late + (before < late ? before : late);
+}
+
+/* The first timer of an interrupt has waited longest. */
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(late_timer, struct hrtimer *timer, void *expired_at)
+{
+	struct cpu_state *cpu = this_cpu();
+	__s64 now, late;
+	__u64 ns;
+
+	if (!cpu || !cpu->irq_start || cpu->late_seen == cpu->irq_start)
+		return 0;
+	cpu->late_seen = cpu->irq_start;
+	if (!cpu->softirq_start && (cpu->kind == LOAD || cpu->kind == IDLE))
+		return 0;
+	if (bpf_probe_read_kernel(&now, sizeof(now), expired_at))
+		return 0;
+	late = now - timer->node.expires;
+	if (late < LATE_NS)
+		return 0;
+	ns = taken_before(cpu, late);
+	if (ns < LATE_NS)
+		return 0;
+	cpu->times.outside_ns += ns;
+	cpu->slice.outside += ns;
+	if (cpu->softirq_start)
+		cpu->softirq_irq += ns;
+	return 0;
+}
 
 /* Softirqs. They do not nest, and no task is switched in one, but on a kernel with PREEMPT_RT: user
  * space refuses that. */
@@ -231,7 +321,7 @@ static __always_inline void count_softirq(struct cpu_state *cpu, __u64 now)
 
 	if (vec >= SOFTIRQS)
 		return;
-	cpu->softirq_ns[vec] += ns;
+	cpu->times.softirq_ns[vec] += ns;
 	if (cpu->kind == IDLE)
 		cpu->softirq_in_idle_ns[vec] += ns;
 	else if (cpu->kind == KSOFTIRQD)
@@ -252,11 +342,13 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 
 	if (!cpu)
 		return 0;
+	look_at(cpu, bpf_get_current_task_btf());
 	now = bpf_ktime_get_ns();
 	cpu->softirq_start = now;
 	cpu->softirq_vec = vec;
 	cpu->softirq_irq = 0;
 	cpu->poll_start = now;
+	cpu->seen = now;
 	return 0;
 }
 
@@ -271,6 +363,8 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	now = bpf_ktime_get_ns();
 	count_softirq(cpu, now);
 	cpu->softirqs[vec]++;
+	cpu->times.events++;
+	cpu->seen = now;
 	cpu->softirq_start = 0;
 	/* A thread of NAPI goes on with its poll. */
 	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
@@ -288,6 +382,7 @@ int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 
 	if (!cpu)
 		return 0;
+	look_at(cpu, bpf_get_current_task_btf());
 	/* A poll has no tracepoint where it begins: it begins where the one before it ended. */
 	now = bpf_ktime_get_ns();
 	if (cpu->poll_start)
@@ -295,6 +390,7 @@ int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 	if (cpu->softirq_start || cpu->kind == NAPI_THREAD)
 		cpu->poll_start = now;
 	cpu->polls++;
+	cpu->seen = now;
 
 	dev = napi->dev;
 	key.napi_id = napi->napi_id;
@@ -329,6 +425,7 @@ static __always_inline void add(struct task_time *sum, const struct task_time *m
 	sum->net_rx += more->net_rx;
 	sum->net_tx += more->net_tx;
 	sum->other += more->other;
+	sum->outside += more->outside;
 }
 
 static __always_inline void bill(struct cpu_state *cpu, struct task_struct *task)
@@ -351,27 +448,45 @@ static __always_inline void bill(struct cpu_state *cpu, struct task_struct *task
 	add(&value->time, &cpu->slice);
 }
 
+/* ksoftirqd works for whom its softirqs work. */
+static __always_inline void end_ksoftirqd(struct cpu_state *cpu, __u64 own)
+{
+	__u64 net = cpu->slice.net_rx + cpu->slice.net_tx, all = net + cpu->slice.other;
+
+	cpu->times.ksoftirqd_ns += own;
+	if (all)
+		cpu->times.ksoftirqd_net_ns += own * net / all;
+}
+
 /* Ends the slice of a task, and begins one of the next. */
 static __always_inline void end_slice(struct cpu_state *cpu, struct task_struct *task,
 				      struct task_struct *next, __u64 now)
 {
 	struct task_time *slice = &cpu->slice;
-	__u64 taken = slice->irq + slice->net_rx + slice->net_tx + slice->other, own;
+	__u64 taken = slice->irq + slice->net_rx + slice->net_tx + slice->other + slice->outside;
+	__u64 own;
 
 	if (cpu->slice_start) {
 		slice->running = since(cpu->slice_start, now);
 		own = less(slice->running, taken);
 		if (cpu->kind == IDLE)
-			cpu->idle_ns += own;
+			cpu->times.idle_ns += own;
 		else if (cpu->kind == KSOFTIRQD)
-			cpu->ksoftirqd_ns += own;
+			end_ksoftirqd(cpu, own);
 		else if (cpu->kind == NAPI_THREAD)
-			cpu->napi_thread_ns += own;
+			cpu->times.napi_thread_ns += own;
+		else if (cpu->kind == LOAD)
+			cpu->times.load_ns += own;
+		else
+			cpu->times.task_ns += own;
 		bill(cpu, task);
 	}
 	__builtin_memset(slice, 0, sizeof(*slice));
 	cpu->slice_start = now;
-	cpu->kind = kind_of(next);
+	cpu->pid = next->pid;
+	cpu->kind = kind_of(cpu, next);
+	cpu->times.events++;
+	cpu->seen = now;
 }
 
 SEC("tp_btf/sched_switch")
@@ -383,9 +498,10 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (!cpu)
 		return 0;
 	now = bpf_ktime_get_ns();
+	look_at(cpu, prev);
 	end_slice(cpu, prev, next, now);
 	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
-	cpu->switches++;
+	cpu->times.switches++;
 	return 0;
 }
 
@@ -393,12 +509,27 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
  * What follows is run by user space on a CPU, in the context of whatever runs there.
  */
 
+/* The calling thread is the load of the CPU that it runs on. It says so again when the kernel has
+ * not reported that it came back: what passed was another's. */
+SEC("raw_tp")
+int claim(void *ctx)
+{
+	struct cpu_state *cpu = state(LIVE);
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!cpu)
+		return 0;
+	cpu->load_pid = task->pid;
+	if (cpu->enabled)
+		end_slice(cpu, task, task, bpf_ktime_get_ns());
+	return 0;
+}
+
 /* Begins to look. */
 SEC("raw_tp")
 int begin(void *ctx)
 {
-	__u32 key = LIVE;
-	struct cpu_state *cpu = bpf_map_lookup_elem(&cpus, &key);
+	struct cpu_state *cpu = state(LIVE);
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now = bpf_ktime_get_ns();
 
@@ -415,21 +546,14 @@ int begin(void *ctx)
 	return 0;
 }
 
-/*
- * Brings the sums up to now: a task may run for as long as the whole measurement, and a softirq
- * for some milliseconds. A copy of them stays as it is until user space comes to read it.
- */
-SEC("raw_tp")
-int settle(void *ctx)
+/* Brings the sums up to now: a task may run for as long as the whole measurement, and a softirq for
+ * some milliseconds. */
+static __always_inline void bring_up_to_now(struct cpu_state *cpu)
 {
-	__u32 key = SETTLED;
-	struct cpu_state *cpu = this_cpu(), *settled = bpf_map_lookup_elem(&cpus, &key);
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 now;
+	__u64 now = bpf_ktime_get_ns();
 
-	if (!cpu || !settled)
-		return 0;
-	now = bpf_ktime_get_ns();
+	look_at(cpu, task);
 	if (cpu->softirq_start) {
 		count_softirq(cpu, now);
 		cpu->softirq_start = now;
@@ -438,18 +562,31 @@ int settle(void *ctx)
 	end_slice(cpu, task, task, now);
 	cpu->observed_ns += since(cpu->observed_start, now);
 	cpu->observed_start = now;
+}
+
+/* A copy of the sums as they are now, which stays as it is until user space comes to read it. */
+SEC("raw_tp")
+int settle(void *ctx)
+{
+	struct cpu_state *cpu = this_cpu(), *settled = state(SETTLED);
+
+	if (!cpu || !settled)
+		return 0;
+	bring_up_to_now(cpu);
 	__builtin_memcpy(settled, cpu, sizeof(*settled));
 	return 0;
 }
 
-/* Looks no longer; what is under way is dropped. */
+/* Looks no longer. */
 SEC("raw_tp")
 int end(void *ctx)
 {
 	struct cpu_state *cpu = this_cpu();
 
-	if (cpu)
-		cpu->enabled = 0;
+	if (!cpu)
+		return 0;
+	bring_up_to_now(cpu);
+	cpu->enabled = 0;
 	return 0;
 }
 

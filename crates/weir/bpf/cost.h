@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What cost.bpf.c shares with src/cost/accounting.rs, which reads all of it by place:
- * plain 64-bit words, so that nothing depends on how a compiler lays out a structure.
+ * What cost.bpf.c shares with src/cost/accounting/abi.rs, which has the same structures: both are
+ * compared field by field when the programs are loaded.
  */
 #ifndef WEIR_COST_H
 #define WEIR_COST_H
@@ -11,13 +11,27 @@
 #define NET_TX 2
 #define NET_RX 3
 
+/* The interrupts of arch/x86/include/asm/trace/irq_vectors.h that are followed. */
+enum vector {
+	LOCAL_TIMER,
+	RESCHEDULE,
+	CALL_FUNCTION,
+	CALL_FUNCTION_SINGLE,
+	IRQ_WORK,
+	VECTORS
+};
+
 /* Entries of the maps below: what does not fit is counted as unlisted, so memory is constant. */
 #define MAX_TASKS 1024
 #define MAX_IRQS 256
 #define MAX_NAPIS 512
 
-/* TASK_COMM_LEN and IFNAMSIZ, in words. */
-#define NAME_WORDS 2
+/* TASK_COMM_LEN and IFNAMSIZ. */
+#define NAME_BYTES 16
+
+/* A timer that expires so many nanoseconds late was held up from outside: kernels run with
+ * interrupts disabled for a shorter time. */
+#define LATE_NS 200000
 
 /* Nanoseconds of one task, or of one CPU while it ran. */
 struct task_time {
@@ -26,46 +40,67 @@ struct task_time {
 	__u64 net_rx;  /* softirqs */
 	__u64 net_tx;
 	__u64 other;
+	__u64 outside; /* taken from outside the kernel */
 };
 
-/* Keys of the map of CPUs: the sums, and what they were when they were last settled. */
+/*
+ * Where a CPU's time went, in nanoseconds where not counts. Apart from ksoftirqd_net_ns the times do
+ * not overlap; while the CPU is observed they sum up to the time that passed.
+ */
+struct cpu_times {
+	__u64 events; /* changes with each change of what follows */
+	__u64 interrupts;
+	__u64 switches;
+	__u64 irq_ns; /* devices' interrupts */
+	__u64 vector_ns[VECTORS];
+	__u64 softirq_ns[SOFTIRQS];
+	__u64 napi_thread_ns;
+	__u64 ksoftirqd_ns;	/* ksoftirqd outside its softirqs */
+	__u64 ksoftirqd_net_ns; /* its part for the network, by its softirqs; in ksoftirqd_ns */
+	__u64 task_ns;
+	__u64 load_ns; /* the task that has claimed the CPU */
+	__u64 idle_ns;
+	__u64 unseen_switches; /* that the kernel did not report */
+	__u64 unseen_ns;       /* the time around them, which is in the above as it seems likely */
+	__u64 outside_ns; /* taken from outside while none of load and idle ran */
+};
+
+/* Keys of the map of CPUs: CPU * CPU_ENTRIES, and to that the sums as they are or as they were when
+ * last settled. */
 #define LIVE 0
 #define SETTLED 1
 #define CPU_ENTRIES 2
 
 /* One for each CPU; only that CPU writes to it. */
 struct cpu_state {
-	__u64 enabled;	   /* whether this CPU is looked at */
-	__u64 observed_ns; /* for how long it was */
+	struct cpu_times times; /* first: a load on the CPU reads them in place */
+	__u64 enabled;		/* whether this CPU is looked at */
+	__u64 observed_ns;	/* for how long it was */
 
-	/* Totals, in nanoseconds where not counts. They do not overlap. */
-	__u64 irq_ns;
+	/* Counts, and parts of the times. */
 	__u64 irqs;
-	__u64 vector_ns; /* the timer and IPIs */
-	__u64 vectors;
-	__u64 softirq_ns[SOFTIRQS];
+	__u64 vectors[VECTORS];
 	__u64 softirqs[SOFTIRQS];
-	__u64 napi_thread_ns;
-	__u64 ksoftirqd_ns; /* ksoftirqd outside its softirqs */
-	__u64 idle_ns;
-	/* Parts of softirq_ns. */
 	__u64 softirq_in_idle_ns[SOFTIRQS];
 	__u64 softirq_in_ksoftirqd_ns[SOFTIRQS];
 	/* Of the programs' work. */
 	__u64 polls;
-	__u64 switches;
 	struct task_time unlisted; /* tasks that MAX_TASKS left out */
 
 	/* What is under way. */
 	__u64 observed_start;
-	__u64 kind;		/* of the task that runs */
+	__u64 load_pid;		/* the thread that has claimed the CPU; 0: none */
+	__u64 pid;		/* of the task that runs */
+	__u64 kind;
 	__u64 slice_start;	/* since when it runs; 0: nobody has looked yet */
 	struct task_time slice; /* what was taken from it since then */
 	__u64 softirq_start;	/* 0: none */
 	__u64 softirq_vec;
-	__u64 softirq_irq; /* nanoseconds of hard interrupts in it */
+	__u64 softirq_irq; /* nanoseconds of hard interrupts in it, and from outside */
 	__u64 irq_start;   /* 0: none */
 	__u64 poll_start;  /* when the NAPI poll that is under way may have begun; 0: unknown */
+	__u64 seen;	   /* when the kernel was last seen to work on this CPU */
+	__u64 late_seen;   /* the interrupt whose lateness has been looked at, by its beginning */
 };
 
 struct task_key {
@@ -74,7 +109,11 @@ struct task_key {
 
 struct task_value {
 	struct task_time time;
-	__u64 comm[NAME_WORDS]; /* of the thread group's leader */
+	char comm[NAME_BYTES]; /* of the thread group's leader */
+};
+
+struct irq_key {
+	__u64 irq;
 };
 
 struct irq_value {
@@ -93,7 +132,7 @@ struct napi_value {
 	__u64 packets; /* "work" */
 	__u64 full;    /* polls that used up their budget */
 	__u64 ns;      /* in softirqs and in threads; not known of busy polling */
-	__u64 name[NAME_WORDS];
+	char name[NAME_BYTES];
 };
 
 #endif

@@ -7,18 +7,28 @@
 //! Unsafe code is needed for the calls of libbpf that libbpf-rs has no wrapper for.
 #![allow(unsafe_code)]
 
+pub mod layout;
+
 use std::{
+    ffi::c_void,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
     ptr::{self, NonNull},
+    slice,
+    sync::atomic::AtomicU64,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use libbpf_rs::{
     AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
-    ProgramInput, ProgramMut, libbpf_sys,
+    OpenObject, ProgramInput, ProgramMut,
+    btf::Btf,
+    libbpf_sys, num_possible_cpus,
     query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions},
 };
+use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
+
+use layout::Layout;
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
 const RUN_ON_CPU: u32 = 1 << 0;
@@ -38,6 +48,10 @@ pub struct Object {
     pub bytes: &'static [u8],
     /// The kernel that its programs need, and for what.
     pub needs: &'static str,
+    /// The structures of its maps.
+    pub layouts: &'static [Layout],
+    /// Arrays whose size in C is that for one CPU.
+    pub arrays_by_cpu: &'static [&'static str],
 }
 
 /// The programs and maps of an [`Object`], loaded into the kernel.
@@ -64,6 +78,46 @@ pub struct RunTime {
     pub ns: u64,
 }
 
+impl Object {
+    /// Reads the object, and makes sure that its structures are ours.
+    fn open(&self) -> Result<OpenObject> {
+        let name = self.name;
+        let object = ObjectBuilder::default()
+            .open_memory(self.bytes)
+            .with_context(|| format!("cannot read {name}.bpf.o of this program"))?;
+        self.check_layouts()
+            .with_context(|| format!("{name}.bpf.o is not of the same build as this program"))?;
+        Ok(object)
+    }
+
+    /// Compares the structures that this program and the object share.
+    ///
+    /// # Errors
+    ///
+    /// Names the first difference.
+    pub fn check_layouts(&self) -> Result<()> {
+        if self.layouts.is_empty() {
+            return Ok(());
+        }
+        let types = Btf::from_raw(self.name, self.bytes)
+            .context("its types cannot be read")?
+            .context("it has no types")?;
+        self.layouts
+            .iter()
+            .try_for_each(|layout| layout.check(&types))
+    }
+}
+
+fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
+    let mut map = object
+        .maps_mut()
+        .find(|map| map.name() == name)
+        .with_context(|| format!("there is no map {name}"))?;
+    let cpus = num_possible_cpus().context("cannot tell how many CPUs there may be")?;
+    map.set_max_entries(map.max_entries() * cpus as u32)
+        .with_context(|| format!("cannot set the size of the map {name}"))
+}
+
 impl Programs {
     /// Loads those programs of an object for which `wanted` is true. `constants` are the bytes
     /// of its constants (`const volatile` in C), if it has any.
@@ -77,9 +131,10 @@ impl Programs {
         if std::env::var_os("WEIR_BPF_LOG").is_none() {
             libbpf_rs::set_print(None);
         }
-        let mut object = ObjectBuilder::default()
-            .open_memory(about.bytes)
-            .with_context(|| format!("cannot read {}.bpf.o of this program", about.name))?;
+        let mut object = about.open()?;
+        for name in about.arrays_by_cpu {
+            size_by_cpu(&mut object, name)?;
+        }
         if let Some(constants) = constants {
             object
                 .maps_mut()
@@ -281,11 +336,79 @@ impl Programs {
         })
     }
 
+    /// A raw tracepoint program that any thread can run.
+    pub fn runner(&self, name: &str) -> Result<Runner> {
+        let program = self.program(name)?;
+        let fd = program.as_fd().try_clone_to_owned();
+        Ok(Runner {
+            fd: fd.context("cannot duplicate a descriptor")?,
+        })
+    }
+
     fn program<'obj>(&'obj self, name: &str) -> Result<ProgramMut<'obj>> {
         self.object
             .progs_mut()
             .find(|program| program.name() == name)
             .with_context(|| format!("{}.bpf.o has no program {name}", self.about.name))
+    }
+}
+
+/// A raw tracepoint program, to be run in the context of whoever calls.
+pub struct Runner {
+    fd: OwnedFd,
+}
+
+impl Runner {
+    /// Runs it once, in the calling thread and on its CPU.
+    pub fn run(&self) -> Result<()> {
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
+            ..libbpf_sys::bpf_test_run_opts::default()
+        };
+        // SAFETY: needed because libbpf-rs ties a program to its object, which cannot be shared
+        // between threads. The descriptor is open, and the options, which have no pointers, live
+        // as long as the call.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.fd.as_raw_fd(), &raw mut options) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(-result)).context("cannot run a BPF program");
+        }
+        Ok(())
+    }
+}
+
+/// The entries of an array with the flag `BPF_F_MMAPABLE` (Linux 5.5), as the programs change them.
+#[must_use = "the memory is unmapped when this is dropped"]
+pub struct MappedArray {
+    address: NonNull<c_void>,
+    length: usize,
+    words_by_entry: usize,
+}
+
+// SAFETY: needed because of the pointer. The memory belongs to this value alone until it is
+// dropped, and what is handed out of it is atomic.
+unsafe impl Send for MappedArray {}
+// SAFETY: as above.
+unsafe impl Sync for MappedArray {}
+
+impl MappedArray {
+    /// The words of an entry, or `None` past the end.
+    pub fn entry(&self, index: usize) -> Option<&[AtomicU64]> {
+        // SAFETY: needed to read the kernel's memory. `length` bytes from `address` on stay mapped
+        // as long as `self`, a page is aligned for words, and whatever changes them meanwhile is
+        // in the kernel, which writes words; reading those atomically needs no right to write.
+        let words = unsafe {
+            slice::from_raw_parts(self.address.cast::<AtomicU64>().as_ptr(), self.length / 8)
+        };
+        words.chunks_exact(self.words_by_entry).nth(index)
+    }
+}
+
+impl Drop for MappedArray {
+    fn drop(&mut self) {
+        // SAFETY: needed to give the memory back. It was mapped by `Map::mapped` with this length,
+        // and nothing of it is borrowed any more. It cannot fail for such a mapping.
+        let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
     }
 }
 
@@ -295,6 +418,35 @@ pub struct Map {
 }
 
 impl Map {
+    /// An array of words, mapped into this process to be read.
+    pub fn mapped(&self) -> Result<MappedArray> {
+        let name = self.name();
+        let (size, entries) = (self.handle.value_size(), self.handle.max_entries());
+        ensure!(
+            size > 0 && size % 8 == 0,
+            "the BPF map {name} is not of words"
+        );
+        let length = size as usize * entries as usize;
+        // SAFETY: needed to read without system calls. The address is the kernel's choice, so no
+        // memory in use is replaced.
+        let address = unsafe {
+            mmap(
+                ptr::null_mut(),
+                length,
+                ProtFlags::READ,
+                Mmap::SHARED,
+                self.handle.as_fd(),
+                0,
+            )
+        };
+        let address = address.with_context(|| format!("cannot map the BPF map {name}"))?;
+        Ok(MappedArray {
+            address: NonNull::new(address).context("mapped at address 0")?,
+            length,
+            words_by_entry: size as usize / 8,
+        })
+    }
+
     /// The value of `key`, or `None` if there is none.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.handle

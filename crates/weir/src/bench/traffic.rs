@@ -11,6 +11,8 @@ static OBJECT: Object = Object {
     name: "load",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o")),
     needs: "Linux 5.18, for BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES",
+    layouts: &[],
+    arrays_by_cpu: &[],
 };
 
 /// Parts of a frame, as in bpf/load.h.

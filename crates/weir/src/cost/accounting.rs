@@ -3,20 +3,33 @@
 //!
 //! The programs (bpf/cost.bpf.c) sum in the kernel, in constant memory; this reads the sums.
 
+pub mod abi;
+pub mod view;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use zerocopy::FromBytes;
 
 use crate::bpf::{self, Attached, Map, Object, Programs, RunTime};
 
-static OBJECT: Object = Object {
+use abi::{
+    CPU_ENTRIES, CpuState, CpuTimes, IrqKey, IrqValue, NapiKey, NapiValue, RawTaskTime, SETTLED,
+    TaskKey, TaskValue, VECTORS,
+};
+use view::Views;
+
+const OBJECT: Object = Object {
     name: "cost",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o")),
     needs: "Linux 5.17 with BTF (CONFIG_DEBUG_INFO_BTF), whose tracepoints it reads",
+    layouts: abi::LAYOUTS,
+    arrays_by_cpu: &["cpus"],
 };
 
 /// `NR_SOFTIRQS` of linux/interrupt.h.
@@ -30,19 +43,20 @@ pub const NET_RX: usize = 3;
 /// The vector of qdiscs that could not send at once.
 pub const NET_TX: usize = 2;
 
-/// The key of the sums as they were when last settled, as in bpf/cost.h.
-const SETTLED: u32 = 1;
 /// The programs that user space runs.
 const BEGIN: &str = "begin";
 const SETTLE: &str = "settle";
 const END: &str = "end";
+const CLAIM: &str = "claim";
 /// The programs that may run for each packet, and so cost most.
 const PER_PACKET: [&str; 3] = ["softirq_entry", "softirq_exit", "napi_poll"];
 /// How long a softirq that was under way when the looking began is waited for: what it takes is
 /// known of those only that began later.
 const TRACK: Duration = Duration::from_millis(2);
-/// Where x86's tracepoints of the timer and IPIs go.
+/// The programs at x86's tracepoints of the timer and IPIs.
 const VECTOR: &str = "vector_";
+/// The program that tells by late timers what was taken from outside.
+const LATE: &str = "late_timer";
 
 /// The tracepoints, attached for as long as this lives.
 ///
@@ -59,7 +73,9 @@ pub struct Accounting {
     tasks: Map,
     irqs: Map,
     napis: Map,
+    views: Views,
     sees_vectors: bool,
+    sees_late_timers: bool,
 }
 
 /// Totals since the start.
@@ -71,33 +87,23 @@ pub struct Sample {
     pub cpus: Vec<CpuTotals>,
 }
 
-/// What was counted on one CPU, in nanoseconds where not counts. Times do not overlap.
+/// What was counted on one CPU, in nanoseconds where not counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CpuTotals {
     /// The CPU's number.
     pub cpu: usize,
     /// How long it was looked at: all, but for pauses.
     pub observed_ns: u64,
-    /// In handlers of devices' interrupts.
-    pub irq_ns: u64,
-    /// How many such handlers ran.
+    /// Where its time went.
+    pub times: CpuTimes,
+    /// How many handlers of devices' interrupts ran.
     pub irqs: u64,
-    /// In the timer's interrupt and in those from other CPUs, where they can be seen (x86).
-    pub vector_ns: u64,
-    /// How many of them.
-    pub vectors: u64,
+    /// How many interrupts of the timer and of other CPUs came.
+    pub vectors: [u64; VECTORS],
     /// Softirqs by vector.
     pub softirq: [Softirq; SOFTIRQS],
-    /// In threads of threaded NAPI.
-    pub napi_thread_ns: u64,
-    /// In ksoftirqd, outside its softirqs.
-    pub ksoftirqd_ns: u64,
-    /// Idle.
-    pub idle_ns: u64,
     /// NAPI polls.
     pub polls: u64,
-    /// How often the scheduler switched between tasks.
-    pub switches: u64,
     /// Time of tasks that there was no room to list.
     pub unlisted: TaskTime,
 }
@@ -128,6 +134,8 @@ pub struct TaskTime {
     pub net_tx_ns: u64,
     /// Softirqs in its context that are not the network's.
     pub other_ns: u64,
+    /// Taken from outside the kernel, as late timers tell it.
+    pub outside_ns: u64,
 }
 
 /// A process, or a kernel thread.
@@ -195,15 +203,8 @@ impl Accounting {
             "this kernel is a realtime one (PREEMPT_RT), whose softirqs can be interrupted by tasks: \
              their tracepoints do not tell what they take"
         );
-        // The tracepoints of the timer and IPIs are x86's; without them the rest is still told.
-        let all = Programs::load(&OBJECT, None, |_| true);
-        let (programs, sees_vectors) = if let Ok(programs) = all {
-            (programs, true)
-        } else {
-            let some = Programs::load(&OBJECT, None, |name| !name.starts_with(VECTOR))?;
-            (some, false)
-        };
-        let is_tracepoint = |name: &&String| ![BEGIN, SETTLE, END].contains(&name.as_str());
+        let (programs, sees_vectors, sees_late_timers) = load()?;
+        let is_tracepoint = |name: &&String| ![BEGIN, SETTLE, END, CLAIM].contains(&name.as_str());
         let others = programs
             .names()
             .iter()
@@ -212,16 +213,23 @@ impl Accounting {
             .map(|name| programs.attach(name))
             .collect::<Result<_>>()?;
         let map = |name| programs.map(name);
+        let states = map("cpus")?;
+        let views = Views {
+            states: Arc::new(states.mapped()?),
+            claim: Arc::new(programs.runner(CLAIM)?),
+        };
         let mut accounting = Self {
             per_packet: Vec::new(),
             _others: others,
             cpus: cpus.to_vec(),
-            states: map("cpus")?,
+            states,
             tasks: map("tasks")?,
             irqs: map("irqs")?,
             napis: map("napis")?,
             programs,
+            views,
             sees_vectors,
+            sees_late_timers,
         };
         accounting.resume()?;
         Ok(accounting)
@@ -243,7 +251,6 @@ impl Accounting {
 
     /// Looks no longer, and costs nearly nothing.
     pub fn pause(&mut self) {
-        self.on_each_cpu(SETTLE);
         self.on_each_cpu(END);
         self.per_packet.clear();
     }
@@ -251,6 +258,16 @@ impl Accounting {
     /// Whether the timer's interrupt and those from other CPUs are seen: on x86.
     pub fn sees_vectors(&self) -> bool {
         self.sees_vectors
+    }
+
+    /// Whether late timers tell what is taken from outside while the load does not run.
+    pub fn sees_late_timers(&self) -> bool {
+        self.sees_late_timers
+    }
+
+    /// What loads read of their CPUs.
+    pub fn views(&self) -> Views {
+        self.views.clone()
     }
 
     fn on_each_cpu(&self, program: &str) {
@@ -264,32 +281,33 @@ impl Accounting {
     pub fn sample(&self) -> Result<Sample> {
         // A task may run for as long as the whole measurement.
         self.on_each_cpu(SETTLE);
-        let states = self
-            .states
-            .get_per_cpu(&SETTLED.to_ne_bytes())?
-            .context("the kernel does not know its own CPUs")?;
         let cpus = self
             .cpus
             .iter()
-            .filter_map(|cpu| Some(CpuTotals::read(*cpu, &mut Words::new(states.get(*cpu)?))))
-            .collect();
+            .map(|cpu| self.settled(*cpu))
+            .collect::<Result<_>>()?;
         Ok(Sample {
             at_ns: now_ns(),
             cpus,
         })
     }
 
+    fn settled(&self, cpu: usize) -> Result<CpuTotals> {
+        let key = (cpu * CPU_ENTRIES + SETTLED) as u32;
+        let bytes = self.states.get(&key.to_ne_bytes())?;
+        let bytes = bytes.with_context(|| format!("the kernel knows of no CPU {cpu}"))?;
+        Ok(CpuTotals::of(cpu, &abi::read::<CpuState>(&bytes)?))
+    }
+
     /// The tasks that ran, with what was taken from them, up to the last [`sample`](Self::sample).
     pub fn tasks(&self) -> Result<Vec<Task>> {
         let mut all = BTreeMap::<u32, Task>::new();
-        for (key, values) in entries(&self.tasks)? {
-            let pid = key.first().copied().unwrap_or(0) as u32;
-            let task = all.entry(pid).or_default();
-            task.pid = pid;
+        for (key, values) in entries::<TaskKey, TaskValue>(&self.tasks)? {
+            let task = all.entry(key.tgid as u32).or_default();
+            task.pid = key.tgid as u32;
             for value in values {
-                let mut words = Words::new(&value);
-                task.time = task.time.plus(TaskTime::read(&mut words));
-                let name = words.name();
+                task.time = task.time.plus(value.time.into());
+                let name = abi::text(&value.comm);
                 if !name.is_empty() {
                     task.name = name;
                 }
@@ -300,43 +318,34 @@ impl Accounting {
 
     /// The devices' interrupts.
     pub fn irqs(&self) -> Result<Vec<Irq>> {
-        let irqs = entries(&self.irqs)?.into_iter().map(|(key, values)| {
-            let mut irq = Irq {
-                irq: key.first().copied().unwrap_or(0),
-                ..Irq::default()
-            };
-            for value in values {
-                let mut words = Words::new(&value);
-                irq.ns += words.word();
-                irq.count += words.word();
-            }
-            irq
+        let entries = entries::<IrqKey, IrqValue>(&self.irqs)?;
+        let irqs = entries.iter().map(|(key, values)| Irq {
+            irq: key.irq,
+            ns: values.iter().map(|value| value.ns).sum(),
+            count: values.iter().map(|value| value.count).sum(),
         });
         Ok(irqs.collect())
     }
 
     /// The NAPI instances that were polled.
     pub fn napis(&self) -> Result<Vec<Napi>> {
-        let napis = entries(&self.napis)?.into_iter().map(|(key, values)| {
-            let word = |index| key.get(index).copied().unwrap_or(0);
-            let mut napi = Napi {
-                netns: word(0),
-                ifindex: word(1) as u32,
-                napi_id: word(2),
-                ..Napi::default()
-            };
-            for value in values {
-                let mut words = Words::new(&value);
-                napi.polls += words.word();
-                napi.packets += words.word();
-                napi.full += words.word();
-                napi.ns += words.word();
-                let name = words.name();
-                if !name.is_empty() {
-                    napi.device = name;
-                }
+        let entries = entries::<NapiKey, NapiValue>(&self.napis)?;
+        let napis = entries.iter().map(|(key, values)| {
+            let sum = |of: fn(&NapiValue) -> u64| values.iter().map(of).sum();
+            let names = values.iter().map(|value| abi::text(&value.name));
+            Napi {
+                device: names
+                    .filter(|name| !name.is_empty())
+                    .last()
+                    .unwrap_or_default(),
+                ifindex: key.ifindex as u32,
+                netns: key.netns,
+                napi_id: key.napi_id,
+                polls: sum(|it| it.polls),
+                packets: sum(|it| it.packets),
+                full: sum(|it| it.full),
+                ns: sum(|it| it.ns),
             }
-            napi
         });
         Ok(napis.filter(|napi| napi.polls > 0).collect())
     }
@@ -366,15 +375,31 @@ impl Accounting {
     }
 }
 
-/// An entry of a per-CPU map: the words of the key, and a value for each CPU.
-type Entry = (Vec<u64>, Vec<Vec<u8>>);
+/// Loads the programs, without those that this kernel has no place for: the timer's and IPIs'
+/// tracepoints are x86's, and what a timer is inside is no promise of any kernel. Tells whether
+/// these two are among those loaded.
+fn load() -> Result<(Programs, bool, bool)> {
+    let loaded = |vectors: bool, late: bool| {
+        Programs::load(&OBJECT, None, |name| {
+            (vectors || !name.starts_with(VECTOR)) && (late || name != LATE)
+        })
+    };
+    for (vectors, late) in [(true, true), (true, false), (false, true)] {
+        if let Ok(programs) = loaded(vectors, late) {
+            return Ok((programs, vectors, late));
+        }
+    }
+    Ok((loaded(false, false)?, false, false))
+}
 
-/// All entries of a map.
-fn entries(map: &Map) -> Result<Vec<Entry>> {
+/// All entries of a per-CPU map: the key, and a value for each CPU.
+fn entries<K: FromBytes, V: FromBytes>(map: &Map) -> Result<Vec<(K, Vec<V>)>> {
     let mut all = Vec::new();
     for key in map.keys() {
+        // It may have gone meanwhile.
         if let Some(values) = map.get_per_cpu(&key)? {
-            all.push((Words::new(&key).all(), values));
+            let values = values.iter().map(|value| abi::read(value));
+            all.push((abi::read(&key)?, values.collect::<Result<_>>()?));
         }
     }
     Ok(all)
@@ -387,65 +412,39 @@ pub fn now_ns() -> u64 {
 }
 
 impl CpuTotals {
-    /// In the order of `struct cpu_state`.
-    fn read(cpu: usize, words: &mut Words<'_>) -> Self {
-        let [_enabled, observed_ns] = std::array::from_fn(|_| words.word());
-        let [irq_ns, irqs, vector_ns, vectors] = std::array::from_fn(|_| words.word());
-        let ns: [u64; SOFTIRQS] = std::array::from_fn(|_| words.word());
-        let counts: [u64; SOFTIRQS] = std::array::from_fn(|_| words.word());
-        let [napi_thread_ns, own_ksoftirqd_ns, idle_ns] = std::array::from_fn(|_| words.word());
-        let in_idle: [u64; SOFTIRQS] = std::array::from_fn(|_| words.word());
-        let in_ksoftirqd: [u64; SOFTIRQS] = std::array::from_fn(|_| words.word());
-        let [polls, switches] = std::array::from_fn(|_| words.word());
+    fn of(cpu: usize, state: &CpuState) -> Self {
         Self {
             cpu,
-            observed_ns,
-            irq_ns,
-            irqs,
-            vector_ns,
-            vectors,
+            observed_ns: state.observed_ns,
+            times: state.times,
+            irqs: state.irqs,
+            vectors: state.vectors,
             softirq: std::array::from_fn(|vec| Softirq {
-                ns: ns[vec],
-                count: counts[vec],
-                idle_ns: in_idle[vec],
-                ksoftirqd_ns: in_ksoftirqd[vec],
+                ns: state.times.softirq_ns[vec],
+                count: state.softirqs[vec],
+                idle_ns: state.softirq_in_idle_ns[vec],
+                ksoftirqd_ns: state.softirq_in_ksoftirqd_ns[vec],
             }),
-            napi_thread_ns,
-            ksoftirqd_ns: own_ksoftirqd_ns,
-            idle_ns,
-            polls,
-            switches,
-            unlisted: TaskTime::read(words),
+            polls: state.polls,
+            unlisted: state.unlisted.into(),
         }
     }
 
-    /// Nanoseconds that the network took: NAPI in softirqs and in threads, what qdiscs sent
-    /// later, and ksoftirqd's own time, in proportion to what it worked on.
+    /// Nanoseconds for the network.
     pub fn net_ns(&self) -> u64 {
-        let softirq = self.softirq[NET_RX].ns + self.softirq[NET_TX].ns;
-        softirq + self.napi_thread_ns + self.net_part_of_ksoftirqd()
+        self.times.network_ns()
     }
 
     /// How often programs ran to find all this.
     pub fn runs(&self) -> u64 {
         let softirqs: u64 = self.softirq.iter().map(|it| it.count).sum();
-        2 * (self.irqs + self.vectors + softirqs) + self.polls + self.switches
-    }
-
-    fn net_part_of_ksoftirqd(&self) -> u64 {
-        let all: u64 = self.softirq.iter().map(|it| it.ksoftirqd_ns).sum();
-        let net = self.softirq[NET_RX].ksoftirqd_ns + self.softirq[NET_TX].ksoftirqd_ns;
-        if all == 0 {
-            return 0;
-        }
-        (u128::from(self.ksoftirqd_ns) * u128::from(net) / u128::from(all)) as u64
+        2 * (self.times.interrupts + softirqs) + self.polls + self.times.switches
     }
 
     /// Nanoseconds that interrupts and softirqs of every kind took, with their threads: what a
     /// program that wants this CPU does not get.
     pub fn stolen_ns(&self) -> u64 {
-        let softirqs: u64 = self.softirq.iter().map(|it| it.ns).sum();
-        self.irq_ns + self.vector_ns + softirqs + self.napi_thread_ns + self.ksoftirqd_ns
+        self.times.network_ns() + self.times.interrupts_ns()
     }
 
     /// What came after `earlier`.
@@ -465,16 +464,11 @@ impl CpuTotals {
         Self {
             cpu: self.cpu,
             observed_ns: both(|it| it.observed_ns),
-            irq_ns: both(|it| it.irq_ns),
+            times: self.times.with(&other.times, combine),
             irqs: both(|it| it.irqs),
-            vector_ns: both(|it| it.vector_ns),
-            vectors: both(|it| it.vectors),
+            vectors: std::array::from_fn(|at| combine(self.vectors[at], other.vectors[at])),
             softirq: std::array::from_fn(|vec| self.softirq[vec].with(other.softirq[vec], combine)),
-            napi_thread_ns: both(|it| it.napi_thread_ns),
-            ksoftirqd_ns: both(|it| it.ksoftirqd_ns),
-            idle_ns: both(|it| it.idle_ns),
             polls: both(|it| it.polls),
-            switches: both(|it| it.switches),
             unlisted: self.unlisted.with(other.unlisted, combine),
         }
     }
@@ -491,18 +485,20 @@ impl Softirq {
     }
 }
 
-impl TaskTime {
-    /// In the order of `struct task_time`.
-    fn read(words: &mut Words<'_>) -> Self {
+impl From<RawTaskTime> for TaskTime {
+    fn from(raw: RawTaskTime) -> Self {
         Self {
-            running_ns: words.word(),
-            irq_ns: words.word(),
-            net_rx_ns: words.word(),
-            net_tx_ns: words.word(),
-            other_ns: words.word(),
+            running_ns: raw.running,
+            irq_ns: raw.irq,
+            net_rx_ns: raw.net_rx,
+            net_tx_ns: raw.net_tx,
+            other_ns: raw.other,
+            outside_ns: raw.outside,
         }
     }
+}
 
+impl TaskTime {
     /// What was taken from the task while it seemed to run.
     pub fn stolen_ns(&self) -> u64 {
         self.irq_ns + self.net_rx_ns + self.net_tx_ns + self.other_ns
@@ -521,6 +517,7 @@ impl TaskTime {
             net_rx_ns: combine(self.net_rx_ns, other.net_rx_ns),
             net_tx_ns: combine(self.net_tx_ns, other.net_tx_ns),
             other_ns: combine(self.other_ns, other.other_ns),
+            outside_ns: combine(self.outside_ns, other.outside_ns),
         }
     }
 }
@@ -572,87 +569,5 @@ impl OwnCost {
     /// As a share of one CPU, summed over all.
     pub fn percent_of_a_cpu(&self) -> f64 {
         self.ns as f64 / self.window_ns.max(1) as f64 * 100.0
-    }
-}
-
-/// 64-bit words, one after the other. Past the end all are 0.
-struct Words<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Words<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
-    }
-
-    fn take(&mut self) -> Option<[u8; 8]> {
-        let (first, rest) = self.bytes.split_first_chunk::<8>()?;
-        self.bytes = rest;
-        Some(*first)
-    }
-
-    fn word(&mut self) -> u64 {
-        self.take().map_or(0, u64::from_ne_bytes)
-    }
-
-    fn all(mut self) -> Vec<u64> {
-        std::iter::from_fn(|| self.take().map(u64::from_ne_bytes)).collect()
-    }
-
-    /// Two words that are the text of a name.
-    fn name(&mut self) -> String {
-        let bytes = [self.take(), self.take()]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .take_while(|byte| *byte != 0)
-            .collect::<Vec<_>>();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// More words than `struct cpu_state` in bpf/cost.h has.
-    fn state() -> Vec<u8> {
-        (0..100_u64).flat_map(u64::to_ne_bytes).collect()
-    }
-
-    #[test]
-    fn words_are_those_of_the_program() {
-        let totals = CpuTotals::read(3, &mut Words::new(&state()));
-        assert_eq!(totals.cpu, 3);
-        assert_eq!(totals.observed_ns, 1);
-        assert_eq!((totals.irq_ns, totals.vectors), (2, 5));
-        let receive = totals.softirq[NET_RX];
-        assert_eq!((receive.ns, receive.count), (9, 19));
-        assert_eq!((receive.idle_ns, receive.ksoftirqd_ns), (32, 42));
-        assert_eq!((totals.napi_thread_ns, totals.idle_ns), (26, 28));
-        assert_eq!((totals.polls, totals.switches), (49, 50));
-        assert_eq!(totals.unlisted.running_ns, 51);
-        assert_eq!(totals.unlisted.other_ns, 55);
-    }
-
-    #[test]
-    fn the_network_pays_its_part_of_ksoftirqd() {
-        let mut totals = CpuTotals {
-            ksoftirqd_ns: 100,
-            ..CpuTotals::default()
-        };
-        assert_eq!(totals.net_ns(), 0);
-        totals.softirq[NET_RX].ns = 1000;
-        totals.softirq[NET_RX].ksoftirqd_ns = 300;
-        totals.softirq[9].ksoftirqd_ns = 100;
-        assert_eq!(totals.net_ns(), 1075);
-        assert_eq!(totals.stolen_ns(), 1100);
-    }
-
-    #[test]
-    fn names_end_where_the_kernel_ends_them() {
-        let mut words = Words::new(b"weir0\0\0\0\0\0\0\0\0\0\0\0");
-        assert_eq!(words.name(), "weir0");
-        assert_eq!(words.word(), 0);
     }
 }

@@ -89,6 +89,8 @@ pub struct Accounted {
     pub napis: Vec<Napi>,
     /// Whether the timer's and other CPUs' interrupts were seen.
     pub sees_vectors: bool,
+    /// Whether late timers were seen.
+    pub sees_late_timers: bool,
     /// What it cost, in percent of one CPU: all the time, pauses included.
     pub own_percent: f64,
     /// What one run of a program took; `None` where the kernel did not time it, and the cost is an
@@ -124,12 +126,13 @@ pub fn measure(
 ) -> Result<Measured> {
     let cpus = options.cpus.as_slice();
     let mut command = options.command.map(|child| Guarded { child });
+    let accounting = Accounting::start(cpus).map_err(|error| format!("{error:#}"));
+    let views = accounting.as_ref().ok().map(Accounting::views);
     let load = if options.passive {
         Err("not measured: --passive".to_owned())
     } else {
-        ProgressLoad::start(cpus).map_err(|error| format!("{error:#}"))
+        ProgressLoad::start(cpus, views.as_ref()).map_err(|error| format!("{error:#}"))
     };
-    let accounting = Accounting::start(cpus).map_err(|error| format!("{error:#}"));
     let usage = usage_so_far()?;
     let (ticks, softnet) = (proc::cpu_times(), proc::softnet());
     let mut devices = Traffic::new(options.devices);

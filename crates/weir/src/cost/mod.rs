@@ -6,6 +6,7 @@
 pub mod accounting;
 pub mod curve;
 pub mod flame;
+pub mod ledger;
 pub mod measure;
 pub mod perf_event;
 pub mod proc;

@@ -241,6 +241,16 @@ pub fn irq_time_accounting() -> Option<bool> {
     Some(native || config.has("CONFIG_IRQ_TIME_ACCOUNTING"))
 }
 
+/// The name of the clock source in use.
+pub fn clock_source() -> String {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let name = fs::read_to_string(path).unwrap_or_default();
+    match name.trim() {
+        "" => "unknown".into(),
+        name => name.into(),
+    }
+}
+
 /// The frequency of a CPU at this moment, in kHz; `None` where the kernel does not set it, as in
 /// most guests.
 pub fn frequency_khz(cpu: usize) -> Option<u64> {

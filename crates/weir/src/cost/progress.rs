@@ -17,14 +17,20 @@
 //! (`running_ns`) leaves interrupts out, without it counts them, and neither is used for it.
 //! No privilege is needed.
 //!
+//! Whose the lost time was, it learns from the kernel's own account of its CPU where that is kept,
+//! gap by gap ([`gaps`]).
+//!
 //! It cannot see what is stolen while another task has the CPU, nor the work that kernel
 //! threads other than those do for the network (kworker, vhost): these are other tasks.
 
+mod doubt;
+pub mod gaps;
+mod load;
+mod slices;
 mod threads;
 mod unit;
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -37,11 +43,14 @@ use anyhow::{Context as _, Result, anyhow};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+pub use self::doubt::{Calibration, Doubt};
 use self::{
-    threads::{NetworkThreads, OwnWait, Watched},
-    unit::{Unit, UnitTimes},
+    gaps::{OutsideGaps, Taken},
+    load::Load,
+    threads::{NetworkThreads, Watched},
 };
 use super::{
+    accounting::view::{View, Views},
     proc,
     statistics::{self, Estimate},
 };
@@ -83,6 +92,10 @@ pub struct Progress {
     pub steal_ns: Option<u64>,
     /// How sure all this is.
     pub calibration: Calibration,
+    /// Whether the kernel's account of the CPU could be read, and [`Slice::taken`] tells something.
+    pub looked: bool,
+    /// Gaps in which the kernel did nothing.
+    pub outside_gaps: OutsideGaps,
 }
 
 /// A part of the time of one load. Nanoseconds.
@@ -116,6 +129,8 @@ pub struct Slice {
     pub unsure_ns: u64,
     /// The part of `wall_ns` in which the undisturbed unit took more than one time.
     pub uneven_ns: u64,
+    /// Who had the time, while the kernel's account was kept.
+    pub taken: Taken,
 }
 
 impl Slice {
@@ -178,92 +193,7 @@ impl Slice {
             unit_ns: (weighed(self) + weighed(later)) / (wall_ns as f64).max(1.0),
             unsure_ns: self.unsure_ns + later.unsure_ns,
             uneven_ns: self.uneven_ns + later.uneven_ns,
-        }
-    }
-}
-
-/// How sure a measurement is.
-#[derive(Debug, Clone, Serialize)]
-pub struct Calibration {
-    /// The undisturbed time of a unit, over all.
-    pub unit_ns: f64,
-    /// The same in the slice where it was shortest, but for a twentieth of them.
-    pub unit_low_ns: f64,
-    /// And longest.
-    pub unit_high_ns: f64,
-    /// What speaks against the figures; nothing, if there is none.
-    pub doubts: Vec<Doubt>,
-}
-
-/// Something that speaks against the figures of one CPU. Shares are of the wall time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Doubt {
-    /// In this share of the time, too few units were undisturbed to tell how long one takes.
-    FewUndisturbed(f64),
-    /// In this share of the time, the undisturbed unit took more than one time.
-    Uneven(f64),
-    /// The time of a unit differs between slices by this share.
-    Drift(f64),
-    /// The hypervisor took this share.
-    Steal(f64),
-    /// Other tasks ran for this share.
-    OtherTasks(f64),
-    /// In this share of the time, the load neither ran nor waited, and not for interrupts.
-    Unaccounted(f64),
-    /// Threads of NAPI instances that had come from another CPU ran for this share.
-    Moved(f64),
-    /// Something that could not be seen.
-    Unseen(String),
-}
-
-impl fmt::Display for Doubt {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: &f64| share * 100.0;
-        match self {
-            Self::FewUndisturbed(share) => write!(
-                out,
-                "for {:.1}% of the time almost every unit of work was disturbed, and how long \
-                 one takes was taken from before",
-                percent(share)
-            ),
-            Self::Uneven(share) => write!(
-                out,
-                "for {:.1}% of the time a unit of work took more than one time: the frequency \
-                 changed often, or the other thread of the core was busy; some of the stolen \
-                 time may be that",
-                percent(share)
-            ),
-            Self::Drift(share) => write!(
-                out,
-                "the time of a unit of work drifted by {:.1}%: the frequency changed, which is \
-                 followed from slice to slice and not counted as stolen",
-                percent(share)
-            ),
-            Self::Steal(share) => write!(
-                out,
-                "the hypervisor took {:.1}% of the CPU, known to 10 ms; it is subtracted",
-                percent(share)
-            ),
-            Self::OtherTasks(share) => write!(
-                out,
-                "other tasks had the CPU for {:.1}% of the time; what was stolen from them is \
-                 not seen here",
-                percent(share)
-            ),
-            Self::Unaccounted(share) => write!(
-                out,
-                "for {:.1}% of the time the load neither ran nor waited: a CPU quota (cpu.max \
-                 of its cgroup) stops it, and this counts as stolen; lift the quota",
-                percent(share)
-            ),
-            Self::Moved(share) => write!(
-                out,
-                "threads of NAPI instances that had come from another CPU ran for {:.1}% of the \
-                 time; some of it may have been there",
-                percent(share)
-            ),
-            Self::Unseen(what) => out.write_str(what),
+            taken: self.taken.plus(&later.taken),
         }
     }
 }
@@ -293,9 +223,19 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// The share of the CPU that somebody took, while the kernel's account was kept; `None` if it
+    /// never was.
+    pub fn share_of(&self, ns: impl Fn(&Taken) -> f64) -> Option<Estimate> {
+        let pair = |slice: &Slice| (ns(&slice.taken), slice.taken.looked_ns as f64);
+        statistics::share(&self.slices.iter().map(pair).collect::<Vec<_>>())
+    }
+}
+
 impl ProgressLoad {
-    /// Starts one load on each of these CPUs, and returns when all of them run.
-    pub fn start(cpus: &[usize]) -> Result<Self> {
+    /// Starts one load on each of these CPUs, and returns when all of them run. `views` are what
+    /// the kernel tells of the CPUs, where it does.
+    pub fn start(cpus: &[usize], views: Option<&Views>) -> Result<Self> {
         let cpus = CpuList::new(cpus.iter().copied());
         cpus.check_allowed()?;
         let network = NetworkThreads::find();
@@ -306,7 +246,8 @@ impl ProgressLoad {
         };
         let (ready, started) = channel();
         for &cpu in cpus.as_slice() {
-            let thread = load.spawn(cpu, network.watch(cpu), ready.clone());
+            let view = views.and_then(|views| views.of(cpu));
+            let thread = load.spawn(cpu, network.watch(cpu), view, ready.clone());
             let thread = thread.with_context(|| format!("cannot start a load on CPU {cpu}"))?;
             load.workers.push(Worker {
                 thread: Some(thread),
@@ -329,15 +270,18 @@ impl ProgressLoad {
         &self,
         cpu: usize,
         watched: Watched,
+        view: Option<View>,
         ready: Sender<Result<()>>,
     ) -> std::io::Result<JoinHandle<Progress>> {
         let stop = Arc::clone(&self.stop);
         let name = format!("weir-load/{cpu}");
         thread::Builder::new().name(name).spawn(move || {
+            let pinned = pin(cpu);
+            let load = Load::new(cpu, watched, view);
             // Nobody listens any more if another load could not start.
-            let _ = ready.send(pin(cpu));
+            let _ = ready.send(pinned);
             drop(ready);
-            Load::new(cpu, watched).run(&stop)
+            load.run(&stop)
         })
     }
 
@@ -386,274 +330,6 @@ impl Drop for ProgressLoad {
     }
 }
 
-/// What is judged as worth a word, as a share.
-mod limit {
-    pub const UNSURE: f64 = 0.02;
-    pub const UNEVEN: f64 = 0.10;
-    pub const DRIFT: f64 = 0.03;
-    pub const STEAL: f64 = 0.005;
-    pub const OTHER_TASKS: f64 = 0.05;
-    pub const UNACCOUNTED: f64 = 0.02;
-    pub const MOVED: f64 = 0.01;
-}
-
-impl Progress {
-    /// What of the hypervisor's time fell to the load: while others ran, it was theirs.
-    fn own_steal_ns(&self, steal_ns: u64) -> u64 {
-        let total = &self.total;
-        let waiting = total.waiting_ns as f64 / (total.wall_ns as f64).max(1.0);
-        (steal_ns as f64 * (1.0 - waiting)) as u64
-    }
-
-    /// Says what speaks against the figures.
-    fn judge(&mut self, irq_time: Option<bool>, new_threads: &[String]) {
-        let (total, calibration) = (&self.total, &mut self.calibration);
-        let share = |ns: i64| ns as f64 / (total.wall_ns as f64).max(1.0);
-        let steal = share(signed(self.steal_ns.unwrap_or(0)));
-        let drift = (calibration.unit_high_ns - calibration.unit_low_ns) / calibration.unit_ns;
-        // Where interrupt time is accounted, or may be, it is in neither.
-        let unaccounted = match irq_time {
-            Some(false) => share(total.unaccounted_ns()) - steal,
-            Some(true) | None => 0.0,
-        };
-        let mut doubt = |share: f64, limit: f64, doubt: fn(f64) -> Doubt| {
-            if share > limit {
-                calibration.doubts.push(doubt(share));
-            }
-        };
-        doubt(
-            share(signed(total.unsure_ns)),
-            limit::UNSURE,
-            Doubt::FewUndisturbed,
-        );
-        doubt(share(signed(total.uneven_ns)), limit::UNEVEN, Doubt::Uneven);
-        doubt(drift, limit::DRIFT, Doubt::Drift);
-        doubt(steal, limit::STEAL, Doubt::Steal);
-        doubt(
-            share(signed(total.other_tasks_ns())),
-            limit::OTHER_TASKS,
-            Doubt::OtherTasks,
-        );
-        doubt(unaccounted, limit::UNACCOUNTED, Doubt::Unaccounted);
-        doubt(
-            share(signed(total.napi_moved_ns)),
-            limit::MOVED,
-            Doubt::Moved,
-        );
-        let unseen = &mut calibration.doubts;
-        unseen.extend(new_threads.iter().map(|name| {
-            Doubt::Unseen(format!(
-                "the thread {name} started meanwhile and counts as another task"
-            ))
-        }));
-        if self.steal_ns.is_none() {
-            let what = "/proc/stat does not tell what the hypervisor took: it counts as stolen";
-            unseen.push(Doubt::Unseen(what.into()));
-        }
-    }
-}
-
-/// A load at work, on its own thread.
-struct Load {
-    cpu: usize,
-    unit: Unit,
-    times: UnitTimes,
-    unit_ns: f64,
-    counters: Counters,
-    slices: Slices,
-}
-
-/// What the kernel tells a load.
-struct Counters {
-    wait: OwnWait,
-    watched: Watched,
-}
-
-/// Of the load itself: the moment, and how long it has run and waited until then, in
-/// nanoseconds.
-#[derive(Clone, Copy)]
-struct Own {
-    at: u64,
-    ran: u64,
-    waited: Option<u64>,
-}
-
-impl Load {
-    fn new(cpu: usize, watched: Watched) -> Self {
-        let unit = Unit::sized();
-        Self {
-            cpu,
-            times: UnitTimes::new(unit.shortest_ns()),
-            unit_ns: unit.shortest_ns() as f64,
-            unit,
-            counters: Counters {
-                wait: OwnWait::of_this_thread(),
-                watched,
-            },
-            slices: Slices::default(),
-        }
-    }
-
-    fn run(mut self, stop: &AtomicBool) -> Progress {
-        self.counters.watched.take();
-        let mut start = self.counters.start();
-        while !stop.load(Ordering::Relaxed) {
-            let (units, end_ns) = self.work(start.at, stop);
-            let slice = self.end_slice(start, units, end_ns);
-            self.slices.push(slice);
-            start = self.counters.start();
-        }
-        self.finish()
-    }
-
-    /// Does units until the slice is over: how many, and when it ended.
-    fn work(&mut self, start_ns: u64, stop: &AtomicBool) -> (u64, u64) {
-        self.times.clear();
-        let (mut units, mut last_ns) = (0, start_ns);
-        let end_ns = start_ns + SLICE_NS;
-        while last_ns < end_ns && !stop.load(Ordering::Relaxed) {
-            self.unit.run();
-            let now_ns = now_ns();
-            self.times.add(now_ns - last_ns);
-            last_ns = now_ns;
-            units += 1;
-        }
-        (units, last_ns)
-    }
-
-    fn end_slice(&mut self, start: Own, units: u64, end_ns: u64) -> Slice {
-        let own = self.counters.own(end_ns);
-        let took = self.counters.watched.take();
-        let told = self.times.undisturbed();
-        if let Some(told) = told {
-            self.unit_ns = told.unit_ns;
-        }
-        let wall_ns = end_ns - start.at;
-        let uneven = told.is_some_and(|told| (told.slower + told.faster) * 10 > units);
-        let running_ns = own.ran - start.ran;
-        let waited = own.waited.zip(start.waited);
-        let waiting_ns = waited.map_or_else(
-            || wall_ns.saturating_sub(running_ns),
-            |(now, before)| now - before,
-        );
-        // The counters are read a moment after the clock.
-        let waiting_ns = waiting_ns.min(wall_ns);
-        let took = took.within(waiting_ns);
-        Slice {
-            start_ns: start.at,
-            end_ns,
-            wall_ns,
-            progress_ns: (units as f64 * self.unit_ns) as u64,
-            running_ns,
-            waiting_ns,
-            ksoftirqd_ns: took.ksoftirqd,
-            napi_threads_ns: took.napi,
-            napi_moved_ns: took.moved,
-            unit_ns: self.unit_ns,
-            unsure_ns: if told.is_none() { wall_ns } else { 0 },
-            uneven_ns: if uneven { wall_ns } else { 0 },
-        }
-    }
-
-    fn finish(self) -> Progress {
-        let slices = self.slices.all();
-        let sum = |total: Slice, slice: &Slice| total.join(slice);
-        let total = slices.iter().fold(Slice::default(), sum);
-        let mut units: Vec<f64> = slices.iter().map(|slice| slice.unit_ns).collect();
-        units.sort_by(f64::total_cmp);
-        let at = |share: usize| units.get(units.len().saturating_sub(1) * share / 20);
-        Progress {
-            cpu: self.cpu,
-            calibration: Calibration {
-                unit_ns: total.unit_ns,
-                unit_low_ns: at(1).copied().unwrap_or(0.0),
-                unit_high_ns: at(19).copied().unwrap_or(0.0),
-                doubts: self.counters.unseen(self.cpu),
-            },
-            total,
-            slices,
-            steal_ns: None,
-        }
-    }
-}
-
-impl Counters {
-    fn own(&self, at_ns: u64) -> Own {
-        Own {
-            at: at_ns,
-            ran: nanoseconds(ClockId::ThreadCPUTime),
-            waited: self.wait.ns(),
-        }
-    }
-
-    /// At the begin of a slice, where the clock is read last.
-    fn start(&self) -> Own {
-        let own = self.own(0);
-        Own {
-            at: now_ns(),
-            ..own
-        }
-    }
-
-    fn unseen(&self, cpu: usize) -> Vec<Doubt> {
-        let mut unseen = Vec::new();
-        if !self.watched.sees_ksoftirqd() {
-            unseen.push(Doubt::Unseen(format!(
-                "ksoftirqd/{cpu} and threads of NAPI instances cannot be seen and count as \
-                 other tasks: run in the host's PID namespace"
-            )));
-        }
-        if self.wait.ns().is_none() {
-            let what = "this kernel does not tell how long a thread waits (CONFIG_SCHED_INFO): \
-                        what it did not run counts as other tasks";
-            unseen.push(Doubt::Unseen(what.into()));
-        }
-        unseen
-    }
-}
-
-/// Slices, two of which become one whenever there are too many.
-#[derive(Default)]
-struct Slices {
-    kept: Vec<Slice>,
-    /// The one that is being gathered, and of how many.
-    open: Slice,
-    gathered: usize,
-    /// How often two became one.
-    halved: u32,
-}
-
-impl Slices {
-    fn push(&mut self, slice: Slice) {
-        self.open = self.open.join(&slice);
-        self.gathered += 1;
-        if self.gathered < 1 << self.halved {
-            return;
-        }
-        self.close();
-        if self.kept.len() == MOST_SLICES {
-            let pairs = self.kept.chunks(2);
-            self.kept = pairs
-                .map(|pair| pair.iter().fold(Slice::default(), |sum, it| sum.join(it)))
-                .collect();
-            self.halved += 1;
-        }
-    }
-
-    fn close(&mut self) {
-        if self.open.wall_ns > 0 {
-            self.kept.push(self.open);
-        }
-        self.open = Slice::default();
-        self.gathered = 0;
-    }
-
-    fn all(mut self) -> Vec<Slice> {
-        self.close();
-        self.kept
-    }
-}
-
 fn names(network: &NetworkThreads) -> Vec<String> {
     network.napi_names().map(str::to_owned).collect()
 }
@@ -676,6 +352,7 @@ fn signed(ns: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use super::slices::Slices;
     use super::*;
 
     fn slice(start_ns: u64, wall_ns: u64) -> Slice {
@@ -726,6 +403,8 @@ mod tests {
             total,
             slices: vec![total; 8],
             steal_ns: Some(0),
+            looked: false,
+            outside_gaps: OutsideGaps::default(),
             calibration: Calibration {
                 unit_ns: 1000.0,
                 unit_low_ns: 990.0,
@@ -788,8 +467,10 @@ mod tests {
 
     #[test]
     fn a_cpu_that_cannot_be_used_is_refused() {
-        let refused = ProgressLoad::start(&[1023]).err().map(|it| it.to_string());
+        let refused = ProgressLoad::start(&[1023], None)
+            .err()
+            .map(|it| it.to_string());
         assert!(refused.is_some_and(|it| it.contains("CPU 1023")));
-        assert!(ProgressLoad::start(&[]).is_err());
+        assert!(ProgressLoad::start(&[], None).is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
+use super::ledger::{GapLedger, Row, tracepoint_rows};
 use super::measure::{DeviceTraffic, Ended, Measured};
 use super::proc::{CpuTimes, Softnet};
 use super::progress::{Doubt, Progress};
@@ -84,6 +85,8 @@ pub struct ProgressReport {
     pub hidden_percent: f64,
     /// What other tasks had, in percent of the CPU's time.
     pub other_tasks_percent: f64,
+    /// Who had the time, gap by gap, in percent of the CPU's; `None` where tracepoints cannot tell.
+    pub ledger: Option<GapLedger>,
     /// What is to be known of the calibration.
     pub notes: Vec<String>,
 }
@@ -119,6 +122,11 @@ pub struct AccountingReport {
     pub napi_thread_percent: f64,
     /// Idle.
     pub idle_percent: f64,
+    /// Taken from outside the kernel while neither the load nor the idle task ran, as late timers
+    /// tell it; in none of the above.
+    pub outside_percent: f64,
+    /// All of the CPU's time; the rows sum up to 100%.
+    pub ledger: Vec<Row>,
     /// Softirqs of receiving a second.
     pub net_rx_per_second: f64,
     /// NAPI polls a second.
@@ -277,6 +285,13 @@ fn not_seen(measured: &Measured) -> Vec<String> {
     note("By tracepoints", measured.accounting.as_ref().err());
     note("/proc/stat", measured.ticks.as_ref().err());
     note("/proc/net/softnet_stat", measured.softnet.as_ref().err());
+    if measured.progress.is_ok() && measured.accounting.is_err() {
+        notes.push(
+            "Without tracepoints it cannot be told who took what progress lost: the network, other \
+             interrupts, or the outside (a hypervisor, firmware)."
+                .into(),
+        );
+    }
     if let Ok(accounted) = &measured.accounting {
         if !accounted.sees_vectors {
             notes.push(
@@ -285,6 +300,14 @@ fn not_seen(measured: &Measured) -> Vec<String> {
                     .into(),
             );
         }
+        if !accounted.sees_late_timers {
+            notes.push(
+                "This kernel's timers could not be read: what was taken from outside while softirqs or \
+                 other tasks ran counts as theirs."
+                    .into(),
+            );
+        }
+        notes.extend(unseen_switches(&accounted.slices));
         if accounted.own_ns_per_run.is_none() {
             notes.push(
                 "What the tracepoints cost could not be timed, which needs CAP_SYS_ADMIN: it is \
@@ -303,6 +326,24 @@ fn not_seen(measured: &Measured) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Switches between tasks that had no tracepoint.
+fn unseen_switches(slices: &Slices) -> Option<String> {
+    let count: u64 = slices
+        .totals
+        .iter()
+        .map(|cpu| cpu.times.unseen_switches)
+        .sum();
+    let ns: u64 = slices.totals.iter().map(|cpu| cpu.times.unseen_ns).sum();
+    let observed: u64 = slices.totals.iter().map(|cpu| cpu.observed_ns).sum();
+    (count > 0).then(|| {
+        format!(
+            "This kernel did not report {count} switches between tasks; the time around them, {:.2}% \
+             of all, counts as that of the task that was met after it.",
+            percent(ns, observed)
+        )
+    })
 }
 
 /// CPUs that went away, and maps that were full.
@@ -375,6 +416,7 @@ impl From<&Progress> for ProgressReport {
             confidence: half_width(progress.stolen_share()),
             hidden_percent: share_of(progress.total.stolen_running_ns()),
             other_tasks_percent: percent(progress.total.other_tasks_ns(), wall),
+            ledger: GapLedger::of(progress),
             notes: progress
                 .calibration
                 .doubts
@@ -408,8 +450,8 @@ fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<
         stolen_percent: share_of(all.stolen_ns()),
         confidence: half_width(share(&slices.stolen[index])),
         network_percent: share_of(all.net_ns()),
-        irq_percent: share_of(all.irq_ns),
-        vector_percent: sees_vectors.then(|| share_of(all.vector_ns)),
+        irq_percent: share_of(all.times.irq_ns),
+        vector_percent: sees_vectors.then(|| share_of(all.times.vector_ns.iter().sum())),
         net_rx_percent: share_of(receive.ns),
         net_rx_in_idle_percent: share_of(receive.idle_ns),
         net_rx_in_ksoftirqd_percent: share_of(receive.ksoftirqd_ns),
@@ -420,12 +462,14 @@ fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<
         ),
         net_tx_percent: share_of(all.softirq[NET_TX].ns),
         other_softirq_percent: share_of(softirqs - network),
-        ksoftirqd_percent: share_of(all.ksoftirqd_ns),
-        napi_thread_percent: share_of(all.napi_thread_ns),
-        idle_percent: share_of(all.idle_ns),
+        ksoftirqd_percent: share_of(all.times.ksoftirqd_ns),
+        napi_thread_percent: share_of(all.times.napi_thread_ns),
+        idle_percent: share_of(all.times.idle_ns),
+        outside_percent: share_of(all.times.outside_ns),
+        ledger: tracepoint_rows(all),
         net_rx_per_second: receive.count as f64 / seconds,
         polls_per_second: all.polls as f64 / seconds,
-        interrupts_per_second: (all.irqs + all.vectors) as f64 / seconds,
+        interrupts_per_second: all.times.interrupts as f64 / seconds,
     })
 }
 
@@ -446,13 +490,19 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
     let mut said = Vec::new();
     let steal = report.proc_stat.as_ref().map_or(0.0, |it| it.steal_percent);
     if let (Some(progress), Some(accounting)) = (&report.progress, &report.accounting) {
-        let difference = progress.stolen_percent - accounting.stolen_percent;
-        said.push(format!(
-            "progress less tracepoints {}",
-            judged(difference, tolerance(progress, accounting), || {
-                progress_differs(difference, progress, accounting, steal)
-            })
-        ));
+        said.push(match &progress.ledger {
+            Some(ledger) => outside_said(ledger, accounting),
+            None => {
+                let difference = progress.stolen_percent - accounting.stolen_percent;
+                let tolerance = tolerance(progress, accounting);
+                format!(
+                    "progress less tracepoints {}",
+                    judged(difference, tolerance, || {
+                        progress_differs(difference, progress, accounting, steal)
+                    })
+                )
+            }
+        });
     }
     if let (Some(accounting), Some(stat)) = (&report.accounting, &report.proc_stat) {
         let difference = accounting.softirqs_and_irqs() - stat.irq_percent - stat.softirq_percent;
@@ -463,6 +513,44 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
         ));
     }
     said
+}
+
+/// What the load lost beyond what the kernel knows of, and how the two agree without that.
+fn outside_said(ledger: &GapLedger, accounting: &AccountingReport) -> String {
+    let difference = ledger.kernel_percent() - accounting.stolen_percent;
+    let rate = accounting.interrupts_per_second;
+    let entry_ns = ledger.outside_entry_percent / 100.0 * 1e9 / rate.max(1.0);
+    let gaps: u64 = ledger.gaps.iter().map(|it| it.count).sum();
+    let usual = ledger.gaps.iter().max_by_key(|it| it.ns);
+    let length = match usual.and_then(|it| it.up_to_ns) {
+        Some(ns) if gaps > 0 => format!(
+            ", most of it in gaps of up to {}, the longest {}",
+            duration(ns),
+            duration(ledger.longest_gap_ns)
+        ),
+        _ => String::new(),
+    };
+    format!(
+        "from outside came {:.1}%: {:.1}% entering and leaving {rate:.0} interrupts a second ({} \
+         each), {:.1}% in {gaps} gaps in which this kernel did nothing{length}, {:.1}% told by late \
+         timers; without it progress less tracepoints {}",
+        ledger.outside.percent,
+        ledger.outside_entry_percent,
+        duration(entry_ns.max(0.0) as u64),
+        ledger.outside_gaps_percent,
+        ledger.outside_late_percent,
+        judged(difference, AGREEMENT, || {
+            "tracepoints were looked at at other times than the load".into()
+        })
+    )
+}
+
+fn duration(ns: u64) -> String {
+    match ns {
+        ..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
 }
 
 /// How far two figures that are the same may be apart: 2 points, or what their scatter explains.

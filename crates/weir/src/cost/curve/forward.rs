@@ -9,6 +9,8 @@ static OBJECT: Object = Object {
     name: "forward",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/forward.bpf.o")),
     needs: "Linux 4.14, for device maps",
+    layouts: &[],
+    arrays_by_cpu: &[],
 };
 
 /// What the forwarder did, as in bpf/forward.h.

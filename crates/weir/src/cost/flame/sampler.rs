@@ -9,6 +9,8 @@ static OBJECT: Object = Object {
     name: "flame",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/flame.bpf.o")),
     needs: "Linux 5.14, for taking entries out of a BPF hash map",
+    layouts: &[],
+    arrays_by_cpu: &[],
 };
 
 /// Words of the parts of `struct stack` in bpf/flame.h.

@@ -1,0 +1,301 @@
+//! The structures of bpf/cost.h, where their fields are described.
+#![allow(missing_docs)]
+
+use anyhow::{Result, anyhow};
+use zerocopy::FromBytes;
+
+use super::SOFTIRQS;
+use crate::bpf::layout::{Layout, shared_structs};
+
+/// The interrupts of x86's tracepoints `irq_vectors` that are followed, in the order of
+/// `enum vector`.
+pub const VECTOR_NAMES: [&str; VECTORS] = [
+    "local timer",
+    "reschedule",
+    "call function",
+    "call function single",
+    "irq work",
+];
+/// How many they are.
+pub const VECTORS: usize = 5;
+/// The local timer's.
+pub const LOCAL_TIMER: usize = 0;
+
+/// Keys of the map of CPUs.
+pub const CPU_ENTRIES: usize = 2;
+pub const LIVE: usize = 0;
+pub const SETTLED: usize = 1;
+
+/// Every structure, to be compared when the programs are loaded.
+pub const LAYOUTS: &[Layout] = &[
+    RawTaskTime::LAYOUT,
+    CpuTimes::LAYOUT,
+    CpuState::LAYOUT,
+    TaskKey::LAYOUT,
+    TaskValue::LAYOUT,
+    IrqKey::LAYOUT,
+    IrqValue::LAYOUT,
+    NapiKey::LAYOUT,
+    NapiValue::LAYOUT,
+];
+
+shared_structs! {
+    /// Nanoseconds of one task, or of one CPU while it ran.
+    struct RawTaskTime = "task_time" {
+        running: u64,
+        irq: u64,
+        net_rx: u64,
+        net_tx: u64,
+        other: u64,
+        outside: u64,
+    }
+
+    /// Where a CPU's time went, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
+    /// times do not overlap; while the CPU is observed they sum up to the time that passed.
+    struct CpuTimes = "cpu_times" {
+        /// Changes with each change of what follows.
+        events: u64,
+        /// Hard interrupts.
+        interrupts: u64,
+        /// How often the scheduler switched between tasks.
+        switches: u64,
+        /// In handlers of devices' interrupts.
+        irq_ns: u64,
+        /// In the timer's interrupt and in those from other CPUs, where they can be seen (x86).
+        vector_ns: [u64; VECTORS],
+        /// In softirqs, without the hard interrupts in them.
+        softirq_ns: [u64; SOFTIRQS],
+        /// In threads of threaded NAPI.
+        napi_thread_ns: u64,
+        /// In ksoftirqd, outside its softirqs.
+        ksoftirqd_ns: u64,
+        /// The part of it for the network.
+        ksoftirqd_net_ns: u64,
+        /// In tasks, without what interrupted them.
+        task_ns: u64,
+        /// In the load on this CPU, the same.
+        load_ns: u64,
+        /// Idle.
+        idle_ns: u64,
+        /// Switches that the kernel did not report.
+        unseen_switches: u64,
+        /// The time around them, which is in the above as it seems likely.
+        unseen_ns: u64,
+        /// Taken from outside the kernel while neither the load nor the idle task ran, as late
+        /// timers tell it.
+        outside_ns: u64,
+    }
+
+    /// All that is known of a CPU.
+    struct CpuState = "cpu_state" {
+        times: CpuTimes,
+        enabled: u64,
+        observed_ns: u64,
+        irqs: u64,
+        vectors: [u64; VECTORS],
+        softirqs: [u64; SOFTIRQS],
+        softirq_in_idle_ns: [u64; SOFTIRQS],
+        softirq_in_ksoftirqd_ns: [u64; SOFTIRQS],
+        polls: u64,
+        unlisted: RawTaskTime,
+        observed_start: u64,
+        load_pid: u64,
+        pid: u64,
+        kind: u64,
+        slice_start: u64,
+        slice: RawTaskTime,
+        softirq_start: u64,
+        softirq_vec: u64,
+        softirq_irq: u64,
+        irq_start: u64,
+        poll_start: u64,
+        seen: u64,
+        late_seen: u64,
+    }
+
+    /// A process.
+    struct TaskKey = "task_key" {
+        tgid: u64,
+    }
+
+    /// Its time on one CPU.
+    struct TaskValue = "task_value" {
+        time: RawTaskTime,
+        comm: [u8; NAME_BYTES],
+    }
+
+    /// A device's interrupt.
+    struct IrqKey = "irq_key" {
+        irq: u64,
+    }
+
+    /// Its time on one CPU.
+    struct IrqValue = "irq_value" {
+        ns: u64,
+        count: u64,
+    }
+
+    /// A NAPI instance.
+    struct NapiKey = "napi_key" {
+        netns: u64,
+        ifindex: u64,
+        napi_id: u64,
+    }
+
+    /// Its work on one CPU.
+    struct NapiValue = "napi_value" {
+        polls: u64,
+        packets: u64,
+        full: u64,
+        ns: u64,
+        name: [u8; NAME_BYTES],
+    }
+}
+
+const NAME_BYTES: usize = 16;
+
+/// A structure from the bytes of a map.
+///
+/// # Errors
+///
+/// Where there are not exactly as many bytes as it has.
+pub fn read<T: FromBytes>(bytes: &[u8]) -> Result<T> {
+    T::read_from_bytes(bytes).map_err(|_| {
+        anyhow!(
+            "a BPF map gave {} bytes for a structure of {}",
+            bytes.len(),
+            size_of::<T>()
+        )
+    })
+}
+
+/// The text of a name that the kernel ends with 0.
+pub fn text(name: &[u8; NAME_BYTES]) -> String {
+    let end = name.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&name[..end.unwrap_or(NAME_BYTES)]).into_owned()
+}
+
+impl CpuTimes {
+    /// What came after `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    pub(super) fn with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        let both = |of: fn(&Self) -> u64| combine(of(self), of(other));
+        Self {
+            events: both(|it| it.events),
+            interrupts: both(|it| it.interrupts),
+            switches: both(|it| it.switches),
+            irq_ns: both(|it| it.irq_ns),
+            vector_ns: std::array::from_fn(|at| combine(self.vector_ns[at], other.vector_ns[at])),
+            softirq_ns: std::array::from_fn(|at| {
+                combine(self.softirq_ns[at], other.softirq_ns[at])
+            }),
+            napi_thread_ns: both(|it| it.napi_thread_ns),
+            ksoftirqd_ns: both(|it| it.ksoftirqd_ns),
+            ksoftirqd_net_ns: both(|it| it.ksoftirqd_net_ns),
+            task_ns: both(|it| it.task_ns),
+            load_ns: both(|it| it.load_ns),
+            idle_ns: both(|it| it.idle_ns),
+            unseen_switches: both(|it| it.unseen_switches),
+            unseen_ns: both(|it| it.unseen_ns),
+            outside_ns: both(|it| it.outside_ns),
+        }
+    }
+
+    /// For the network: NAPI in softirqs and in threads, what qdiscs sent later, and ksoftirqd's
+    /// own time, in proportion to what it worked on.
+    pub fn network_ns(&self) -> u64 {
+        let softirqs = self.softirq_ns[super::NET_RX] + self.softirq_ns[super::NET_TX];
+        softirqs + self.napi_thread_ns + self.ksoftirqd_net_ns
+    }
+
+    /// In hard interrupts and softirqs of any kind, and their threads, that are not the network's.
+    pub fn interrupts_ns(&self) -> u64 {
+        let vectors: u64 = self.vector_ns.iter().sum();
+        let softirqs: u64 = self.softirq_ns.iter().sum();
+        (self.irq_ns + vectors + softirqs + self.napi_thread_ns + self.ksoftirqd_ns)
+            .saturating_sub(self.network_ns())
+    }
+
+    /// All but the load's own time.
+    pub fn without_load_ns(&self) -> u64 {
+        self.network_ns() + self.interrupts_ns() + self.task_ns + self.idle_ns + self.outside_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{NET_RX, OBJECT};
+    use super::*;
+    use crate::bpf::Object;
+
+    #[test]
+    fn structures_are_those_of_the_header() {
+        OBJECT.check_layouts().expect("the same structures");
+    }
+
+    #[test]
+    fn a_structure_that_differs_is_named() {
+        const MOVED: Layout = Layout {
+            name: "irq_value",
+            size: 16,
+            fields: &[("count", 0), ("ns", 8)],
+        };
+        const SHORT: Layout = Layout {
+            name: "irq_value",
+            size: 8,
+            fields: &[("ns", 0)],
+        };
+        const UNKNOWN: Layout = Layout {
+            name: "no_such_struct",
+            ..SHORT
+        };
+        let refused = |layouts: &'static [Layout]| {
+            let object = Object { layouts, ..OBJECT };
+            format!("{:#}", object.check_layouts().expect_err("another layout"))
+        };
+        assert!(refused(&[MOVED]).contains("ns at byte 0"));
+        assert!(refused(&[SHORT]).contains("16 bytes in C and 8 in Rust"));
+        assert!(refused(&[UNKNOWN]).contains("no_such_struct"));
+    }
+
+    #[test]
+    fn a_word_past_the_end_is_an_error() {
+        let bytes = [1_u8; size_of::<IrqValue>()];
+        assert!(read::<IrqValue>(&bytes).is_ok());
+        assert!(read::<IrqValue>(&bytes[1..]).is_err());
+        assert!(read::<NapiKey>(&bytes).is_err());
+    }
+
+    #[test]
+    fn names_end_where_the_kernel_ends_them() {
+        assert_eq!(text(b"weir0\0\0\0\0\0\0\0\0\0\0x"), "weir0");
+        assert_eq!(text(b"sixteen-letters!"), "sixteen-letters!");
+    }
+
+    #[test]
+    fn the_network_pays_its_part_of_ksoftirqd() {
+        let mut times = CpuTimes {
+            ksoftirqd_ns: 100,
+            ..CpuTimes::default()
+        };
+        assert_eq!((times.network_ns(), times.interrupts_ns()), (0, 100));
+        times.softirq_ns[NET_RX] = 1000;
+        times.softirq_ns[9] = 50;
+        times.ksoftirqd_net_ns = 75;
+        times.vector_ns[LOCAL_TIMER] = 7;
+        times.task_ns = 3;
+        assert_eq!(times.network_ns(), 1075);
+        assert_eq!(times.interrupts_ns(), 25 + 50 + 7);
+        assert_eq!(times.without_load_ns(), 1000 + 50 + 100 + 7 + 3);
+    }
+}
