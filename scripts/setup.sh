@@ -47,6 +47,7 @@ test_needs=(
     "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
     "nft:?nftables:the test of the doctor on firewall rules"
 )
+instructions_needs=("valgrind:?valgrind:counting the instructions of the moves")
 # The guest's kernel is for this architecture.
 guest_needs=()
 [[ $(uname -m) != x86_64 ]] ||
@@ -205,11 +206,17 @@ need_component() {
     rustup_as_owner component add "$1" || die "rustup could not add $1; its reason is above"
 }
 
-# A cargo subcommand from its crate; fails when it is not there and cannot be built.
+# cargo_tool CRATE [VERSION]: a program from its crate, of any version if none is named; fails when
+# it is not there and cannot be built.
 cargo_tool() {
-    have "$1" && return
-    say "cargo install $1 (some minutes, once)"
-    cargo install --locked --quiet "$1" </dev/null
+    local crate=$1 version=${2-}
+    if [[ -z $version ]]; then
+        have "$crate" && return
+    else
+        [[ $("$crate" --version 2>/dev/null) == "$crate $version" ]] && return
+    fi
+    say "cargo install $crate${version:+ $version} (some minutes, once)"
+    cargo install --locked --quiet "$crate" ${version:+--version "=$version"} </dev/null
 }
 
 # Separate from the build, so that a missing network is named as such.

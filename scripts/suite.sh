@@ -28,7 +28,7 @@ run_step() {
 show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
 
 # What a step measured: its lines are worth reading also where all is well.
-show_measured() { grep -E '^(doctor score|in the storm|.*: percent of CPU|  +(to burn|[0-9]+  ))' "$log" | sed 's/^/   | /' >&2 || true; }
+show_measured() { grep -E '^(doctor score|in the storm|.*: percent of CPU|  +(to burn|[0-9]+  )|(moves|receive|send|forward) +[0-9b])' "$log" | sed 's/^/   | /' >&2 || true; }
 
 outcome() { printf '   %s (%s s)\n' "$1" "$took" >&2; }
 
@@ -105,6 +105,30 @@ failed_tests() { sed -nE 's/^test (.*[^ ]) +\.\.\. FAILED.*$/\1/p'; }
 has_tests() { compgen -G 'crates/*/tests/*.rs' >/dev/null || compgen -G 'crates/*/tests/*/main.rs' >/dev/null; }
 
 has_nightly() { have rustup && rustup toolchain list 2>/dev/null | grep -q '^nightly'; }
+
+# Where there is nothing to compare the counts with, that is a skip.
+test_instructions() {
+    local status=0 reason
+    if ! have valgrind; then
+        skip instructions "valgrind is missing and could not be installed"
+        return
+    elif ! cargo_tool gungraun-runner "$(gungraun_version .)"; then
+        skip instructions "gungraun-runner could not be installed"
+        return
+    fi
+    run_step instructions 1200 ./run instructions || status=$?
+    reason=$(sed -n 's/^not compared: //p' "$log")
+    if ((status != 0)); then
+        fail instructions
+        outcome FAILED
+    elif [[ -n $reason ]]; then
+        skip instructions "$reason"
+    else
+        passed=$((passed + 1))
+        outcome ok
+        show_measured
+    fi
+}
 
 test_loom() {
     if ! grep -rqs 'loom' crates/xsk/src; then
@@ -244,7 +268,8 @@ begin_steps() {
 run_test() {
     local check_leaks="" hint=""
     check_scale
-    install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}" "${guest_needs[@]}"
+    install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}" "${guest_needs[@]}" \
+        "${instructions_needs[@]}"
     fetch_crates
     begin_steps
 
@@ -266,6 +291,7 @@ run_test() {
         show_measured
     fi
     check_step examples 300 cargo build --locked --workspace --examples
+    test_instructions
     test_loom
     test_miri
     test_fuzz

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * The moves of a packet through the four rings with libxdp's inline functions, as
- * xdpsock makes them, on rings in plain memory; and the kernel's moves, which the
- * measurement of weir's library calls too, so that both pay the same for them.
+ * xdpsock makes them, on rings in plain memory.
  */
 #include <stdint.h>
-#include <string.h>
 
 #include <xdp/xsk.h>
 
@@ -31,31 +29,6 @@ static struct xsk_ring_prod tx, fill;
 static __u64 free_frames[SLOTS];
 static __u32 free_count;
 static char *area;
-
-static void step(__u32 *word, __u32 by)
-{
-	__atomic_store_n(word, *word + by, __ATOMIC_RELEASE);
-}
-
-/* The kernel receives: the slots of RX hold good descriptors already. */
-void moves_kernel_receives(const struct rings *rings, __u32 packets)
-{
-	step(rings->fill.consumer, packets);
-	step(rings->rx.producer, packets);
-}
-
-/* The kernel sends what is in TX, and completes it. */
-void moves_kernel_sends(const struct rings *rings, __u32 packets)
-{
-	const struct xdp_desc *descs = rings->tx.slots;
-	__u64 *addrs = rings->completion.slots;
-	__u32 from = *rings->tx.consumer, to = *rings->completion.producer;
-
-	for (__u32 i = 0; i < packets; i++)
-		addrs[(to + i) & (SLOTS - 1)] = descs[(from + i) & (SLOTS - 1)].addr;
-	step(rings->tx.consumer, packets);
-	step(rings->completion.producer, packets);
-}
 
 static void lay_out_cons(struct xsk_ring_cons *ring, const struct words *words)
 {

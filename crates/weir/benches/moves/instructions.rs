@@ -1,0 +1,79 @@
+//! How many instructions moving a packet through the rings takes, counted by Callgrind: weir's
+//! library beside libxdp's inline functions, and the kernel's part alone, to be taken off both.
+//!
+//! `./run instructions` runs this, and compares what it counts with `instructions.toml`.
+#![allow(missing_docs)] // gungraun's macros make public items without documentation.
+
+mod sides;
+
+use gungraun::prelude::*;
+use sides::{Kernel, Move, Side, Weir};
+use std::hint::black_box;
+use xsk::testing::moves::SLOTS;
+
+/// Packets that a count is of; `scripts/instructions.sh` reads this line.
+const PACKETS: u32 = 8192;
+
+// Some of the work comes once a ring: it is counted as often as it comes.
+const _: () = assert!(PACKETS.is_multiple_of(SLOTS));
+
+/// A side that has moved a ring's worth of packets, and what to count of it.
+struct Ready<S> {
+    /// Boxed: to hand it on is no call of memcpy, which differs between CPUs.
+    side: Box<S>,
+    kind: Move,
+    batch: u32,
+}
+
+fn ready<S: Side>(kind: Move, batch: u32) -> Ready<S> {
+    let side = Box::default();
+    let mut ready = Ready { side, kind, batch };
+    ready.pass(SLOTS);
+    ready
+}
+
+impl<S: Side> Ready<S> {
+    #[inline(always)]
+    fn pass(&mut self, packets: u32) {
+        for _ in 0..packets / self.batch {
+            self.side.pass(self.kind, black_box(self.batch));
+        }
+    }
+}
+
+/// Every move in every batch of one side; the names are read by `scripts/instructions.sh`.
+macro_rules! side {
+    ($name:ident, $side:ty) => {
+        #[library_benchmark(setup = ready)]
+        #[bench::receive_1(Move::Receive, 1)]
+        #[bench::receive_8(Move::Receive, 8)]
+        #[bench::receive_64(Move::Receive, 64)]
+        #[bench::receive_256(Move::Receive, 256)]
+        #[bench::send_1(Move::Send, 1)]
+        #[bench::send_8(Move::Send, 8)]
+        #[bench::send_64(Move::Send, 64)]
+        #[bench::send_256(Move::Send, 256)]
+        #[bench::forward_1(Move::Forward, 1)]
+        #[bench::forward_8(Move::Forward, 8)]
+        #[bench::forward_64(Move::Forward, 64)]
+        #[bench::forward_256(Move::Forward, 256)]
+        fn $name(mut ready: Ready<$side>) -> Ready<$side> {
+            ready.pass(PACKETS);
+            ready // Its end is not counted.
+        }
+    };
+}
+
+side!(weir, Weir);
+side!(kernel, Kernel);
+library_benchmark_group!(name = counted, benchmarks = [weir, kernel]);
+
+#[cfg(libxdp)]
+side!(libxdp, sides::Libxdp);
+#[cfg(libxdp)]
+library_benchmark_group!(name = compared, benchmarks = libxdp);
+
+#[cfg(libxdp)]
+main!(library_benchmark_groups = counted, compared);
+#[cfg(not(libxdp))]
+main!(library_benchmark_groups = counted);

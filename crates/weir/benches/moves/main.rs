@@ -1,0 +1,47 @@
+//! What moving a packet through the rings costs, in nanoseconds a packet, without a kernel:
+//! weir's library beside libxdp's inline functions, on the same rings with the same moves.
+//!
+//! The other side of the rings is the same code for both, and `kernel` shows what that alone
+//! costs: take it off both sides before comparing. `instructions.rs` counts instructions.
+
+mod sides;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use sides::{Kernel, Move, Side, Weir};
+use std::hint::black_box;
+
+const BATCHES: [u32; 3] = [1, 8, 64];
+
+const MOVES: [(&str, Move); 3] = [
+    ("receive", Move::Receive),
+    ("send", Move::Send),
+    ("forward", Move::Forward),
+];
+
+/// Measures a pass of each move for each size of batch.
+fn measure(criterion: &mut Criterion, name: &str, side: &mut impl Side) {
+    for (group, kind) in MOVES {
+        let mut group = criterion.benchmark_group(group);
+        for batch in BATCHES {
+            group.throughput(Throughput::Elements(u64::from(batch)));
+            group.bench_function(BenchmarkId::new(name, batch), |b| {
+                b.iter(|| side.pass(kind, black_box(batch)));
+            });
+        }
+        group.finish();
+    }
+}
+
+fn all_sides(criterion: &mut Criterion) {
+    measure(criterion, "weir", &mut Weir::default());
+    #[cfg(libxdp)]
+    measure(criterion, "libxdp", &mut sides::Libxdp::default());
+    measure(criterion, "kernel", &mut Kernel::default());
+    #[cfg(not(libxdp))]
+    eprintln!(
+        "libxdp's side was not built: install libxdp's and libbpf's development packages to compare"
+    );
+}
+
+criterion_group!(benches, all_sides);
+criterion_main!(benches);

@@ -1,0 +1,254 @@
+//! Who moves packets through the rings in the micro-benchmarks: weir's library, libxdp's inline
+//! functions, and the kernel, whose part is the same code for both.
+#![allow(unsafe_code)] // The kernel's part, and calls into C, over rings that both sides see.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+use xsk::testing::moves::{Moves, SLOTS, Words, umem};
+
+/// RX, TX, FILL and COMPLETION.
+type Rings = [Words; 4];
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Move {
+    /// RX to FILL.
+    Receive,
+    /// Free list to TX, COMPLETION to free list.
+    Send,
+    /// RX to TX, COMPLETION to FILL.
+    Forward,
+}
+
+/// A pass of each move: a batch, with the kernel's part in it.
+pub(crate) trait Side: Default {
+    fn receive(&mut self, batch: u32);
+    fn send(&mut self, batch: u32);
+    fn forward(&mut self, batch: u32);
+
+    #[inline(always)]
+    fn pass(&mut self, kind: Move, batch: u32) {
+        match kind {
+            Move::Receive => self.receive(batch),
+            Move::Send => self.send(batch),
+            Move::Forward => self.forward(batch),
+        }
+    }
+}
+
+/// Rings in memory that stays until the process ends.
+fn rings() -> Moves<'static> {
+    Moves::new(Box::leak(Box::new(umem())))
+}
+
+/// The kernel's part on one set of rings; as a [`Side`], that alone.
+pub(crate) struct Kernel {
+    rings: Rings,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        let moves = Box::leak(Box::new(rings()));
+        Self {
+            rings: moves.words(),
+        }
+    }
+}
+
+impl Kernel {
+    /// The slots of RX hold good descriptors already.
+    #[inline(never)]
+    fn receives(&self, packets: u32) {
+        let [rx, _, fill, _] = &self.rings;
+        step(fill.consumer, packets);
+        step(rx.producer, packets);
+    }
+
+    /// Sends what is in TX, and completes it.
+    #[inline(never)]
+    fn sends(&self, packets: u32) {
+        let [_, tx, _, completion] = &self.rings;
+        let descs: *mut libc::xdp_desc = tx.slots.cast();
+        let addrs: *mut u64 = completion.slots.cast();
+        let (from, to) = (own_index(tx.consumer), own_index(completion.producer));
+        for packet in 0..packets {
+            let desc = descs.wrapping_add(slot(from, packet));
+            // SAFETY: needed to see the other side's slots. The index is masked, so the slot lies
+            // in the ring, whose slots are aligned, and nobody else uses it during the call.
+            let addr = unsafe { desc.read() }.addr;
+            let completed = addrs.wrapping_add(slot(to, packet));
+            // SAFETY: as for the slot of TX.
+            unsafe { completed.write(addr) };
+        }
+        step(tx.consumer, packets);
+        step(completion.producer, packets);
+    }
+}
+
+impl Side for Kernel {
+    #[inline(always)]
+    fn receive(&mut self, batch: u32) {
+        self.receives(batch);
+    }
+
+    #[inline(always)]
+    fn send(&mut self, batch: u32) {
+        self.sends(batch);
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, batch: u32) {
+        self.receives(batch);
+        self.sends(batch);
+    }
+}
+
+/// The place of a free-running index.
+fn slot(index: u32, ahead: u32) -> usize {
+    (index.wrapping_add(ahead) & (SLOTS - 1)) as usize
+}
+
+/// An index that only the kernel's part writes.
+fn own_index(word: *mut u32) -> u32 {
+    // SAFETY: needed to see the word. It lies in rings that stay until the process ends, and no
+    // other thread uses them.
+    unsafe { word.read() }
+}
+
+fn step(word: *mut u32, by: u32) {
+    let index = own_index(word).wrapping_add(by);
+    // SAFETY: needed to share the word. It lies in rings that stay until the process ends, and is
+    // aligned as both sides need it.
+    let word = unsafe { AtomicU32::from_ptr(word) };
+    // Release: pairs with the acquire by which the measured side observes the index.
+    word.store(index, Ordering::Release);
+}
+
+/// weir's library.
+pub(crate) struct Weir {
+    moves: Moves<'static>,
+    kernel: Kernel,
+}
+
+impl Default for Weir {
+    fn default() -> Self {
+        let moves = rings();
+        let kernel = Kernel {
+            rings: moves.words(),
+        };
+        Self { moves, kernel }
+    }
+}
+
+impl Side for Weir {
+    #[inline(always)]
+    fn receive(&mut self, batch: u32) {
+        self.kernel.receives(batch);
+        black_box(receive(&mut self.moves, batch));
+    }
+
+    #[inline(always)]
+    fn send(&mut self, batch: u32) {
+        send(&mut self.moves, batch);
+        self.kernel.sends(batch);
+        black_box(self.moves.reclaim());
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, batch: u32) {
+        self.kernel.receives(batch);
+        forward(&mut self.moves, batch);
+        self.kernel.sends(batch);
+    }
+}
+
+#[inline(never)]
+fn receive(moves: &mut Moves<'_>, batch: u32) -> u64 {
+    let mut sum = 0;
+    let mut packets = moves.recv(batch);
+    while let Some(packet) = packets.next_packet() {
+        sum += (packet.as_ptr() as u64).wrapping_add(packet.len() as u64);
+    }
+    sum
+}
+
+#[inline(never)]
+fn send(moves: &mut Moves<'_>, batch: u32) {
+    for _ in 0..batch {
+        let mut frame = moves.alloc().expect("completed frames come back");
+        frame.resize(64).expect("there is room");
+        moves.send(frame).expect("the ring has room");
+    }
+    moves.publish();
+}
+
+#[inline(never)]
+fn forward(moves: &mut Moves<'_>, batch: u32) {
+    let mut packets = moves.recv(batch);
+    while let Some(packet) = packets.next_packet() {
+        packet.send().expect("the ring has room");
+    }
+    drop(packets);
+    moves.publish();
+}
+
+#[cfg(libxdp)]
+pub(crate) use libxdp::Libxdp;
+
+#[cfg(libxdp)]
+mod libxdp {
+    use super::{Kernel, Rings, Side, black_box};
+
+    // `libxdp/moves.c`, linked by the build script.
+    unsafe extern "C" {
+        fn moves_set_up(rings: *const Rings, memory: *const u8);
+        safe fn moves_receive(batch: u32) -> u64;
+        safe fn moves_send(batch: u32) -> u32;
+        safe fn moves_complete(batch: u32) -> u32;
+        safe fn moves_forward(batch: u32) -> u32;
+    }
+
+    /// libxdp's inline functions. Their state is C's and there once: the last one made counts.
+    pub(crate) struct Libxdp {
+        kernel: Kernel,
+    }
+
+    impl Default for Libxdp {
+        fn default() -> Self {
+            let kernel = Kernel::default();
+            for ring in &kernel.rings {
+                for word in [ring.producer, ring.consumer] {
+                    // SAFETY: needed to start from zero. The words lie in rings that stay until
+                    // the process ends, and nothing uses them yet.
+                    unsafe { word.write(0) };
+                }
+            }
+            // SAFETY: needed to call C. Rings are laid out as it expects, and outlive its use; it
+            // computes with the address of the packets' memory and never reads there.
+            unsafe { moves_set_up(&raw const kernel.rings, std::ptr::dangling()) };
+            Self { kernel }
+        }
+    }
+
+    impl Side for Libxdp {
+        #[inline(always)]
+        fn receive(&mut self, batch: u32) {
+            self.kernel.receives(batch);
+            black_box(moves_receive(batch));
+        }
+
+        #[inline(always)]
+        fn send(&mut self, batch: u32) {
+            black_box(moves_send(batch));
+            self.kernel.sends(batch);
+            black_box(moves_complete(batch));
+        }
+
+        #[inline(always)]
+        fn forward(&mut self, batch: u32) {
+            self.kernel.receives(batch);
+            black_box(moves_forward(batch));
+            self.kernel.sends(batch);
+        }
+    }
+}
