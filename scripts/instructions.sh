@@ -46,7 +46,9 @@ count_instructions() {
         --home="$output" --parallel=auto --allow-aslr=true --nosummary=true \
         --callgrind-args=--cache-sim=no >"$output/log") ||
         die "the instructions could not be counted; the reason is above or in $output/log"
-    counted_in_program "$output" && figures "$packets" "$output" >"$output/figures" || exit 1
+    counted_in_program "$output"
+    figures "$packets" "$output" >"$output/figures" ||
+        die "there is not a count of every move" "what gungraun said is in $output/log"
 }
 
 # Functions of the C library are chosen by the CPU, so a count that includes one is of this CPU.
@@ -54,7 +56,7 @@ count_instructions() {
 # of those called.
 counted_in_program() {
     local others
-    others=$(find "$1" -name 'callgrind.*.out' -exec awk '
+    others=$(find "$1" -name 'callgrind.*.out' ! -name 'callgrind.libxdp.*' -exec awk '
         /^ob=/ { other = $0 !~ /\/instructions-[0-9a-f]+$/ }
         /^fn=/ { name = substr($0, 4) }
         /^calls=/ { getline; next }
@@ -65,9 +67,10 @@ counted_in_program() {
 
 # The kernel's part is in the counts of both sides, and is taken off here.
 figures() {
-    find "$2" -name 'callgrind.*.out' -exec grep -HE '^totals: ' {} + |
+    find "$2" -name 'callgrind.*.out' -exec awk '
+        /^totals: / { n = split(FILENAME, part, "/"); print part[n - 1], $2 }' {} + |
         awk -v packets="$1" '
-            { split($1, path, ":"); n = split(path[1], part, "/"); count[part[n - 1]] = $2 / packets }
+            { count[$1] = $2 / packets }
             END {
                 moves = split("receive send forward", move)
                 batches = split("1 8 64 256", batch)
@@ -149,15 +152,15 @@ compare_with_parent() {
         not_compared "$work" "the compiler is not the baseline's, and $parent"
     elif ! git diff --quiet "$parent" -- "$instructions_baseline"; then
         show_instructions "$work/now/figures" /dev/null
-        say "the baseline was changed since $parent: more instructions are meant"
+        say "the baseline was changed since commit ${parent:0:12}: more instructions are meant"
     elif ! unpack_commit "$parent" "$work/parent"; then
-        die "git could not unpack $parent to $work/parent; its reason is above"
+        die "git could not unpack commit $parent to $work/parent; its reason is above"
     elif [[ $(gungraun_version "$work/parent") != "$(gungraun_version .)" ]]; then
-        not_compared "$work" "the compiler is not the baseline's, and $parent counts with another gungraun"
+        not_compared "$work" "the compiler is not the baseline's, and commit ${parent:0:12} counts with another gungraun"
     else
         count_instructions "$work/parent" "$work/target" "$work/before-output"
         cut -d' ' -f1-3 "$work/before-output/figures" >"$work/before"
-        compare_instructions "$work/now/figures" "$work/before" "$parent"
+        compare_instructions "$work/now/figures" "$work/before" "commit ${parent:0:12}"
     fi
     rm -rf "$work/parent"
 }
@@ -178,8 +181,9 @@ parent_commit() {
     echo "$base"
 }
 
+# As files of now: cargo takes those older than its last build, of another commit, for built.
 unpack_commit() {
-    rm -rf "$2" && mkdir -p "$2" && git archive "$1" | tar -x -C "$2"
+    rm -rf "$2" && mkdir -p "$2" && git archive "$1" | tar -x --touch -C "$2"
 }
 
 # ./run test counts this as skipped, by this line.
