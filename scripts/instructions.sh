@@ -156,13 +156,14 @@ compare_with_parent() {
     elif ! unpack_commit "$parent" "$work/parent"; then
         die "git could not unpack commit $parent to $work/parent; its reason is above"
     elif [[ $(gungraun_version "$work/parent") != "$(gungraun_version .)" ]]; then
+        rm -rf "$work/parent"
         not_compared "$work" "the compiler is not the baseline's, and commit ${parent:0:12} counts with another gungraun"
     else
         count_instructions "$work/parent" "$work/target" "$work/before-output"
         cut -d' ' -f1-3 "$work/before-output/figures" >"$work/before"
+        rm -rf "$work/parent"
         compare_instructions "$work/now/figures" "$work/before" "commit ${parent:0:12}"
     fi
-    rm -rf "$work/parent"
 }
 
 # What the working tree is compared with: HEAD while something is not committed; else where HEAD left
