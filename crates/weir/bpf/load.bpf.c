@@ -10,6 +10,8 @@
  * `sink_tcx` or `sink_xdp` runs on that same veth for frames that come from the peer. The
  * kernel runs it on the CPU that sends them, so each of its instructions is taken from the
  * application under test.
+ *
+ * `drop` runs in place of an application, to find out what the load costs by itself.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -236,6 +238,13 @@ SEC("xdp")
 int sink_xdp(struct xdp_md *ctx)
 {
 	receive((void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return XDP_DROP;
+}
+
+/* The least that can be done with a frame. */
+SEC("xdp")
+int drop(struct xdp_md *ctx)
+{
 	return XDP_DROP;
 }
 

@@ -85,6 +85,7 @@ static struct {
 	unsigned int cpu;
 	uint64_t warmup_ns;
 	uint64_t window_ns;
+	unsigned long turn; /* packets, 0: measure a window */
 	bool poll;
 	bool verify;
 } opt = {
@@ -888,6 +889,13 @@ static always_inline struct round drain_txpush(void)
 	return round;
 }
 
+static always_inline struct round drain_l2fwd(void)
+{
+	struct round round = { .completed = complete_l2fwd() };
+
+	return round;
+}
+
 /* --- Measuring: see src/bench/worker.rs -------------------------------------------- */
 
 static uint64_t received, completed;
@@ -896,12 +904,17 @@ struct sample {
 	uint64_t time, user, sys, packets;
 };
 
-static uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(clock, &now);
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
 }
 
 static uint64_t timeval_ns(const struct timeval *time)
@@ -994,19 +1007,72 @@ static always_inline void drain(round_fn next, uint64_t quiet_ns)
 	} while ((outstanding || now - heard < quiet_ns) && now - start < DRAIN_NS);
 }
 
+/* Waits for this process's turn: see src/bench/turns.rs. */
+static bool granted(void)
+{
+	char line[16];
+
+	return fgets(line, sizeof(line), stdin);
+}
+
+/* Packets received or, by txpush, handed over for sending. */
+static always_inline uint64_t begun(void)
+{
+	return received > completed + outstanding ? received : completed + outstanding;
+}
+
+/* As take_turns() in src/bench/worker.rs. */
+static always_inline void take_turns(round_fn next, round_fn complete)
+{
+	uint64_t due = 0;
+
+	while (granted()) {
+		uint64_t before = begun(), start = clock_ns(CLOCK_THREAD_CPUTIME_ID), ns;
+		struct round round;
+
+		due += opt.turn;
+		while (begun() < due) {
+			round = next();
+			received += round.received;
+			completed += round.completed;
+			if (!round.received && !round.completed)
+				break;
+		}
+		while (outstanding) {
+			round = complete();
+			completed += round.completed;
+			if (!round.completed)
+				break;
+		}
+		ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
+		printf("{\"event\":\"turn\",\"packets\":%" PRIu64 ",\"ns\":%" PRIu64 "}",
+		       begun() - before, ns);
+		flush_event();
+	}
+}
+
+/* Inlined with constant arguments, as measure(). */
+static always_inline void work(round_fn next, round_fn complete)
+{
+	if (opt.turn)
+		take_turns(next, complete);
+	else
+		measure(next);
+}
+
 static void run(void)
 {
 	switch (opt.bench) {
 	case RXDROP:
-		measure(rxdrop);
+		work(rxdrop, rxdrop);
 		drain(rxdrop, QUIET_NS);
 		break;
 	case TXPUSH:
-		measure(txpush);
+		work(txpush, drain_txpush);
 		drain(drain_txpush, 0);
 		break;
 	case L2FWD:
-		measure(l2fwd);
+		work(l2fwd, drain_l2fwd);
 		drain(l2fwd, QUIET_NS);
 		break;
 	}
@@ -1056,6 +1122,7 @@ static void parse_arguments(int argc, char **argv)
 		BATCH,
 		WARMUP,
 		WINDOW,
+		TURN,
 		CPU,
 		VERIFY,
 		FRAME_SIZE
@@ -1071,6 +1138,7 @@ static void parse_arguments(int argc, char **argv)
 		{ "batch", required_argument, NULL, BATCH },
 		{ "warmup-ms", required_argument, NULL, WARMUP },
 		{ "window-ms", required_argument, NULL, WINDOW },
+		{ "turn", required_argument, NULL, TURN },
 		{ "cpu", required_argument, NULL, CPU },
 		{ "verify", no_argument, NULL, VERIFY },
 		{ "frame-size", required_argument, NULL, FRAME_SIZE },
@@ -1115,6 +1183,9 @@ static void parse_arguments(int argc, char **argv)
 			break;
 		case WINDOW:
 			opt.window_ns = number(name, optarg, 1, 3600000) * 1000000ull;
+			break;
+		case TURN:
+			opt.turn = number(name, optarg, 1, UINT32_MAX);
 			break;
 		case CPU:
 			opt.cpu = number(name, optarg, 0, CPU_SETSIZE - 1);

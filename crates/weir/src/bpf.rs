@@ -34,11 +34,11 @@ use layout::Layout;
 const RUN_ON_CPU: u32 = 1 << 0;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES` of linux/bpf.h: what the program redirects is really sent.
 const LIVE_FRAMES: u32 = 1 << 1;
-/// How often one system call runs the program. Nothing is sent while a call is set up and torn
-/// down (10 to 100 us on Linux 6.18, by measurement; tens of milliseconds have been seen on
-/// others), so there should be one for a whole load: at 10 million runs a second this one lasts
-/// 200 s. A signal ends it at once.
-const REPEAT: u32 = 1 << 31;
+/// How often one system call runs the program of a load without an end. Nothing is sent while a
+/// call is set up and torn down (10 to 100 us on Linux 6.18, by measurement; tens of milliseconds
+/// have been seen on others), so there should be one for a whole load: at 10 million runs a second
+/// this one lasts 200 s. A signal ends it at once.
+pub const ENDLESS: u32 = 1 << 31;
 
 /// A file of `bpf/`, compiled.
 pub struct Object {
@@ -176,13 +176,13 @@ impl Programs {
         })
     }
 
-    /// Runs an XDP program on frame after frame, each a copy of `frame` at first, until a signal
+    /// Runs an XDP program on `count` frames, each a copy of `frame` at first, or until a signal
     /// comes. What it redirects is really sent.
-    pub fn run_on_live_frames(&self, name: &str, frame: &[u8]) -> Result<()> {
+    pub fn run_on_live_frames(&self, name: &str, frame: &[u8], count: u32) -> Result<()> {
         let result = self.program(name)?.test_run(ProgramInput {
             data_in: Some(frame),
             flags: LIVE_FRAMES,
-            repeat: REPEAT,
+            repeat: count,
             ..ProgramInput::default()
         });
         match result {

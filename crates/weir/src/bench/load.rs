@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use signal_hook::{consts::SIGTERM, flag, iterator::Signals};
 
 use crate::{
-    bench::traffic::{Load, LoadOptions, SinkCounts, Spread},
+    bench::{
+        traffic::{Load, LoadOptions, Sink, SinkCounts, Spread},
+        turns,
+    },
     cpulist::pin,
     lab::Device,
 };
@@ -61,9 +64,13 @@ pub struct LoadArgs {
     /// Send nothing
     #[arg(long, conflicts_with = "pps")]
     pub no_load: bool,
-    /// Count, verify and drop what arrives at the device
-    #[arg(long)]
-    pub sink: bool,
+    /// Send so many frames for each line of standard input, and end with it
+    #[arg(long, value_name = "N", conflicts_with = "no_load")]
+    pub turn: Option<u32>,
+    /// Take what arrives at the device
+    #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
+          default_missing_value = "verify")]
+    pub sink: Option<Sink>,
 }
 
 /// What the load prints.
@@ -72,6 +79,11 @@ pub struct LoadArgs {
 pub enum LoadEvent {
     /// Frames begin to flow, and the sink is in place.
     Started,
+    /// The frames of a turn were sent.
+    Turn {
+        /// The CPU time of that, the kernel's part of receiving them included.
+        ns: u64,
+    },
     /// The load has ended.
     Done {
         /// Frames that the device took.
@@ -102,12 +114,12 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     })?;
     let before = device.counters()?;
     print(&LoadEvent::Started)?;
-    if args.no_load {
-        signals.forever().next();
-    } else {
-        send_until_signalled(&load, &mut signals)?;
+    match args.turn {
+        _ if args.no_load => drop(signals.forever().next()),
+        Some(frames) => send_in_turns(&load, frames)?,
+        None => send_until_signalled(&load, &mut signals)?,
     }
-    if args.sink {
+    if args.sink.is_some() {
         thread::sleep(DRAIN);
     }
     // The program counts what it hands over; the device says what of that it could not take.
@@ -115,8 +127,19 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     let lost = device.counters()?.tx_dropped - before.tx_dropped;
     print(&LoadEvent::Done {
         sent: load.sent()?.saturating_sub(lost),
-        sink: args.sink.then(|| load.sink()).transpose()?,
+        sink: args.sink.map(|_| load.sink()).transpose()?,
     })
+}
+
+/// Sends `frames` whenever it is this process's turn.
+fn send_in_turns(load: &Load, frames: u32) -> Result<()> {
+    while turns::granted().context("cannot read standard input")? {
+        let start = turns::cpu_ns();
+        load.send(frames)?;
+        let ns = turns::cpu_ns() - start;
+        print(&LoadEvent::Turn { ns })?;
+    }
+    Ok(())
 }
 
 /// Sends until a signal comes.

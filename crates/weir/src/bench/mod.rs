@@ -5,6 +5,7 @@
 //! with a [check] that the numbers add up. What comes of it goes into a [report].
 
 pub mod check;
+pub mod count;
 pub mod engine;
 pub mod frame;
 pub mod load;
@@ -13,4 +14,5 @@ pub mod protocol;
 pub mod report;
 pub mod runner;
 pub mod traffic;
+pub mod turns;
 pub mod worker;

@@ -98,6 +98,13 @@ pub enum Event {
         /// The loop's thread in the kernel, in nanoseconds.
         sys_ns: u64,
     },
+    /// The turn is over: what could be done is done.
+    Turn {
+        /// Packets handled in it: received, or sent and completed.
+        packets: u64,
+        /// Its CPU time.
+        ns: u64,
+    },
     /// Totals since the start, after SIGTERM and with everything drained.
     Done(Totals),
 }

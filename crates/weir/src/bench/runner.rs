@@ -16,7 +16,7 @@ use crate::process::child::{Child, own_command};
 use crate::process::interrupt::Interrupt;
 
 /// The longest that a process takes to begin: a queue that was just given up takes its time.
-const START: Duration = Duration::from_secs(10);
+pub(super) const START: Duration = Duration::from_secs(10);
 
 /// The longest that packets, or the end of a window, may stay away.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,6 +52,8 @@ pub struct Settings {
     pub window: Duration,
     /// Packets handled at once, at most.
     pub batch: u32,
+    /// Packets in a turn, where load and engine take turns: see [`count`](super::count).
+    pub turn: Option<u32>,
     /// Whether rxdrop reads payloads.
     pub verify: bool,
     /// The CPU of the load, and of the kernel's side of receiving it.
@@ -89,9 +91,9 @@ pub struct Measured {
 
 /// How a run ended that was no failure.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum Outcome<T> {
     /// With figures.
-    Measured(Box<Measured>),
+    Measured(T),
     /// The device or its driver does not offer the mode.
     Refused {
         /// The error number.
@@ -111,20 +113,73 @@ pub struct Runner<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-impl Runner<'_> {
+/// The processes of a run.
+pub(super) struct Running<'a> {
+    before: BothSides,
+    sink: Option<Child<'a>>,
+    /// The engine's.
+    pub(super) worker: Child<'a>,
+    /// In a lab, if the bench receives.
+    pub(super) load: Option<Child<'a>>,
+    /// The mode that the kernel reports.
+    pub(super) mode_obtained: Option<Mode>,
+    refusals: Vec<String>,
+}
+
+impl<'a> Runner<'a> {
     /// Measures one combination.
-    pub fn measure(&self, combination: Combination) -> Result<Outcome> {
+    pub fn measure(&self, combination: Combination) -> Result<Outcome<Box<Measured>>> {
+        let mut running = match self.begin(combination)? {
+            Outcome::Measured(running) => running,
+            Outcome::Refused { errno, reason } => return Ok(Outcome::Refused { errno, reason }),
+        };
+        let Some(window) = running.worker.event(self.longest_window())? else {
+            // A load that failed is the reason, and says itself why.
+            let load = running.load.map(end_load).transpose()?;
+            let sent = load.map_or(0, |(sent, _)| sent);
+            bail!("{}", self.explain_silence(running.worker, sent)?);
+        };
+        let Event::Window {
+            packets,
+            seconds,
+            user_ns,
+            sys_ns,
+        } = window
+        else {
+            return Err(failed(window));
+        };
+        let mode_obtained = running.mode_obtained;
+        let refusals = std::mem::take(&mut running.refusals);
+        Ok(Outcome::Measured(Box::new(Measured {
+            mode_obtained,
+            refusals,
+            packets,
+            seconds,
+            user_ns,
+            sys_ns,
+            check: self.end(combination.bench, running)?,
+        })))
+    }
+
+    fn lab(&self) -> Option<&'a Lab> {
+        match self.place {
+            Place::Lab(lab) => Some(lab.as_ref()),
+            Place::Device { .. } => None,
+        }
+    }
+
+    /// Starts the processes of a run: its load last, so that nothing comes too early.
+    pub(super) fn begin(&self, combination: Combination) -> Result<Outcome<Running<'a>>> {
         let receives = combination.bench != Bench::Txpush;
         let sends = combination.bench != Bench::Rxdrop;
         let before = self.counters()?;
-        let lab = match self.place {
-            Place::Lab(lab) => Some(lab.as_ref()),
-            Place::Device { .. } => None,
-        };
+        let lab = self.lab();
         // Two processes, so that the sink outlives the load: what the load sent last is still
         // on its way back when it ends.
         let sink = match lab {
-            Some(lab) if sends => Some(self.start_load("sink", lab, &["--no-load", "--sink"])?),
+            Some(lab) if sends => {
+                Some(self.start_load("sink", lab.load(), &["--no-load", "--sink"])?)
+            }
             _ => None,
         };
         let mut worker = self.start_worker(combination)?;
@@ -136,28 +191,35 @@ impl Runner<'_> {
             event => return self.refusal(combination, event),
         };
         let load = match lab {
-            Some(lab) if receives => Some(self.start_load("load", lab, &self.load_words())?),
+            Some(lab) if receives => {
+                Some(self.start_load("load", lab.load(), &self.load_words())?)
+            }
             _ => None,
         };
-        let Some(window) = worker.event(self.longest_window())? else {
-            // A load that failed is the reason, and says itself why.
-            let load = load.map(end_load).transpose()?;
-            let sent = load.map_or(0, |(sent, _)| sent);
-            bail!("{}", self.explain_silence(worker, sent)?);
-        };
-        let Event::Window {
-            packets,
-            seconds,
-            user_ns,
-            sys_ns,
-        } = window
-        else {
-            return Err(failed(window));
-        };
+        Ok(Outcome::Measured(Running {
+            before,
+            sink,
+            worker,
+            load,
+            mode_obtained,
+            refusals,
+        }))
+    }
+
+    /// Ends the processes of a run, and compares what they and the devices have counted.
+    pub(super) fn end(&self, bench: Bench, running: Running<'_>) -> Result<Check> {
+        let Running {
+            before,
+            sink,
+            worker,
+            load,
+            ..
+        } = running;
         let load_sent = load.map(end_load).transpose()?.map(|(sent, _)| sent);
         let engine = end_worker(worker)?;
         let sink = sink.map(end_load).transpose()?.and_then(|(_, sink)| sink);
         let after = self.counters()?;
+        let lab = self.lab();
         let counted = Counted {
             load_sent,
             device: between(&before.app, &after.app),
@@ -165,26 +227,17 @@ impl Runner<'_> {
             engine,
             sink,
         };
-        let check = match lab {
-            Some(_) => Check::in_lab(combination.bench, counted),
-            None => Check::on_device(combination.bench, counted),
-        };
-        Ok(Outcome::Measured(Box::new(Measured {
-            mode_obtained,
-            refusals,
-            packets,
-            seconds,
-            user_ns,
-            sys_ns,
-            check,
-        })))
+        Ok(match lab {
+            Some(_) => Check::in_lab(bench, counted),
+            None => Check::on_device(bench, counted),
+        })
     }
 
     fn longest_window(&self) -> Duration {
         self.settings.warmup + self.settings.window + PATIENCE
     }
 
-    fn start_worker(&self, combination: Combination) -> Result<Child<'_>> {
+    fn start_worker(&self, combination: Combination) -> Result<Child<'a>> {
         let settings = self.settings;
         let (dev, queue) = match self.place {
             Place::Lab(lab) => (lab.app().device.clone(), 0),
@@ -201,49 +254,66 @@ impl Runner<'_> {
             batch: settings.batch,
             warmup_ms: settings.warmup.as_millis() as u64,
             window_ms: settings.window.as_millis() as u64,
+            turn: settings.turn,
             cpu: settings.app_cpu as u32,
             verify: settings.verify,
         };
         let mut command = own_command("bench-worker");
         command.args(args.to_words());
-        Child::start("worker", command, self.interrupt, |command| {
-            match self.place {
-                Place::Lab(lab) => lab.app().spawn(command),
-                Place::Device { .. } => command.spawn().context("cannot start a worker"),
-            }
+        self.start("worker", command, |command| match self.place {
+            Place::Lab(lab) => lab.app().spawn(command),
+            Place::Device { .. } => command.spawn().context("cannot start a worker"),
         })
     }
 
-    fn load_words(&self) -> Vec<String> {
-        match self.settings.pps {
-            Some(pps) => vec!["--pps".into(), pps.to_string()],
-            None => Vec::new(),
+    /// Starts a process, one that can be told whose turn it is if there are turns.
+    fn start(
+        &self,
+        name: &'static str,
+        command: Command,
+        spawn: impl FnOnce(&mut Command) -> Result<std::process::Child>,
+    ) -> Result<Child<'a>> {
+        match self.settings.turn {
+            Some(_) => Child::start_listening(name, command, self.interrupt, spawn),
+            None => Child::start(name, command, self.interrupt, spawn),
         }
     }
 
-    /// Starts a load or a sink, and waits until it is in place.
-    fn start_load(
+    /// What a load is told that is to send.
+    pub(super) fn load_words(&self) -> Vec<String> {
+        let pps = self
+            .settings
+            .pps
+            .map(|pps| ["--pps".into(), pps.to_string()]);
+        let turn = self
+            .settings
+            .turn
+            .map(|turn| ["--turn".into(), turn.to_string()]);
+        pps.into_iter().chain(turn).flatten().collect()
+    }
+
+    /// Starts a load or a sink on a side of the lab, and waits until it is in place.
+    pub(super) fn start_load(
         &self,
         name: &'static str,
-        lab: &Lab,
+        side: &Side,
         words: &[impl AsRef<std::ffi::OsStr>],
-    ) -> Result<Child<'_>> {
-        let side: &Side = lab.load();
+    ) -> Result<Child<'a>> {
         let mut command: Command = own_command("bench-load");
         command
             .args(["--dev", &side.device])
             .args(["--size", &self.settings.size.to_string()])
             .args(["--cpu", &self.settings.load_cpu.to_string()])
             .args(words);
-        let mut load = Child::start(name, command, self.interrupt, |command| side.spawn(command))?;
+        let mut load = self.start(name, command, |command| side.spawn(command))?;
         match load.expect(START)? {
             LoadEvent::Started => Ok(load),
-            event @ LoadEvent::Done { .. } => bail!("the {name} ended at its start: {event:?}"),
+            event => bail!("the {name} said {event:?} at its start"),
         }
     }
 
     /// A first event that is not `ready`: the mode is not to be had, or something is wrong.
-    fn refusal(&self, combination: Combination, event: Event) -> Result<Outcome> {
+    fn refusal<T>(&self, combination: Combination, event: Event) -> Result<Outcome<T>> {
         let Event::Failed {
             step,
             errno,
@@ -336,7 +406,7 @@ fn errno_name(errno: i32) -> Option<&'static str> {
 }
 
 /// The error for an event that is not the one expected.
-fn failed(event: Event) -> anyhow::Error {
+pub(super) fn failed(event: Event) -> anyhow::Error {
     match event {
         Event::Failed {
             step,
@@ -363,14 +433,14 @@ fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
 }
 
 /// Ends a load or a sink: frames sent, and what the sink received.
-fn end_load(mut load: Child<'_>) -> Result<(u64, Option<super::traffic::SinkCounts>)> {
+pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<super::traffic::SinkCounts>)> {
     load.terminate();
     match load.expect(END)? {
         LoadEvent::Done { sent, sink } => {
             load.wait()?;
             Ok((sent, sink))
         }
-        event @ LoadEvent::Started => bail!("the load said {event:?} at its end"),
+        event => bail!("the load said {event:?} at its end"),
     }
 }
 

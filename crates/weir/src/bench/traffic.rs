@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum;
 
 use super::frame::{APP_MAC, LOAD_MAC, Template, fold, sum};
-use crate::bpf::{Attached, Object, Programs};
+use crate::bpf::{Attached, ENDLESS, Object, Programs};
 
 static OBJECT: Object = Object {
     name: "load",
@@ -67,10 +68,41 @@ pub struct LoadOptions {
     pub size: usize,
     /// Frames a second; `None` for as many as the CPU can make.
     pub pps: Option<u64>,
-    /// Whether to count, verify and drop what arrives at the device.
-    pub sink: bool,
+    /// What to do with what arrives at the device, if anything.
+    pub sink: Option<Sink>,
     /// Whom and in which flows to send to.
     pub spread: Spread,
+}
+
+/// What is done with frames that arrive at a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sink {
+    /// Count, verify and drop them
+    Verify,
+    /// Drop them unseen, in the driver
+    Drop,
+}
+
+impl Sink {
+    /// The programs of bpf/load.bpf.c that it may need.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Verify => &["sink_tcx", "sink_xdp"],
+            Self::Drop => &["drop"],
+        }
+    }
+
+    /// Attaches a sink that verifies where it costs least: at tcx (Linux 6.6), before the network
+    /// stack. As an XDP program it costs some 190 ns more a frame, since a veth copies each frame
+    /// that a socket sent into a page of its own before it shows it to XDP.
+    fn attach(self, programs: &Programs, ifindex: u32) -> Result<Attached> {
+        match self {
+            Self::Verify => programs
+                .attach_tcx("sink_tcx", ifindex)
+                .or_else(|_| programs.attach_xdp("sink_xdp", ifindex)),
+            Self::Drop => programs.attach_xdp("drop", ifindex),
+        }
+    }
 }
 
 /// How frames differ from each other, besides in their number.
@@ -131,12 +163,13 @@ impl Load {
     pub fn new(options: &LoadOptions) -> Result<Self> {
         let frame = Template::new(options.size, LOAD_MAC, APP_MAC)?;
         let config = load_config(options, &frame)?;
+        let sink_programs = options.sink.map_or(&[][..], Sink::programs);
         let programs = Programs::load(&OBJECT, Some(&config), |name| {
-            name == "load" || options.sink
+            name == "load" || sink_programs.contains(&name)
         })?;
         let sink = options
             .sink
-            .then(|| attach_sink(&programs, options.ifindex))
+            .map(|sink| sink.attach(&programs, options.ifindex))
             .transpose()?;
         Ok(Self {
             programs,
@@ -149,10 +182,16 @@ impl Load {
     ///
     /// The frames of one call have consecutive numbers, and a further call continues them.
     pub fn run(&self) -> Result<()> {
-        self.programs.run_on_live_frames("load", self.frame.bytes())
+        self.send(ENDLESS)
     }
 
-    /// How many frames [`run`](Self::run) has sent.
+    /// Sends so many frames, fewer if a signal comes.
+    pub fn send(&self, frames: u32) -> Result<()> {
+        self.programs
+            .run_on_live_frames("load", self.frame.bytes(), frames)
+    }
+
+    /// How many frames were sent.
     pub fn sent(&self) -> Result<u64> {
         Ok(self.state()?[0])
     }
@@ -178,13 +217,4 @@ impl Load {
         let (words, _) = bytes.as_chunks::<8>();
         Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
     }
-}
-
-/// Attaches the sink where it costs least: at tcx (Linux 6.6), before the network stack. As an
-/// XDP program it costs some 190 ns more a frame, since a veth copies each frame that a socket
-/// sent into a page of its own before it shows it to XDP.
-fn attach_sink(programs: &Programs, ifindex: u32) -> Result<Attached> {
-    programs
-        .attach_tcx("sink_tcx", ifindex)
-        .or_else(|_| programs.attach_xdp("sink_xdp", ifindex))
 }

@@ -3,6 +3,8 @@
 //! It prints [`Event`]s, one a line: `ready` (or `failed`), `window` when the measuring
 //! window is over, and `done` after SIGTERM. It keeps working between the last two, so
 //! that the load meets no closed socket while others are still counting.
+//!
+//! With `--turn` it works only when it is told to, and prints `turn` each time: see [`turns`].
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -21,6 +23,7 @@ use super::engine::xsk::{self, Xsk};
 use super::engine::{self, Failure, Inspect, Round, Source, Unread, libxdp};
 use super::frame::{APP_MAC, LOAD_MAC, MAX_SIZE, MIN_SIZE, Template, Tracker};
 use super::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
+use super::turns;
 use crate::cpulist::set_affinity;
 use crate::process::usage::CpuTime;
 
@@ -58,6 +61,9 @@ pub struct WorkerArgs {
     /// Time that is measured
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub window_ms: u64,
+    /// Handle so many packets for each line of standard input, instead of measuring a window
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub turn: Option<u32>,
     /// The CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: u32,
@@ -93,6 +99,9 @@ impl WorkerArgs {
         push("batch", &self.batch);
         push("warmup-ms", &self.warmup_ms);
         push("window-ms", &self.window_ms);
+        if let Some(turn) = &self.turn {
+            push("turn", turn);
+        }
         push("cpu", &self.cpu);
         if self.verify {
             words.push("--verify".into());
@@ -227,7 +236,10 @@ impl Worker<'_> {
         engine: &mut E,
         inspect: &mut impl Inspect,
     ) -> Result<Totals, Failure> {
-        let mut totals = self.measure(|| engine.rxdrop(inspect), |t| t.received)?;
+        let mut totals = match self.args.turn {
+            Some(turn) => take_turns(turn, engine, |engine| engine.rxdrop(inspect))?,
+            None => self.measure(|| engine.rxdrop(inspect), |t| t.received)?,
+        };
         drain(&mut totals, QUIET, || Ok((engine.rxdrop(inspect)?, 0)))?;
         Ok(totals)
     }
@@ -237,7 +249,10 @@ impl Worker<'_> {
         engine: &mut E,
         inspect: &mut impl Inspect,
     ) -> Result<Totals, Failure> {
-        let mut totals = self.measure(|| engine.l2fwd(inspect), |t| t.sent)?;
+        let mut totals = match self.args.turn {
+            Some(turn) => take_turns(turn, engine, |engine| engine.l2fwd(inspect))?,
+            None => self.measure(|| engine.l2fwd(inspect), |t| t.sent)?,
+        };
         // What came before the end is still forwarded: received and sent end up equal.
         drain(&mut totals, QUIET, || {
             Ok((engine.l2fwd(inspect)?, engine.in_flight()))
@@ -253,7 +268,10 @@ impl Worker<'_> {
                 message: error.to_string(),
             })?;
         let mut source = Source::new(template);
-        let mut totals = self.measure(|| engine.txpush(&mut source), |t| t.sent)?;
+        let mut totals = match self.args.turn {
+            Some(turn) => take_turns(turn, engine, |engine| engine.txpush(&mut source))?,
+            None => self.measure(|| engine.txpush(&mut source), |t| t.sent)?,
+        };
         drain(&mut totals, Duration::ZERO, || {
             Ok((engine.complete()?, engine.in_flight()))
         })?;
@@ -286,6 +304,45 @@ impl Worker<'_> {
 fn add(totals: &mut Totals, round: Round) {
     totals.received += round.received;
     totals.sent += round.completed;
+}
+
+/// Handles `turn` packets whenever it is this process's turn. What is not there yet, such as a
+/// block of AF_PACKET that is not full, is left for the next turn: nothing waits in a turn.
+fn take_turns<E: engine::Engine>(
+    turn: u32,
+    engine: &mut E,
+    mut round: impl FnMut(&mut E) -> Result<Round, Failure>,
+) -> Result<Totals, Failure> {
+    let mut totals = Totals::default();
+    let mut due = 0;
+    while turns::granted().map_err(|error| Failure::new("stdin", &error, "this is a defect"))? {
+        due += u64::from(turn);
+        let before = begun(&totals, engine);
+        let start = turns::cpu_ns();
+        while begun(&totals, engine) < due {
+            let done = round(engine)?;
+            add(&mut totals, done);
+            if done.received == 0 && done.completed == 0 {
+                break;
+            }
+        }
+        while engine.in_flight() > 0 {
+            let done = engine.complete()?;
+            add(&mut totals, done);
+            if done.completed == 0 {
+                break;
+            }
+        }
+        let ns = turns::cpu_ns() - start;
+        let packets = begun(&totals, engine) - before;
+        tell(&Event::Turn { packets, ns })?;
+    }
+    Ok(totals)
+}
+
+/// Packets received or, by txpush, handed over for sending.
+fn begun(totals: &Totals, engine: &impl engine::Engine) -> u64 {
+    totals.received.max(totals.sent + engine.in_flight())
 }
 
 /// Runs rounds until nothing came for `quiet` and nothing is in flight, bounded in time.
@@ -415,7 +472,7 @@ mod tests {
     #[test]
     fn words_give_the_same_arguments_again() {
         let args = parse(&[
-            "--mode", "drv", "--wait", "poll", "--size", "1500", "--verify",
+            "--mode", "drv", "--wait", "poll", "--size", "1500", "--turn", "8", "--verify",
         ])
         .expect("good words");
         let again = Words::try_parse_from(std::iter::once("weir".into()).chain(args.to_words()))

@@ -188,6 +188,7 @@ impl BenchArgs {
             warmup: WARMUP,
             window: Duration::from_secs_f64(self.seconds),
             batch: self.batch,
+            turn: None,
             verify: self.verify,
             load_cpu: cpus.load,
             app_cpu: cpus.app,

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cost;
+pub mod count;
 pub mod doctor;
 pub mod generate;
 pub mod lab;
@@ -44,6 +45,12 @@ pub enum Command {
     /// Print the completions of a shell
     Completions(generate::CompletionsArgs),
 
+    /// Instructions a packet, on a machine of one CPU whose clock counts them
+    ///
+    /// `./run guest --count` makes such a machine and runs this in it.
+    #[command(hide = true)]
+    BenchCount(count::CountArgs),
+
     /// One load of a bench, in a process of its own
     #[command(hide = true)]
     BenchLoad(crate::bench::load::LoadArgs),
@@ -75,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Man(args) => generate::man(&args).map(done),
         Command::Completions(args) => generate::completions(&args).map(done),
+        Command::BenchCount(args) => count::run(&args).map(done),
         Command::BenchLoad(args) => crate::bench::load::run(&args).map(done),
         // Whatever goes wrong in it is an event on its standard output.
         Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),

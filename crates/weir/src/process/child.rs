@@ -3,7 +3,7 @@
 //! Each of them has asked the kernel to end it with its parent, so that even `kill -9` of the
 //! bench leaves none.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -43,12 +43,32 @@ impl<'a> Child<'a> {
     /// Starts `command` by `spawn`. `name` is what an error calls it.
     pub fn start(
         name: &'static str,
+        command: Command,
+        interrupt: &'a Interrupt,
+        spawn: impl FnOnce(&mut Command) -> Result<Process>,
+    ) -> Result<Self> {
+        Self::start_with(Stdio::null(), name, command, interrupt, spawn)
+    }
+
+    /// The same for a process that [`say`](Self::say) can speak to.
+    pub fn start_listening(
+        name: &'static str,
+        command: Command,
+        interrupt: &'a Interrupt,
+        spawn: impl FnOnce(&mut Command) -> Result<Process>,
+    ) -> Result<Self> {
+        Self::start_with(Stdio::piped(), name, command, interrupt, spawn)
+    }
+
+    fn start_with(
+        stdin: Stdio,
+        name: &'static str,
         mut command: Command,
         interrupt: &'a Interrupt,
         spawn: impl FnOnce(&mut Command) -> Result<Process>,
     ) -> Result<Self> {
         command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Ctrl-C on a terminal is for the bench, which then ends its children in order.
@@ -79,6 +99,17 @@ impl<'a> Child<'a> {
             complaints,
             interrupt,
         })
+    }
+
+    /// Writes a line to its standard input.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let name = self.name;
+        let stdin = self.process.stdin.as_mut();
+        let stdin = stdin.with_context(|| format!("the {name} does not listen"))?;
+        match writeln!(stdin, "{line}") {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.ended_early()),
+        }
     }
 
     /// The next event, or `None` if there is none within `timeout`.
@@ -119,8 +150,9 @@ impl<'a> Child<'a> {
         }
     }
 
-    /// Asks it to end.
-    pub fn terminate(&self) {
+    /// Asks it to end: closes its standard input and sends SIGTERM.
+    pub fn terminate(&mut self) {
+        drop(self.process.stdin.take());
         self.signal(Signal::TERM);
     }
 
@@ -214,6 +246,23 @@ mod tests {
             error.to_string(),
             "the shell ended early (exit status: 1): no such thing"
         );
+    }
+
+    #[test]
+    fn a_listening_process_hears_lines_and_the_end() {
+        let interrupt = Interrupt::default();
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "trap '' TERM; while read -r line; do echo \"$line\"; done",
+        ]);
+        let spawn = |command: &mut Command| Ok(command.spawn()?);
+        let mut child =
+            Child::start_listening("shell", command, &interrupt, spawn).expect("a shell");
+        child.say("1").expect("it listens");
+        assert_eq!(child.expect::<Value>(LONG).expect("an echo"), 1);
+        child.terminate();
+        child.wait().expect("ends well");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl RunningLoad {
         let mut load = Self { child, events };
         match load.event()? {
             LoadEvent::Started => Ok(load),
-            done @ LoadEvent::Done { .. } => bail!("{done:?} came first"),
+            event => bail!("{event:?} came first"),
         }
     }
 

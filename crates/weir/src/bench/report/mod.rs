@@ -284,6 +284,7 @@ mod tests {
             warmup: std::time::Duration::ZERO,
             window: std::time::Duration::from_secs(1),
             batch: 64,
+            turn: None,
             verify: false,
             load_cpu: 0,
             app_cpu: 1,

@@ -217,6 +217,7 @@ impl<'a> Runner<'a> {
             batch: 64,
             warmup_ms: settings.warmup.as_millis() as u64,
             window_ms: settings.window.as_millis() as u64,
+            turn: None,
             cpu: settings.app_cpu as u32,
             verify: true,
         };
@@ -252,7 +253,7 @@ impl<'a> Runner<'a> {
         })?;
         match load.expect(START)? {
             LoadEvent::Started => Ok(load),
-            event @ LoadEvent::Done { .. } => bail!("the load ended at its start: {event:?}"),
+            event => bail!("the load said {event:?} at its start"),
         }
     }
 
@@ -377,7 +378,7 @@ fn end_load(mut load: Child<'_>) -> Result<u64> {
             load.wait()?;
             Ok(sent)
         }
-        event @ LoadEvent::Started => bail!("the load said {event:?} at its end"),
+        event => bail!("the load said {event:?} at its end"),
     }
 }
 

@@ -109,7 +109,7 @@ impl<'a> Switch<'a> {
 impl Drop for Switch<'_> {
     /// In order: who ends the daemons also reaps them.
     fn drop(&mut self) {
-        if let Some(supervisor) = self.supervisor.take() {
+        if let Some(mut supervisor) = self.supervisor.take() {
             supervisor.terminate();
             // One that does not end is killed, and the daemons with it.
             let _ = supervisor.wait();
