@@ -105,7 +105,7 @@ guest_build() {
     done
     clang -target bpf -O2 -Wall -Werror -c "$guest_sources/drop.bpf.c" -o "$root/drop.bpf.o" || return
 
-    guest_archive "$root" | gzip >"$guest_dir/initramfs.new" || return
+    guest_archive "$root" | gzip -n >"$guest_dir/initramfs.new" || return
     mv "$guest_dir/build/kernel/vmlinuz" "$guest_dir/vmlinuz" || return
     mv "$guest_dir/initramfs.new" "$guest_dir/initramfs.gz" || return
     rm -rf "$guest_dir/build"
@@ -133,9 +133,13 @@ guest_copy_libraries() {
     ((${#libraries[@]} == 0)) || cp -L --parents "${libraries[@]}" "$root"
 }
 
-# A directory as the kernel unpacks it; everything in it belongs to root.
+# A directory as the kernel unpacks it; everything in it belongs to root. The same files give the same
+# bytes, whenever and wherever they were made: a guest that counts its instructions counts unpacking.
 guest_archive() {
-    (cd "$1" && find . -mindepth 1 | "$guest_dir/busybox" cpio -o -H newc -R 0:0 2>/dev/null)
+    (
+        cd "$1" && find . -exec touch -h -d @0 {} + && find . -mindepth 1 | LC_ALL=C sort |
+            "$guest_dir/busybox" cpio -o -H newc -R 0:0 --ignore-devno --renumber-inodes 2>/dev/null
+    )
 }
 
 # What every guest is started with; the console is standard output.
@@ -145,6 +149,19 @@ guest_qemu=(
 )
 guest_append="console=ttyS0 loglevel=1 panic=-1 nokaslr"
 
+# The machine of the scripts. Its network card, for which `modprobe vmxnet3` is needed, leads nowhere:
+# it is there for what no virtual device has.
+# shellcheck disable=SC2034 # guest_run gets its name
+guest_machine=(-smp 2 -m 1024 -netdev "hubport,id=n0,hubid=0" -device "vmxnet3,netdev=n0,romfile=")
+
+# A machine that does the same in every run. Its one CPU's clock counts the instructions that it has
+# executed, each a nanosecond; to sleep takes no time, the date and the random numbers are given, and
+# it has no device that anything could come from.
+# shellcheck disable=SC2034 # as above
+guest_counting=(
+    -smp 1 -m 1024 -icount "shift=0,sleep=off" -rtc "base=2020-01-01,clock=vm" -seed 1
+)
+
 # What the scripts find beside them: weir, and each other. Sets guest_payload.
 guest_payload() {
     guest_payload=$guest_dir/scripts
@@ -153,19 +170,38 @@ guest_payload() {
         cp "$target_dir/debug/weir" "$guest_sources"/*.sh "$guest_payload"
 }
 
-# guest_run PAYLOAD_DIR SCRIPT SECONDS: runs PAYLOAD_DIR/SCRIPT as /payload/SCRIPT of a new guest;
-# the other files lie beside it, and programs bring their shared libraries. Its network card, for
-# which `modprobe vmxnet3` is needed, leads nowhere: it is there for what no virtual device has.
-# What it prints is in $log, its exit status is this function's, 125 if the guest did not get there.
+# guest_count_payload PROFILE WORDS…: the same for `weir bench-count WORDS…` from a cargo profile.
+guest_count_payload() {
+    local profile=$target_dir/$1 loop
+    shift
+    guest_payload=$guest_dir/count
+    rm -rf "$guest_payload" && mkdir "$guest_payload" || return
+    printf '%s\n' "$@" >"$guest_payload/words"
+    # weir carries this program inside it, where nobody would see what libraries it needs.
+    loop=$(compgen -G "$profile/build/weir-*/out/libxdp-loop" | head -n 1)
+    cp "$profile/weir" "$guest_sources/count" ${loop:+"$loop"} "$guest_payload"
+}
+
+# What the figures of a count depend on besides weir and the guest's kernel.
+guest_count_machine() {
+    printf 'QEMU %s, rustc %s, libxdp %s\n' \
+        "$(qemu-system-x86_64 --version | sed -nE '1s/^.*version ([0-9.]*[0-9]).*$/\1/p')" \
+        "$(rustc --version | cut -d' ' -f2)" "$(pkg-config --modversion libxdp 2>/dev/null || echo none)"
+}
+
+# guest_run MACHINE PAYLOAD_DIR SCRIPT SECONDS: runs PAYLOAD_DIR/SCRIPT as /payload/SCRIPT of a new
+# guest, MACHINE being the name of an array of QEMU's words; the other files lie beside it, and
+# programs bring their shared libraries. What it prints is in $log, its exit status is this function's,
+# 125 if the guest did not get there.
 guest_run() {
-    local payload=$1 script=$2 limit=$(($3 * ${WEIR_TEST_SCALE:-1})) name=guest-${2%.sh} image status
+    local -n machine=$1
+    local payload=$2 script=$3 limit=$(($4 * ${WEIR_TEST_SCALE:-1})) name=guest-${3%.sh} image status
     image=$guest_dir/$name.initramfs
     guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return 125
     # The guest ends itself at its limit; run_step's is for one that is not even able to.
-    run_step "$name" $(($3 + 20)) "${guest_qemu[@]}" -smp 2 -m 1024 \
-        -netdev hubport,id=n0,hubid=0 -device vmxnet3,netdev=n0,romfile= \
+    run_step "$name" $(($4 + 20)) "${guest_qemu[@]}" "${machine[@]}" \
         -kernel "$guest_dir/vmlinuz" -initrd "$image" \
-        -append "$guest_append weir.run=$script weir.seconds=$limit" || return 125
+        -append "$guest_append norandmaps weir.run=$script weir.seconds=$limit" || return 125
     status=$(sed -nE 's/^weir-guest: end ([0-9]+)\r?$/\1/p' "$log")
     [[ $status != 0 ]] || return 0
     show_log
@@ -181,7 +217,7 @@ guest_image() {
         guest_copy_libraries "$root" "$file" || return
         strip "$file" 2>/dev/null || true # not a program; the debug information is the largest part
     done < <(find "$root/payload" -type f -perm -u+x -print0)
-    cat "$guest_dir/initramfs.gz" && guest_archive "$root" | gzip -1 && rm -rf "$root"
+    cat "$guest_dir/initramfs.gz" && guest_archive "$root" | gzip -n -1 && rm -rf "$root"
 }
 
 # guest_receiver NETDEV SECONDS: the command of a guest that drops whatever comes from NETDEV, as the
@@ -198,6 +234,11 @@ guest_receiver() {
 
 # With these the driver refuses native XDP.
 guest_offloads=csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
+
+# The parts of what a count has printed: its progress as it comes, its table, its JSON.
+guest_count_progress() { sed -nuE 's/^weir: ([0-9]+ of [0-9]+: .*)$/   \1/p'; }
+guest_count_table() { sed -nE '/^table /s///p' "$1"; }
+guest_count_json() { sed -nE '/^json /s///p' "$1"; }
 
 # The results of a guest's script, `ok ID`, `not ok ID` and `ok ID # SKIP REASON`, in the words of
 # Rust's test programs.

@@ -190,15 +190,39 @@ test_guest() {
     else
         for script in "$guest_sources"/*.sh; do guest_step "$(basename "$script")"; done
         guest_receiver_step
+        guest_count_step
     fi
 }
 
 guest_step() {
     local status=0 results
-    guest_run "$guest_payload" "$1" 120 || status=$?
+    guest_run guest_machine "$guest_payload" "$1" 120 || status=$?
     results=$(guest_results "$log")
     printf '\n%s\n' "$results" >>"$log" # a guest that was killed may have left half a line
     count_step "guest-${1%.sh}" "$status"
+}
+
+# Counts twice, and holds both to be the same to the third digit.
+guest_count_step() {
+    local first
+    if guest_count_payload debug --turns 1 --batch 64 &&
+        guest_run guest_counting "$guest_payload" count 300 && first=$(guest_count_digits "$log") &&
+        guest_run guest_counting "$guest_payload" count 300; then
+        check_step guest-count-repeats 10 diff <(echo "$first") <(guest_count_digits "$log")
+    else
+        fail "guest-count: nothing was counted"
+    fi
+}
+
+# The figures of a count, rounded to three digits; fails if there are none.
+guest_count_digits() {
+    guest_count_table "$1" | awk '
+        /^(load|rxdrop|txpush|l2fwd) / {
+            for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) $i = sprintf("%.3g", $i)
+            print
+            rows++
+        }
+        END { exit rows < 2 }'
 }
 
 # Starts the receiver, and ends it when it is ready. QEMU's user network stands in for a tap, which
