@@ -209,7 +209,7 @@ guest_run() {
 }
 
 # The initramfs of a run: the guest's, and after it a second archive with the payload, which the
-# kernel unpacks over it.
+# kernel unpacks over it. crates/weir/tests/truth makes its guest with this too.
 guest_image() {
     local root=$guest_dir/payload file
     rm -rf "$root" && mkdir -p "$root" && cp -rL "$1" "$root/payload" || return

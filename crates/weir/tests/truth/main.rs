@@ -9,6 +9,8 @@
 //! runs in a session of its own at the lowest priority, so that ksoftirqd and NAPI threads get the
 //! CPU when they want it.
 
+mod burn;
+mod guest;
 // It also receives, for other tests.
 #[allow(dead_code)]
 #[path = "../weir/packet.rs"]
@@ -31,7 +33,6 @@ use rustix::{
 };
 use weir::{
     bench::frame::{APP_MAC, LOAD_MAC, Template},
-    bpf::{Attached, Object, Programs},
     cost::{
         accounting::{Accounting, CpuTotals, Sample, now_ns},
         progress::{Progress, ProgressLoad, Slice, gaps::Taken},
@@ -41,15 +42,8 @@ use weir::{
     sysfs::Sysfs,
 };
 
+use burn::{Burn, Burned};
 use packet::PacketSocket;
-
-static BURN: Object = Object {
-    name: "burn",
-    bytes: include_bytes!(concat!(env!("OUT_DIR"), "/burn.bpf.o")),
-    needs: "Linux 6.6, for tcx and bpf_loop",
-    layouts: &[],
-    arrays_by_cpu: &[],
-};
 
 /// Who this process is, in its environment: the measurement in this context.
 const ROLE: &str = "WEIR_TRUTH_CONTEXT";
@@ -105,7 +99,7 @@ const PLACES: [(&str, Place); 3] = [
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(ROLE) {
-        return match measure_all(&name) {
+        return match run_as(&name) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(UNCOUNTED),
             Err(error) => {
@@ -116,13 +110,25 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let trials = PLACES.iter().map(|(name, _)| trial(name)).collect();
+    let host = PLACES.iter().map(|(name, _)| trial(name, || None));
+    let trials = host
+        .chain([trial(guest::AROUND, guest::cannot_run)])
+        .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trial(name: &'static str) -> Trial {
+/// Whether all rows counted.
+fn run_as(name: &str) -> Result<bool> {
+    match name {
+        guest::INSIDE => guest::inside::serve().map(|()| true),
+        guest::AROUND => guest::measure_all(),
+        _ => measure_all(name),
+    }
+}
+
+fn trial(name: &'static str, lacks: fn() -> Option<String>) -> Trial {
     Trial::ignorable_test(format!("truth::{}", name.replace(' ', "_")), move || {
-        if let Some(reason) = cannot_run() {
+        if let Some(reason) = cannot_run().or_else(lacks) {
             return Ok(Completion::ignored_with(reason));
         }
         match run_in_own_session(name) {
@@ -295,7 +301,7 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
         Place::Ksoftirqd if duty > 0 => BURST_NS,
         _ => duty * 1_000_000_000 / 100 / place.pps(),
     };
-    let burn = Burn::attach(&lab, place, burn_ns)?;
+    let burn = burn(&lab, place, burn_ns)?;
     match place {
         Place::Softirq | Place::Ksoftirqd => steer(&lab)?,
         Place::NapiThread => thread_napi(&lab)?,
@@ -305,15 +311,15 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
         thread::sleep(WARM_UP);
         let accounting = Accounting::start(&[MEASURED])?;
         let progress = ProgressLoad::start(&[MEASURED], Some(&accounting.views()))?;
-        let mut readings = vec![burn.read()?];
+        let mut readings = vec![Reading::of(&burn)?];
         let before = settled(&accounting)?;
         while now_ns() < readings[0].after_ns + WINDOW.as_nanos() as u64 {
             thread::sleep(BETWEEN_READINGS);
-            readings.push(burn.read()?);
+            readings.push(Reading::of(&burn)?);
         }
         let after = settled(&accounting)?;
         thread::sleep(BETWEEN_READINGS);
-        readings.push(burn.read()?);
+        readings.push(Reading::of(&burn)?);
         let [progress] = &progress.stop()?[..] else {
             bail!("not one load");
         };
@@ -383,52 +389,32 @@ impl Place {
     }
 }
 
-/// The truth.
-struct Burn {
-    programs: Programs,
-    _attached: Attached,
-}
-
-impl Burn {
-    fn attach(lab: &Lab, place: Place, burn_ns: u64) -> Result<Self> {
-        let program = match place {
-            Place::Softirq | Place::Ksoftirqd => "burn_tcx",
-            Place::NapiThread => "burn_xdp",
-        };
-        let programs = Programs::load(&BURN, Some(&burn_ns.to_ne_bytes()), |it| it == program)?;
-        let index = lab.app().index()?;
-        let attached = netns::run_in(lab.app().netns(), || match place {
-            Place::NapiThread => programs.attach_xdp(program, index),
-            _ => programs.attach_tcx(program, index),
-        })?;
-        Ok(Self {
-            programs,
-            _attached: attached,
-        })
-    }
-
-    fn read(&self) -> Result<Reading> {
-        let before_ns = now_ns();
-        let burned_ns = self.burned_ns()?;
-        Ok(Reading {
-            before_ns,
-            burned_ns,
-            after_ns: now_ns(),
-        })
-    }
-
-    fn burned_ns(&self) -> Result<u64> {
-        let state = self.programs.variables(".bss")?;
-        let word = state.first_chunk::<8>().context("no counter")?;
-        Ok(u64::from_ne_bytes(*word))
-    }
+/// The truth, on the application's side.
+fn burn(lab: &Lab, place: Place, burn_ns: u64) -> Result<Burn> {
+    let index = lab.app().index()?;
+    netns::run_in(lab.app().netns(), || match place {
+        Place::Softirq | Place::Ksoftirqd => Burn::by_tcx(index, burn_ns),
+        Place::NapiThread => Burn::by_xdp(index, burn_ns),
+    })
 }
 
 /// What was burned by a moment between the two.
 struct Reading {
     before_ns: u64,
-    burned_ns: u64,
+    burned: Burned,
     after_ns: u64,
+}
+
+impl Reading {
+    fn of(burn: &Burn) -> Result<Self> {
+        let before_ns = now_ns();
+        let burned = burn.read()?;
+        Ok(Self {
+            before_ns,
+            burned,
+            after_ns: now_ns(),
+        })
+    }
 }
 
 /// What was burned, and how well that is known: in percent of the CPU.
@@ -451,22 +437,22 @@ impl Truth {
                 certain: 100.0,
             });
         }
+        // A gap in what was burned is the network's, or from outside if it was long enough.
+        let gaps = (to.gaps_ns - from.gaps_ns) as f64;
+        let work = (to.work_ns - from.work_ns) as f64;
         Ok(Self {
-            burned: (to - from) / wall * 100.0,
-            certain: (from_width + to_width) / 2.0 / wall * 100.0,
+            burned: (work + gaps / 2.0) / wall * 100.0,
+            certain: (from_width + to_width + gaps) / 2.0 / wall * 100.0,
         })
     }
 }
 
-/// What had been burned at a moment within these bounds: the middle of what it may have been, and how
-/// far apart that is.
-fn burned_at(readings: &[Reading], (from_ns, to_ns): (u64, u64)) -> Option<(f64, f64)> {
-    let low = readings
-        .iter()
-        .rfind(|it| it.after_ns <= from_ns)?
-        .burned_ns as f64;
-    let high = readings.iter().find(|it| it.before_ns >= to_ns)?.burned_ns as f64;
-    Some((f64::midpoint(low, high), high - low))
+/// What had been burned at a moment within these bounds: the least, and how much more it may have
+/// been.
+fn burned_at(readings: &[Reading], (from_ns, to_ns): (u64, u64)) -> Option<(Burned, f64)> {
+    let low = readings.iter().rfind(|it| it.after_ns <= from_ns)?.burned;
+    let high = readings.iter().find(|it| it.before_ns >= to_ns)?.burned;
+    Some((low, (high.total_ns() - low.total_ns()) as f64))
 }
 
 /// Has the measured CPU receive, by RPS.

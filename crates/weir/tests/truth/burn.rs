@@ -1,0 +1,90 @@
+//! The truth: bpf/burn.bpf.c on a device.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use weir::bpf::{Attached, Object, Programs};
+
+static BURN: Object = Object {
+    name: "burn",
+    bytes: include_bytes!(concat!(env!("OUT_DIR"), "/burn.bpf.o")),
+    needs: "Linux 5.17 for bpf_loop, and 6.6 for tcx",
+    layouts: &[],
+    arrays_by_cpu: &[],
+};
+
+/// What reading a counter takes, at most.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// A program that takes a set time for each packet.
+pub struct Burn {
+    programs: Programs,
+    _attached: Attached,
+}
+
+/// Nanoseconds until now.
+#[derive(Debug, Clone, Copy)]
+pub struct Burned {
+    /// In which the program worked.
+    pub work_ns: u64,
+    /// In which something kept it from working.
+    pub gaps_ns: u64,
+}
+
+impl Burned {
+    /// From the begin of each packet to its end.
+    pub fn total_ns(self) -> u64 {
+        self.work_ns + self.gaps_ns
+    }
+}
+
+impl Burn {
+    /// In the context of NAPI, on this device of the calling thread's network namespace.
+    pub fn by_xdp(index: u32, burn_ns: u64) -> Result<Self> {
+        Self::attach("burn_xdp", burn_ns, |it, name| it.attach_xdp(name, index))
+    }
+
+    /// Where RPS has sent the packet.
+    pub fn by_tcx(index: u32, burn_ns: u64) -> Result<Self> {
+        Self::attach("burn_tcx", burn_ns, |it, name| it.attach_tcx(name, index))
+    }
+
+    fn attach(
+        name: &str,
+        burn_ns: u64,
+        attach: impl FnOnce(&Programs, &str) -> Result<Attached>,
+    ) -> Result<Self> {
+        // The other one may need a newer kernel.
+        let programs = Programs::load(&BURN, Some(&burn_ns.to_ne_bytes()), |it| it == name)?;
+        let attached = attach(&programs, name)?;
+        Ok(Self {
+            programs,
+            _attached: attached,
+        })
+    }
+
+    /// When, and how much by then.
+    pub fn burned(&self) -> Result<(Instant, Burned)> {
+        loop {
+            let now = Instant::now();
+            let burned = self.read()?;
+            // Else this thread had to wait for a CPU between the two.
+            if now.elapsed() < AT_ONCE {
+                return Ok((now, burned));
+            }
+        }
+    }
+
+    /// How much by now.
+    pub fn read(&self) -> Result<Burned> {
+        let state = self.programs.variables(".bss")?;
+        let word = |index: usize| {
+            let bytes = state.chunks_exact(8).nth(index).context("no counter")?;
+            Ok::<_, anyhow::Error>(u64::from_ne_bytes(bytes.try_into()?))
+        };
+        Ok(Burned {
+            work_ns: word(0)?,
+            gaps_ns: word(1)?,
+        })
+    }
+}

@@ -1,0 +1,301 @@
+//! `weir cost` held to a truth that the kernel it runs on cannot see: an emulated guest is stopped
+//! and continued from outside, so a known share of its CPU goes to nobody in it.
+//!
+//! The guest's CPU is a thread of QEMU, and its host's scheduler knows what that had. What it had
+//! not is outside: the stops, and what others had of the host's CPU; and whatever the host's own CPU
+//! lost meanwhile. What the emulator takes to enter and leave an interrupt is not: it has the CPU for
+//! that. A row is measured once, and counts if its truth is known to a point.
+
+pub mod inside;
+mod machine;
+mod outside;
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::{
+    process::{Signal, set_parent_process_death_signal, setpriority_process},
+    time::{ClockId, clock_gettime},
+};
+use weir::{
+    bench::frame::{APP_MAC, LOAD_MAC, Template},
+    cost::curve::{Path, stage::Stage},
+    cpulist::pin,
+    process::interrupt::Interrupt,
+};
+
+use crate::{LEAST_BURNED, MEASURED, TOLERANCE, packet::PacketSocket};
+use inside::{Answer, Found, Question};
+use machine::{Image, Machine};
+use outside::{Missing, Outside};
+
+/// The roles of this program: around the guest, and in it.
+pub const AROUND: &str = "an emulated guest";
+pub const INSIDE: &str = "inside";
+
+/// What is to be taken from outside, and then by the network of what that leaves, in percent.
+const ROWS: [(u64, u64); 6] = [(0, 0), (0, 50), (0, 90), (20, 0), (20, 50), (20, 90)];
+const LONG_OUTSIDE: [u64; 3] = [0, 5, 20];
+/// Packets a second: so few that emulating their interrupts is little beside what is burned.
+const PPS: u64 = 250;
+/// How long each is measured: some forty stops.
+const WINDOW: Duration = Duration::from_secs(3);
+/// How often and for how long the host's own CPU is looked at, before and after.
+const LOOKS: usize = 5;
+const LOOK: Duration = Duration::from_millis(100);
+/// Longer than reading the clock takes, shorter than an interrupt.
+const LONGEST_STEP_NS: u64 = 1000;
+/// How uncertain the truth may be for a measurement to count.
+const UNCERTAIN: f64 = 1.0;
+
+/// The same moment by two clocks, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
+    host: u64,
+    guest: u64,
+    /// How long it took to read both.
+    took: u64,
+}
+
+impl Clocks {
+    /// A moment of the guest's, as the host's clock has it.
+    fn host(before: Self, after: Self, guest: u64) -> f64 {
+        let rate = (after.host - before.host) as f64 / (after.guest - before.guest) as f64;
+        before.host as f64 + (guest as f64 - before.guest as f64) * rate
+    }
+}
+
+/// What is missing for a guest.
+pub fn cannot_run() -> Option<String> {
+    directory()
+        .is_none()
+        .then(|| "there is no guest: `./run guest` makes it".into())
+}
+
+/// What `./run guest` has made, if it has.
+fn directory() -> Option<PathBuf> {
+    let guest = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest"));
+    guest.join("initramfs.gz").exists().then_some(guest)
+}
+
+fn rows() -> Vec<(u64, u64)> {
+    if std::env::var_os(crate::LONG).is_none() {
+        return ROWS.into();
+    }
+    let all = LONG_OUTSIDE.into_iter();
+    all.flat_map(|outside| crate::DUTIES.map(|duty| (outside, duty)))
+        .collect()
+}
+
+/// Whether the host was quiet enough for each row.
+pub fn measure_all() -> Result<bool> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // What others have of the CPU is known, but the less the better. A kernel without autogroups
+    // has no such file.
+    let _ = fs::write("/proc/self/autogroup", "-20");
+    setpriority_process(None, -20)?;
+    let image = Image::make(&directory().context("the guest is gone")?)?;
+    let interrupt = Interrupt::default();
+    let stage = Stage::make(Path::Bridge, 1, crate::SENDER, None, &interrupt)?;
+    let mut machine = Machine::start(&image, stage.lab.app(), &stage.taps[0])?;
+    println!("{AROUND}: percent of its CPU");
+    println!(
+        "  outside  to burn  burned (gaps)   network by gaps (off)   by tracepoints (off)   outside   by gaps (off)   \
+             entry   slower   host's tasks   host's gaps   uncertain by"
+    );
+    let (mut wrong, mut counted) = (Vec::new(), 0);
+    for row in rows() {
+        let measured = measure(&stage, &mut machine, row)?;
+        let uncounted = measured.uncounted(row);
+        println!("{}{}", measured.line(row), uncounted.unwrap_or_default());
+        if uncounted.is_some() {
+            continue;
+        }
+        counted += 1;
+        if !measured.is_right() {
+            wrong.push(row);
+        }
+    }
+    println!("{AROUND}: {counted} of {} rows counted", rows().len());
+    ensure!(
+        wrong.is_empty(),
+        "off by more than {TOLERANCE} points at (outside, to burn) {wrong:?}"
+    );
+    Ok(counted == rows().len())
+}
+
+/// One row. Percent of the guest's CPU.
+struct Measured {
+    found: Found,
+    missing: Missing,
+    /// What the host's CPU lost while it seemed to work for the guest.
+    host_gaps: f64,
+    /// The truth may be off by this, for all that is known of the host.
+    noise: f64,
+}
+
+impl Measured {
+    /// The truth: outside.
+    fn outside(&self) -> f64 {
+        let had = 1.0 - self.missing.all / 100.0;
+        self.missing.all + self.host_gaps * had
+    }
+
+    /// The truth may be off by this.
+    fn uncertain(&self) -> f64 {
+        self.noise
+    }
+
+    /// Why it does not count.
+    fn uncounted(&self, (outside, duty): (u64, u64)) -> Option<&'static str> {
+        let least = (duty * (100 - outside)) as f64 / 100.0 * LEAST_BURNED;
+        // While it waits for the host's CPU, stopping it takes nothing.
+        let stops = outside as f64 * (1.0 - self.missing.waited / 100.0);
+        // Without these all would be right where nothing happens.
+        if self.found.burned < least {
+            return Some("  does not count: too little was burned");
+        }
+        if self.missing.all - self.missing.waited < stops - TOLERANCE {
+            return Some("  does not count: it was not stopped as long as it was to be");
+        }
+        (self.uncertain() > UNCERTAIN).then_some("  does not count: the host was too busy")
+    }
+
+    fn is_right(&self) -> bool {
+        let near = |one: f64, other: f64| (one - other).abs() <= TOLERANCE;
+        near(self.found.loop_.network, self.found.burned)
+            && near(self.found.tracepoints.network, self.found.burned)
+            && near(self.found.loop_.outside, self.outside())
+    }
+
+    fn line(&self, (outside, duty): (u64, u64)) -> String {
+        let Found {
+            burned,
+            burned_gaps,
+            loop_,
+            tracepoints,
+            ..
+        } = &self.found;
+        format!(
+            "  {outside:7}  {duty:7}  {burned:6.2} ({burned_gaps:5.2})  {:13.2} ({:+6.2})  {:13.2} ({:+6.2})  \
+             {:8.2}  {:8.2} ({:+6.2})  {:12.2}  {:7.2}  {:13.2}  {:12.2}  {:13.2}",
+            loop_.network,
+            loop_.network - burned,
+            tracepoints.network,
+            tracepoints.network - burned,
+            self.outside(),
+            loop_.outside,
+            loop_.outside - self.outside(),
+            loop_.entry,
+            loop_.slower,
+            self.missing.waited,
+            self.host_gaps,
+            self.uncertain(),
+        )
+    }
+}
+
+fn measure(
+    stage: &Stage<'_>,
+    machine: &mut Machine,
+    (outside, duty): (u64, u64),
+) -> Result<Measured> {
+    let socket = PacketSocket::open(stage.lab.load())?;
+    let template = Template::new(64, LOAD_MAC, APP_MAC)?;
+    let question = Question::Measure {
+        milliseconds: WINDOW.as_millis() as u64,
+        burn_ns: duty * (100 - outside) * 100_000 / PPS,
+    };
+    let work = Outside {
+        pid: machine.pid()?,
+        schedstat: machine.schedstat()?,
+        share: outside as f64 / 100.0,
+        pps: PPS,
+    };
+    let mut gaps = host_gaps()?;
+    let before = machine.clocks()?;
+    let over = AtomicBool::new(false);
+    let (answer, history) = thread::scope(|scope| {
+        let working = scope.spawn(|| work.go_on(socket, template.bytes(), &over));
+        let answer = machine.ask(&question, WINDOW);
+        over.store(true, Ordering::Relaxed);
+        let history = working
+            .join()
+            .map_err(|_| anyhow!("the sender broke down"))?;
+        Ok::<_, anyhow::Error>((answer?, history?))
+    })?;
+    let after = machine.clocks()?;
+    gaps.extend(host_gaps()?);
+    let Answer::Found(found) = answer else {
+        bail!("the guest was to measure, but says {answer:?}");
+    };
+    let host = |guest| Clocks::host(before, after, guest);
+    let spans: Vec<(f64, f64)> = found
+        .spans
+        .iter()
+        .map(|(start, end)| (host(*start), host(*end)))
+        .collect();
+    let missing = history.missing(&spans)?;
+    let (first, last) = (spans.first(), spans.last());
+    let whole = first.zip(last).map(|(first, last)| (first.0, last.1));
+    let whole = history.missing(whole.as_slice())?;
+    let (host_gaps, deviation) = mean(&gaps);
+    let clocks = (before.took + after.took) as f64 / WINDOW.as_nanos() as f64 * 100.0;
+    Ok(Measured {
+        missing,
+        host_gaps,
+        // What is burned is known of the whole time only.
+        noise: deviation + clocks + (whole.all - missing.all).abs(),
+        found,
+    })
+}
+
+/// And the standard deviation.
+fn mean(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / count).sqrt())
+}
+
+/// The host's own gaps, in percent of the time that its scheduler says a task runs: interrupts,
+/// unless the kernel accounts them apart, and whatever is below the host. Between them a thread
+/// reads the clock at short steps.
+fn host_gaps() -> Result<Vec<f64>> {
+    let looks = || {
+        pin(MEASURED)?;
+        Ok((0..LOOKS).map(|_| look()).collect())
+    };
+    let looked = thread::scope(|scope| scope.spawn(looks).join());
+    looked.map_err(|_| anyhow!("a thread broke down"))?
+}
+
+fn look() -> f64 {
+    let (started, ran) = (now_ns(), nanoseconds(ClockId::ThreadCPUTime));
+    let (mut last, mut between) = (started, 0);
+    while last - started < LOOK.as_nanos() as u64 {
+        let step = now_ns() - last;
+        if step < LONGEST_STEP_NS {
+            between += step;
+        }
+        last += step;
+    }
+    let ran = (nanoseconds(ClockId::ThreadCPUTime) - ran) as f64;
+    (ran - between as f64) / ran * 100.0
+}
+
+/// `CLOCK_MONOTONIC`.
+fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,173 @@
+//! What runs in the guest: does what the host asks on the console.
+
+use std::{fs, io, thread, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::setpriority_process;
+use serde::{Deserialize, Serialize};
+use weir::cost::{
+    accounting::{Accounting, CpuTotals},
+    progress::{ProgressLoad, gaps::Taken},
+};
+
+use super::now_ns;
+use crate::burn::{Burn, Burned};
+
+/// What begins each answer; the kernel may say something too.
+pub const SAYS: &str = "truth: ";
+
+/// The device that the packets come to.
+const DEVICE: &str = "eth0";
+/// The guest's one CPU.
+const CPU: usize = 0;
+/// From the first packet to the measurement.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What the host asks.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Question {
+    /// What the guest's clock says.
+    Clock,
+    /// What the measurements find.
+    Measure {
+        /// For how long.
+        milliseconds: u64,
+        /// What each packet takes.
+        burn_ns: u64,
+    },
+}
+
+/// What the guest answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// It has started.
+    Ready {
+        /// Where its clock comes from.
+        clocksource: String,
+    },
+    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    Clock(u64),
+    /// What it measured.
+    Found(Found),
+    /// What went wrong.
+    Error(String),
+}
+
+/// What was measured. Percent of the time of each measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Found {
+    /// When the loop worked: begins and ends, by `CLOCK_MONOTONIC`, in nanoseconds.
+    pub spans: Vec<(u64, u64)>,
+    /// What the program burned.
+    pub burned: f64,
+    /// The gaps in that.
+    pub burned_gaps: f64,
+    /// What the loop found.
+    pub loop_: Loop,
+    /// What tracepoints found.
+    pub tracepoints: Tracepoints,
+}
+
+/// What the loop found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Loop {
+    /// The network.
+    pub network: f64,
+    /// Whatever is below this kernel, without the next.
+    pub outside: f64,
+    /// Entering and leaving interrupts: the emulator's work, for which it has the host's CPU.
+    pub entry: f64,
+    /// Work that took longer without a gap.
+    pub slower: f64,
+}
+
+/// What tracepoints found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tracepoints {
+    /// The network.
+    pub network: f64,
+}
+
+impl Loop {
+    fn of(taken: &Taken) -> Self {
+        let percent = |ns: f64| ns / taken.looked_ns as f64 * 100.0;
+        Self {
+            network: percent(taken.network_ns()),
+            outside: percent(taken.outside_ns() - taken.entry_ns),
+            entry: percent(taken.entry_ns),
+            slower: percent(taken.slower_ns),
+        }
+    }
+}
+
+impl Tracepoints {
+    fn of(cpu: &CpuTotals) -> Self {
+        let percent = |ns: u64| ns as f64 / cpu.observed_ns as f64 * 100.0;
+        Self {
+            network: percent(cpu.net_ns()),
+        }
+    }
+}
+
+/// Answers until the host is gone.
+pub fn serve() -> Result<()> {
+    // A kernel without autogroups has no such file.
+    let _ = fs::write("/proc/self/autogroup", "19");
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let clocksource = fs::read_to_string(path)?.trim().into();
+    say(&Answer::Ready { clocksource })?;
+    for line in io::stdin().lines() {
+        let line = line?;
+        let question = serde_json::from_str(&line).with_context(|| format!("no question: {line}"));
+        say(&question
+            .and_then(|question| answer(&question))
+            .unwrap_or_else(|error| Answer::Error(format!("{error:#}"))))?;
+    }
+    Ok(())
+}
+
+fn say(answer: &Answer) -> Result<()> {
+    println!("{SAYS}{}", serde_json::to_string(answer)?);
+    Ok(())
+}
+
+fn answer(question: &Question) -> Result<Answer> {
+    match *question {
+        Question::Clock => Ok(Answer::Clock(now_ns())),
+        Question::Measure {
+            milliseconds,
+            burn_ns,
+        } => measure(Duration::from_millis(milliseconds), burn_ns).map(Answer::Found),
+    }
+}
+
+fn measure(window: Duration, burn_ns: u64) -> Result<Found> {
+    let index = fs::read_to_string(format!("/sys/class/net/{DEVICE}/ifindex"))?;
+    // Attaching takes long here. Packets would pile up meanwhile if they took long too.
+    let accounting = Accounting::start(&[CPU])?;
+    let burn = Burn::by_xdp(index.trim().parse()?, burn_ns)?;
+    thread::sleep(WARM_UP);
+    // The load's thread has the lowest priority, this one does not: it reads when it wants to.
+    setpriority_process(None, 19)?;
+    let progress = ProgressLoad::start(&[CPU], Some(&accounting.views()))?;
+    setpriority_process(None, 0)?;
+    let before = accounting.sample()?;
+    let (begun, burned) = burn.burned()?;
+    thread::sleep(window);
+    let after = accounting.sample()?;
+    let (ended, burned_at_end) = burn.burned()?;
+    let [progress] = &progress.stop()?[..] else {
+        bail!("not one load");
+    };
+    let cpu = after.cpus[0].since(&before.cpus[0]);
+    let wall_ns = (ended - begun).as_nanos() as f64;
+    let percent = |of: fn(Burned) -> u64| (of(burned_at_end) - of(burned)) as f64 / wall_ns * 100.0;
+    let spans = progress.slices.iter();
+    Ok(Found {
+        spans: spans.map(|it| (it.start_ns, it.end_ns)).collect(),
+        burned: percent(|it| it.work_ns),
+        burned_gaps: percent(|it| it.gaps_ns),
+        loop_: Loop::of(&progress.total.taken),
+        tracepoints: Tracepoints::of(&cpu),
+    })
+}
