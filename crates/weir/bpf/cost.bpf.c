@@ -271,13 +271,14 @@ VECTOR(irq_work, IRQ_WORK)
 
 /* How much of the time before the timer interrupt that is under way was taken from outside. It ends
  * where the interrupt begins. It began between the last sign of the kernel and the timer's expiry,
- * in the middle on average; but not so long before as would double what is certain. */
+ * in the middle on average; but not so long before as would double what is certain. Where the
+ * kernel worked after the expiry, the timer was late for another reason: an emulated one may be. */
 static __always_inline __u64 taken_before(const struct cpu_state *cpu, __u64 late)
 {
 	__u64 expires = less(cpu->irq_start, late), before;
 
 	if (cpu->seen >= expires)
-		return since(cpu->seen, cpu->irq_start);
+		return 0;
 	before = (expires - cpu->seen) / 2;
 	return late + (before < late ? before : late);
 }

@@ -17,7 +17,7 @@ pub struct Share {
     pub confidence: Option<f64>,
 }
 
-/// Who had a CPU, told by the gaps of the load on it. The first seven sum up to 100%.
+/// Who had a CPU, told by the gaps of the load on it. The first eight sum up to 100%.
 #[derive(Debug, Clone, Serialize)]
 pub struct GapLedger {
     /// By the network: its softirqs, NAPI threads and its part of ksoftirqd.
@@ -34,6 +34,8 @@ pub struct GapLedger {
     pub slower: Share,
     /// What the load got.
     pub progress: Share,
+    /// The load's reading of counters.
+    pub reading: Share,
     /// The part of `outside` that entering and leaving interrupts and tasks took.
     pub outside_entry_percent: f64,
     /// The part of `outside` in gaps in which the kernel did nothing.
@@ -85,6 +87,7 @@ impl GapLedger {
             throttled: share(Taken::throttled_ns),
             slower: share(|it| it.slower_ns),
             progress: share(|it| it.progress_ns),
+            reading: share(|it| it.reading_ns),
             outside_entry_percent: percent(taken.entry_ns),
             outside_gaps_percent: percent(taken.gaps_ns),
             outside_late_percent: percent(taken.kernel.outside_ns as f64),
@@ -133,6 +136,7 @@ fn gap_classes(gaps: &OutsideGaps) -> Vec<GapClass> {
 fn gap_rows(taken: &Taken) -> Vec<Row> {
     let mut rows = vec![row("progress of the load", taken.progress_ns)];
     rows.push(row("slower", taken.slower_ns));
+    rows.push(row("reading counters", taken.reading_ns));
     rows.extend(kernel_rows(&taken.kernel));
     rows.push(row("entering and leaving", taken.entry_ns));
     rows.push(row("outside, in gaps", taken.gaps_ns));
@@ -222,12 +226,13 @@ mod tests {
     #[test]
     fn rows_of_gaps_sum_up() {
         let taken = Taken {
-            looked_ns: 781 + 1000 + 60 + 30 + 20,
+            looked_ns: 781 + 1000 + 60 + 30 + 20 + 5,
             progress_ns: 1000.0,
             kernel: times(),
             entry_ns: 60.0,
             gaps_ns: 30.0,
             slower_ns: 20.0,
+            reading_ns: 5.0,
         };
         assert_eq!(times().without_load_ns(), 781);
         let rows = gap_rows(&taken);

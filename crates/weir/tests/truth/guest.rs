@@ -236,22 +236,14 @@ fn measure(
         bail!("the guest was to measure, but says {answer:?}");
     };
     let host = |guest| Clocks::host(before, after, guest);
-    let spans: Vec<(f64, f64)> = found
-        .spans
-        .iter()
-        .map(|(start, end)| (host(*start), host(*end)))
-        .collect();
-    let missing = history.missing(&spans)?;
-    let (first, last) = (spans.first(), spans.last());
-    let whole = first.zip(last).map(|(first, last)| (first.0, last.1));
-    let whole = history.missing(whole.as_slice())?;
+    let (begun, ended) = found.span;
+    let missing = history.missing(host(begun), host(ended))?;
     let (host_gaps, deviation) = mean(&gaps);
     let clocks = (before.took + after.took) as f64 / WINDOW.as_nanos() as f64 * 100.0;
     Ok(Measured {
         missing,
         host_gaps,
-        // What is burned is known of the whole time only.
-        noise: deviation + clocks + (whole.all - missing.all).abs(),
+        noise: deviation + clocks,
         found,
     })
 }

@@ -325,10 +325,7 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
         };
         let cpu = after.1.cpus[0].since(&before.1.cpus[0]);
         let (from_ns, to_ns, taken) = taken_within(progress, &readings);
-        let mut by_gaps = Truth::between(&readings, (from_ns, from_ns), (to_ns, to_ns))?;
-        // Between slices the load reads counters, and may have to wait for the CPU.
-        let between = (to_ns - from_ns).saturating_sub(taken.looked_ns);
-        by_gaps.certain += between as f64 / (to_ns - from_ns).max(1) as f64 * 100.0;
+        let by_gaps = Truth::between(&readings, (from_ns, from_ns), (to_ns, to_ns))?;
         let by_tracepoints = Truth::between(&readings, before.0, after.0)?;
         let percent = |ns: f64, of: f64| ns / of.max(1.0) * 100.0;
         let of_gaps = |ns: f64| percent(ns, taken.looked_ns as f64);
@@ -362,19 +359,21 @@ fn settled(accounting: &Accounting) -> Result<((u64, u64), Sample)> {
     Ok(((before_ns, sample.at_ns), sample))
 }
 
-/// What was seen in the slices that lie within the readings, and from when to when that is.
+/// What was seen in the slices that lie within the readings, and from when to when that is: a slice
+/// has the time since the one before it.
 fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) {
     let from_ns = readings.first().map_or(0, |it| it.after_ns);
     let to_ns = readings.last().map_or(0, |it| it.before_ns);
     let within = |slice: &&Slice| slice.start_ns >= from_ns && slice.end_ns <= to_ns;
-    let slices: Vec<_> = progress.slices.iter().filter(within).collect();
-    (
-        slices.first().map_or(from_ns, |slice| slice.start_ns),
-        slices.last().map_or(from_ns, |slice| slice.end_ns),
-        slices
-            .iter()
-            .fold(Taken::default(), |sum, slice| sum.plus(&slice.taken)),
-    )
+    let mut slices = progress.slices.iter().filter(within);
+    let begin_ns = slices.next().map_or(from_ns, |slice| slice.end_ns);
+    let mut end_ns = begin_ns;
+    let mut sum = Taken::default();
+    for slice in slices {
+        end_ns = slice.end_ns;
+        sum = sum.plus(&slice.taken);
+    }
+    (begin_ns, end_ns, sum)
 }
 
 impl Place {

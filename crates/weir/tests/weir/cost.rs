@@ -109,6 +109,7 @@ fn all_of_a_cpus_time_is_in_the_ledger() -> Result<()> {
             "throttled",
             "slower",
             "progress",
+            "reading",
         ];
         let percents = parts.iter().map(|part| number(&gaps[part]["percent"]));
         let all: f64 = percents.sum::<Result<f64>>()?;

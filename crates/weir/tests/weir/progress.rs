@@ -223,6 +223,7 @@ fn sums_up(progress: &Progress, kernel: &CpuTotals) -> Result<()> {
         + taken.throttled_ns()
         + taken.outside_ns()
         + taken.slower_ns
+        + taken.reading_ns
         + taken.progress_ns;
     ensure!((share(parts) - 1.0).abs() < 1e-3, "{parts} of {taken:?}");
     ensure!(

@@ -30,6 +30,8 @@ pub struct Taken {
     /// Units that took longer though nothing interrupted them: the CPU's frequency, a busy
     /// sibling thread of the core, caches.
     pub slower_ns: f64,
+    /// Between slices, where the load reads counters.
+    pub reading_ns: f64,
 }
 
 impl Taken {
@@ -69,6 +71,7 @@ impl Taken {
             entry_ns: self.entry_ns + other.entry_ns,
             gaps_ns: self.gaps_ns + other.gaps_ns,
             slower_ns: self.slower_ns + other.slower_ns,
+            reading_ns: self.reading_ns + other.reading_ns,
         }
     }
 
@@ -135,15 +138,26 @@ struct Sums {
     over_ns: f64,
     other_gaps_ns: u64,
     other_gaps: u64,
+    /// Since the slice before, and what the kernel did then.
+    between_ns: u64,
+    between: CpuTimes,
 }
 
 impl Gaps {
-    /// Begins a slice, in which an undisturbed unit takes about `unit_ns`.
-    pub fn begin(&mut self, unit_ns: f64, at_ns: u64, account: &Account) {
+    /// Begins a slice, in which an undisturbed unit takes about `unit_ns`. It has the time since the
+    /// end of the one before, `took_ns`, in which the load read its counters: slices end where a gap
+    /// ends, so without it the gaps' share would be too large.
+    pub fn begin(&mut self, unit_ns: f64, took_ns: Option<u64>, at_ns: u64, account: &Account) {
+        let passed = account.times.since(&self.last);
+        let looked_ns = account.looked_until(at_ns).saturating_sub(self.looked_ns);
         self.sums = Sums::default();
         self.unit_ns = unit_ns;
         self.limit_ns = (unit_ns * 2.0) as u64;
         self.follow(at_ns, account);
+        if let Some(took_ns) = took_ns {
+            self.sums.between_ns = looked_ns.min(took_ns);
+            self.sums.between = passed;
+        }
     }
 
     fn follow(&mut self, at_ns: u64, account: &Account) {
@@ -212,15 +226,16 @@ impl Gaps {
         let other_ns = longer(sums.other_gaps_ns, sums.other_gaps);
         self.entry.settle();
         Taken {
-            looked_ns: sums.looked_ns,
+            looked_ns: sums.looked_ns + sums.between_ns,
             progress_ns: sums.units as f64 * unit_ns,
-            kernel: sums.kernel,
+            kernel: sums.kernel.plus(&sums.between),
             entry_ns: rest_ns - sums.over_ns,
             gaps_ns: other_ns + sums.over_ns,
             slower_ns: longer(
                 sums.looked_ns - sums.kernel_gaps_ns - sums.other_gaps_ns,
                 sums.units - sums.kernel_gaps - sums.other_gaps,
             ),
+            reading_ns: sums.between_ns as f64 - sums.between.without_load_ns() as f64,
         }
     }
 
@@ -293,7 +308,7 @@ mod tests {
     impl Played {
         fn new() -> Self {
             let mut gaps = Gaps::default();
-            gaps.begin(UNIT, 0, &looking(CpuTimes::default()));
+            gaps.begin(UNIT, None, 0, &looking(CpuTimes::default()));
             Self {
                 gaps,
                 times: CpuTimes::default(),
@@ -332,7 +347,8 @@ mod tests {
                 + taken.tasks_ns()
                 + taken.throttled_ns()
                 + taken.outside_ns()
-                + taken.slower_ns;
+                + taken.slower_ns
+                + taken.reading_ns;
             near(sum, self.wall_ns as f64);
             taken
         }
@@ -410,11 +426,28 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_has_the_time_since_the_one_before() {
+        let mut played = Played::new();
+        played.quiet(10, 1000);
+        played.gaps.end(UNIT);
+        played.times.events += 1;
+        played.times.softirq_ns[NET_RX] += 700;
+        let account = looking(played.times);
+        played.gaps.begin(UNIT, Some(2000), 12_000, &account);
+        played.wall_ns = 2000;
+        played.quiet(10, 1000);
+        let taken = played.end();
+        near(taken.reading_ns, 1300.0);
+        near(taken.network_ns(), 700.0);
+        near(taken.progress_ns, 10_000.0);
+    }
+
+    #[test]
     fn of_a_time_in_which_the_kernel_began_or_ceased_to_look_that_part_counts() {
         let mut gaps = Gaps::default();
         let mut times = CpuTimes::default();
         let mut account = looking(times);
-        gaps.begin(UNIT, 0, &account);
+        gaps.begin(UNIT, None, 0, &account);
         // It ceases 4 us into a gap of 9, having seen 3 us of a task.
         times.events += 1;
         times.task_ns += 3000;

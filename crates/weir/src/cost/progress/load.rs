@@ -78,7 +78,7 @@ impl Load {
     /// Works until it is to stop.
     pub fn run(mut self, stop: &AtomicBool) -> Progress {
         self.counters.watched.take();
-        let mut start = self.begin_slice();
+        let mut start = self.begin_slice(None);
         while !stop.load(Ordering::Relaxed) {
             let (units, end_ns) = self.work(start.at, stop);
             let slice = self.end_slice(start, units, end_ns);
@@ -88,16 +88,17 @@ impl Load {
                 break;
             }
             self.slices.push(slice);
-            start = self.begin_slice();
+            start = self.begin_slice(Some(end_ns));
         }
         self.finish()
     }
 
     /// The slice begins when all else has been read.
-    fn begin_slice(&mut self) -> Own {
+    fn begin_slice(&mut self, last_ended_ns: Option<u64>) -> Own {
         let own = self.counters.own(0);
         let (at_ns, account) = self.account_now();
-        self.gaps.begin(self.unit_ns, at_ns, &account);
+        let took_ns = last_ended_ns.map(|ended_ns| at_ns - ended_ns);
+        self.gaps.begin(self.unit_ns, took_ns, at_ns, &account);
         Own { at: at_ns, ..own }
     }
 

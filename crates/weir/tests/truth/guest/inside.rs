@@ -56,8 +56,8 @@ pub enum Answer {
 /// What was measured. Percent of the time of each measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Found {
-    /// When the loop worked: begins and ends, by `CLOCK_MONOTONIC`, in nanoseconds.
-    pub spans: Vec<(u64, u64)>,
+    /// When the loop began and ended, by `CLOCK_MONOTONIC`, in nanoseconds.
+    pub span: (u64, u64),
     /// What the program burned.
     pub burned: f64,
     /// The gaps in that.
@@ -162,9 +162,8 @@ fn measure(window: Duration, burn_ns: u64) -> Result<Found> {
     let cpu = after.cpus[0].since(&before.cpus[0]);
     let wall_ns = (ended - begun).as_nanos() as f64;
     let percent = |of: fn(Burned) -> u64| (of(burned_at_end) - of(burned)) as f64 / wall_ns * 100.0;
-    let spans = progress.slices.iter();
     Ok(Found {
-        spans: spans.map(|it| (it.start_ns, it.end_ns)).collect(),
+        span: (progress.total.start_ns, progress.total.end_ns),
         burned: percent(|it| it.work_ns),
         burned_gaps: percent(|it| it.gaps_ns),
         loop_: Loop::of(&progress.total.taken),

@@ -142,19 +142,13 @@ impl History {
         Ok(())
     }
 
-    /// In these times, each from a moment to another.
-    pub fn missing(&self, times: &[(f64, f64)]) -> Result<Missing> {
-        let (mut wall, mut ran, mut waited) = (0.0, 0.0, 0.0);
-        for &(start, end) in times {
-            let (first, last) = (self.at(start)?, self.at(end)?);
-            wall += end - start;
-            ran += last.ran - first.ran;
-            waited += last.waited - first.waited;
-        }
-        let percent = |ns: f64| ns / wall * 100.0;
+    /// From a moment to another.
+    pub fn missing(&self, start: f64, end: f64) -> Result<Missing> {
+        let (first, last) = (self.at(start)?, self.at(end)?);
+        let percent = |ns: f64| ns / (end - start) * 100.0;
         Ok(Missing {
-            all: percent(wall - ran),
-            waited: percent(waited),
+            all: percent(end - start - (last.ran - first.ran)),
+            waited: percent(last.waited - first.waited),
         })
     }
 
