@@ -148,21 +148,29 @@ static __always_inline enum kind kind_of(const struct cpu_state *cpu, struct tas
 	return TASK;
 }
 
+static __always_inline __u64 taken(const struct task_time *slice)
+{
+	return slice->irq + slice->net_rx + slice->net_tx + slice->other + slice->outside;
+}
+
 /*
- * Not every kernel reports every switch: one was met that says nothing when threads of the first
- * process leave. So whoever runs is looked at where an event comes, and has what passed since the
- * last one: what ran unseen before it is seldom long.
+ * Not every kernel reports every switch: one was met that says nothing of switches and softirqs in
+ * the context of the first process's threads. So whoever runs is looked at where an event comes. Who
+ * had what passed since the last one, nobody knows.
  */
 static __always_inline void look_at(struct cpu_state *cpu, struct task_struct *task)
 {
-	__u64 pid = task->pid;
+	__u64 pid = task->pid, now;
 
 	if (pid == cpu->pid)
 		return;
+	now = bpf_ktime_get_ns();
+	cpu->times.unreported_ns += less(since(cpu->slice_start, now), taken(&cpu->slice));
+	cpu->times.unreported_switches++;
+	__builtin_memset(&cpu->slice, 0, sizeof(cpu->slice));
+	cpu->slice_start = now;
 	cpu->pid = pid;
 	cpu->kind = kind_of(cpu, task);
-	cpu->times.unseen_switches++;
-	cpu->times.unseen_ns += since(cpu->slice_start, bpf_ktime_get_ns());
 }
 
 /* Hard interrupts. They do not nest, but they interrupt softirqs. */
@@ -383,7 +391,8 @@ int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 
 	if (!cpu)
 		return 0;
-	look_at(cpu, bpf_get_current_task_btf());
+	if (!cpu->softirq_start)
+		look_at(cpu, bpf_get_current_task_btf());
 	/* A poll has no tracepoint where it begins: it begins where the one before it ended. */
 	now = bpf_ktime_get_ns();
 	if (cpu->poll_start)
@@ -464,12 +473,11 @@ static __always_inline void end_slice(struct cpu_state *cpu, struct task_struct 
 				      struct task_struct *next, __u64 now)
 {
 	struct task_time *slice = &cpu->slice;
-	__u64 taken = slice->irq + slice->net_rx + slice->net_tx + slice->other + slice->outside;
 	__u64 own;
 
 	if (cpu->slice_start) {
 		slice->running = since(cpu->slice_start, now);
-		own = less(slice->running, taken);
+		own = less(slice->running, taken(slice));
 		if (cpu->kind == IDLE)
 			cpu->times.idle_ns += own;
 		else if (cpu->kind == KSOFTIRQD)
@@ -511,7 +519,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
  */
 
 /* The calling thread is the load of the CPU that it runs on. It says so again when the kernel has
- * not reported that it came back: what passed was another's. */
+ * not reported that it came back. */
 SEC("raw_tp")
 int claim(void *ctx)
 {
@@ -521,8 +529,10 @@ int claim(void *ctx)
 	if (!cpu)
 		return 0;
 	cpu->load_pid = task->pid;
-	if (cpu->enabled)
-		end_slice(cpu, task, task, bpf_ktime_get_ns());
+	if (!cpu->enabled)
+		return 0;
+	look_at(cpu, task);
+	end_slice(cpu, task, task, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -554,12 +564,12 @@ static __always_inline void bring_up_to_now(struct cpu_state *cpu)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now = bpf_ktime_get_ns();
 
-	look_at(cpu, task);
 	if (cpu->softirq_start) {
 		count_softirq(cpu, now);
 		cpu->softirq_start = now;
 		cpu->softirq_irq = 0;
 	}
+	look_at(cpu, task);
 	end_slice(cpu, task, task, now);
 	cpu->observed_ns += since(cpu->observed_start, now);
 	cpu->observed_start = now;

@@ -60,8 +60,8 @@ struct cpu_times {
 	__u64 task_ns;
 	__u64 load_ns; /* the task that has claimed the CPU */
 	__u64 idle_ns;
-	__u64 unseen_switches; /* that the kernel did not report */
-	__u64 unseen_ns;       /* the time around them, which is in the above as it seems likely */
+	__u64 unreported_ns; /* of whoever ran until a switch that the kernel did not report */
+	__u64 unreported_switches;
 	__u64 outside_ns; /* taken from outside while none of load and idle ran */
 };
 

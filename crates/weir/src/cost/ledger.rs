@@ -17,7 +17,7 @@ pub struct Share {
     pub confidence: Option<f64>,
 }
 
-/// Who had a CPU, told by the gaps of the load on it. The first eight sum up to 100%.
+/// Who had a CPU, told by the gaps of the load on it. The first nine sum up to 100%.
 #[derive(Debug, Clone, Serialize)]
 pub struct GapLedger {
     /// By the network: its softirqs, NAPI threads and its part of ksoftirqd.
@@ -28,6 +28,8 @@ pub struct GapLedger {
     pub outside: Share,
     /// By other tasks.
     pub other_tasks: Share,
+    /// By somebody whose coming or going the kernel did not report.
+    pub unreported: Share,
     /// Idle though the load wanted to run: a CPU quota.
     pub throttled: Share,
     /// Units of work that took longer though nothing interrupted them.
@@ -84,6 +86,7 @@ impl GapLedger {
             other_interrupts: share(Taken::interrupts_ns),
             outside: share(Taken::outside_ns),
             other_tasks: share(Taken::tasks_ns),
+            unreported: share(Taken::unreported_ns),
             throttled: share(Taken::throttled_ns),
             slower: share(|it| it.slower_ns),
             progress: share(|it| it.progress_ns),
@@ -177,6 +180,10 @@ fn kernel_rows(times: &CpuTimes) -> Vec<Row> {
         rows.push(row(&name, times.vector_ns[vector] as f64));
     }
     rows.push(row("other tasks", times.task_ns as f64));
+    rows.push(row(
+        "not reported by the kernel",
+        times.unreported_ns as f64,
+    ));
     rows.push(row("idle", times.idle_ns as f64));
     rows.push(row("outside, by late timers", times.outside_ns as f64));
     rows
@@ -215,6 +222,7 @@ mod tests {
             load_ns: 500,
             idle_ns: 30,
             outside_ns: 40,
+            unreported_ns: 3,
             ..CpuTimes::default()
         }
     }
@@ -226,7 +234,7 @@ mod tests {
     #[test]
     fn rows_of_gaps_sum_up() {
         let taken = Taken {
-            looked_ns: 781 + 1000 + 60 + 30 + 20 + 5,
+            looked_ns: 784 + 1000 + 60 + 30 + 20 + 5,
             progress_ns: 1000.0,
             kernel: times(),
             entry_ns: 60.0,
@@ -234,7 +242,7 @@ mod tests {
             slower_ns: 20.0,
             reading_ns: 5.0,
         };
-        assert_eq!(times().without_load_ns(), 781);
+        assert_eq!(times().without_load_ns(), 784);
         let rows = gap_rows(&taken);
         assert!((sum(&rows) - 100.0).abs() < 1e-9, "{rows:?}");
     }
@@ -242,7 +250,7 @@ mod tests {
     #[test]
     fn rows_of_tracepoints_sum_up_and_say_what_is_missing() {
         let cpu = CpuTotals {
-            observed_ns: 1300,
+            observed_ns: 1303,
             times: times(),
             ..CpuTotals::default()
         };
@@ -250,6 +258,9 @@ mod tests {
         assert!((sum(&rows) - 100.0).abs() < 1e-9, "{rows:?}");
         let missing = rows.last().expect("a row");
         assert_eq!(missing.name, "not accounted for");
-        assert!((missing.percent - 19.0 / 13.0).abs() < 1e-9, "{missing:?}");
+        assert!(
+            (missing.percent - 1900.0 / 1303.0).abs() < 1e-9,
+            "{missing:?}"
+        );
     }
 }

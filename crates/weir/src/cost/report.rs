@@ -307,7 +307,7 @@ fn not_seen(measured: &Measured) -> Vec<String> {
                     .into(),
             );
         }
-        notes.extend(unseen_switches(&accounted.slices));
+        notes.extend(unreported(&accounted.slices));
         if accounted.own_ns_per_run.is_none() {
             notes.push(
                 "What the tracepoints cost could not be timed, which needs CAP_SYS_ADMIN: it is \
@@ -329,19 +329,17 @@ fn not_seen(measured: &Measured) -> Vec<String> {
 }
 
 /// Switches between tasks that had no tracepoint.
-fn unseen_switches(slices: &Slices) -> Option<String> {
-    let count: u64 = slices
-        .totals
-        .iter()
-        .map(|cpu| cpu.times.unseen_switches)
-        .sum();
-    let ns: u64 = slices.totals.iter().map(|cpu| cpu.times.unseen_ns).sum();
-    let observed: u64 = slices.totals.iter().map(|cpu| cpu.observed_ns).sum();
-    (count > 0).then(|| {
+fn unreported(slices: &Slices) -> Option<String> {
+    let sum = |of: fn(&CpuTotals) -> u64| slices.totals.iter().map(of).sum::<u64>();
+    let switches = sum(|cpu| cpu.times.unreported_switches);
+    let around = percent(
+        sum(|cpu| cpu.times.unreported_ns),
+        sum(|cpu| cpu.observed_ns),
+    );
+    (switches > 0).then(|| {
         format!(
-            "This kernel did not report {count} switches between tasks; the time around them, {:.2}% \
-             of all, counts as that of the task that was met after it.",
-            percent(ns, observed)
+            "This kernel did not report {switches} switches between tasks: who had the {around:.2}% \
+             of the time before them, softirqs among them, is not known."
         )
     })
 }

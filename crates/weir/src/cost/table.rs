@@ -93,6 +93,12 @@ fn sentence(ledger: &GapLedger) -> String {
         ),
         format!("by other tasks {}%", share(ledger.other_tasks)),
     ];
+    if ledger.unreported.percent >= 0.05 {
+        let percent = share(ledger.unreported);
+        parts.push(format!(
+            "by somebody that this kernel did not report {percent}%"
+        ));
+    }
     if ledger.throttled.percent >= NOTHING {
         parts.push(format!("by a CPU quota {}%", share(ledger.throttled)));
     }

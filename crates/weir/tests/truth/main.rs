@@ -241,6 +241,8 @@ struct Found {
     in_place: f64,
     /// By NAPI instances that are not the lab's.
     foreign: f64,
+    /// By whom is not known.
+    unreported: f64,
     outside: f64,
     slower: f64,
     tasks: f64,
@@ -261,6 +263,12 @@ impl Found {
             let percent = self.foreign;
             return Some(format!(
                 "  does not count: packets of others took {percent:.1}"
+            ));
+        }
+        if self.unreported > CERTAIN {
+            let percent = self.unreported;
+            return Some(format!(
+                "  does not count: the kernel did not report who had {percent:.1}"
             ));
         }
         let certain = self.by_gaps.certain.max(self.by_tracepoints.certain);
@@ -337,6 +345,7 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
             tracepoints: of_tracepoints(cpu.net_ns()),
             in_place: of_tracepoints(place.ns(&cpu)),
             foreign: of_tracepoints(foreign_ns(&accounting, &lab)?),
+            unreported: of_tracepoints(cpu.times.unreported_ns),
             outside: of_gaps(taken.outside_ns()),
             slower: of_gaps(taken.slower_ns),
             tasks: of_gaps(taken.tasks_ns()),

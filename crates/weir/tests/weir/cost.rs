@@ -107,6 +107,7 @@ fn all_of_a_cpus_time_is_in_the_ledger() -> Result<()> {
             "outside",
             "other_tasks",
             "throttled",
+            "unreported",
             "slower",
             "progress",
             "reading",

@@ -77,10 +77,10 @@ shared_structs! {
         load_ns: u64,
         /// Idle.
         idle_ns: u64,
-        /// Switches that the kernel did not report.
-        unseen_switches: u64,
-        /// The time around them, which is in the above as it seems likely.
-        unseen_ns: u64,
+        /// Of whoever ran until a switch that the kernel did not report.
+        unreported_ns: u64,
+        /// How many such switches there were.
+        unreported_switches: u64,
         /// Taken from outside the kernel while neither the load nor the idle task ran, as late
         /// timers tell it.
         outside_ns: u64,
@@ -205,8 +205,8 @@ impl CpuTimes {
             task_ns: both(|it| it.task_ns),
             load_ns: both(|it| it.load_ns),
             idle_ns: both(|it| it.idle_ns),
-            unseen_switches: both(|it| it.unseen_switches),
-            unseen_ns: both(|it| it.unseen_ns),
+            unreported_ns: both(|it| it.unreported_ns),
+            unreported_switches: both(|it| it.unreported_switches),
             outside_ns: both(|it| it.outside_ns),
         }
     }
@@ -228,7 +228,8 @@ impl CpuTimes {
 
     /// All but the load's own time.
     pub fn without_load_ns(&self) -> u64 {
-        self.network_ns() + self.interrupts_ns() + self.task_ns + self.idle_ns + self.outside_ns
+        let others = self.task_ns + self.idle_ns + self.outside_ns + self.unreported_ns;
+        self.network_ns() + self.interrupts_ns() + others
     }
 }
 

@@ -55,6 +55,11 @@ impl Taken {
         self.kernel.idle_ns as f64
     }
 
+    /// By somebody whose coming or going the kernel did not report.
+    pub fn unreported_ns(&self) -> f64 {
+        self.kernel.unreported_ns as f64
+    }
+
     /// From outside the kernel: gaps, the way into and out of interrupts, and what made timers late
     /// while others ran.
     pub fn outside_ns(&self) -> f64 {
@@ -346,6 +351,7 @@ mod tests {
                 + taken.interrupts_ns()
                 + taken.tasks_ns()
                 + taken.throttled_ns()
+                + taken.unreported_ns()
                 + taken.outside_ns()
                 + taken.slower_ns
                 + taken.reading_ns;
