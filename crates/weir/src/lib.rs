@@ -8,6 +8,7 @@ pub mod cpulist;
 pub mod doctor;
 pub mod kernel_config;
 pub mod lab;
+mod mounts;
 pub mod process;
 pub mod report;
 pub mod sysfs;

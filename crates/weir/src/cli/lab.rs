@@ -8,7 +8,7 @@ use comfy_table::{Table, presets};
 
 use crate::lab::{
     LabConfig,
-    named::{self, LabName, LabStatus, SideStatus, Which},
+    named::{self, LabName, LabStatus, Removed, SideStatus, Which},
     netns,
 };
 
@@ -116,7 +116,11 @@ fn name_argument(name: &LabName) -> String {
 }
 
 fn down(name: &LabName) -> Result<()> {
-    let removed = named::down(name)?;
+    print_removed(name, &named::down(name)?);
+    Ok(())
+}
+
+fn print_removed(name: &LabName, removed: &Removed) {
     println!("Lab {name} is removed.");
     if !removed.processes.is_empty() {
         let processes = list(&removed.processes);
@@ -124,15 +128,17 @@ fn down(name: &LabName) -> Result<()> {
             "Processes still run in its namespaces, which are empty now and go with the last of them: {processes}"
         );
     }
-    Ok(())
 }
 
 fn down_all() -> Result<()> {
-    let names = named::names()?;
-    if names.is_empty() {
+    let removed = named::down_all()?;
+    if removed.is_empty() {
         println!("There is no lab.");
     }
-    names.iter().try_for_each(down)
+    for (name, removed) in &removed {
+        print_removed(name, removed);
+    }
+    Ok(())
 }
 
 fn status(args: &StatusArgs) -> Result<()> {

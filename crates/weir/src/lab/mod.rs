@@ -14,6 +14,7 @@ mod device;
 pub mod ethtool;
 pub mod named;
 pub mod netns;
+mod netns_directory;
 pub(crate) mod route;
 mod switch;
 mod tap;

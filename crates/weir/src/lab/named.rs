@@ -2,7 +2,7 @@
 //! `weir-NAME-load`, the way ip-netns(8) does it, so that `ip netns` sees them.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io::ErrorKind,
     os::{
         fd::{AsFd as _, BorrowedFd},
@@ -14,19 +14,16 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::{
-    fs::FlockOperation,
     io::Errno,
-    mount::{
-        MountPropagationFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_change,
-        unmount,
-    },
+    mount::{UnmountFlags, mount_bind, unmount},
 };
 use serde::Serialize;
 
-use super::{APP_DEVICE, Counters, Device, LOAD_DEVICE, Lab, LabConfig, Side, netns};
+use super::{
+    APP_DEVICE, Counters, Device, LOAD_DEVICE, Lab, LabConfig, Side, netns,
+    netns_directory::{self, NETNS_DIR},
+};
 
-/// Where ip-netns(8) looks for namespaces.
-const NETNS_DIR: &str = "/run/netns";
 /// A namespace's file is called weir-NAME-load at most; names stay short enough to be read.
 const MAX_NAME: usize = 32;
 
@@ -99,7 +96,13 @@ impl LabName {
 /// back; only a kill in between can leave a part, which [`down`] removes.
 pub fn up(name: &LabName, config: &LabConfig) -> Result<Lab> {
     let lab = Lab::anonymous(config)?;
-    let _lock = prepare_directory()?;
+    let directory = netns_directory::make()?;
+    let published = publish_both(name, &lab);
+    directory.release()?;
+    published.map(|()| lab)
+}
+
+fn publish_both(name: &LabName, lab: &Lab) -> Result<()> {
     for (index, which) in Which::ALL.into_iter().enumerate() {
         let side = match which {
             Which::App => lab.app(),
@@ -112,7 +115,7 @@ pub fn up(name: &LabName, config: &LabConfig) -> Result<Lab> {
             return Err(error);
         }
     }
-    Ok(lab)
+    Ok(())
 }
 
 fn publish(name: &LabName, which: Which, namespace: BorrowedFd<'_>) -> Result<()> {
@@ -143,36 +146,6 @@ fn publish(name: &LabName, which: Which, namespace: BorrowedFd<'_>) -> Result<()
     })
 }
 
-/// Makes `/run/netns` what ip-netns(8) wants: a mount point that shares what is mounted below
-/// it, so that a namespace unmounted here is unmounted everywhere and can go. Returns the lock
-/// that ip-netns(8) takes too while it does this.
-fn prepare_directory() -> Result<File> {
-    let context = || format!("cannot prepare {NETNS_DIR}");
-    fs::create_dir_all(NETNS_DIR).with_context(context)?;
-    let lock = lock_directory()?;
-    let shared = || {
-        mount_change(
-            NETNS_DIR,
-            MountPropagationFlags::SHARED | MountPropagationFlags::REC,
-        )
-    };
-    match shared() {
-        Err(Errno::INVAL) => {
-            mount_bind_recursive(NETNS_DIR, NETNS_DIR).with_context(context)?;
-            shared().with_context(context)?;
-        }
-        other => other.with_context(context)?,
-    }
-    Ok(lock)
-}
-
-fn lock_directory() -> Result<File> {
-    let directory = File::open(NETNS_DIR).with_context(|| format!("cannot open {NETNS_DIR}"))?;
-    rustix::fs::flock(&directory, FlockOperation::LockExclusive)
-        .with_context(|| format!("cannot lock {NETNS_DIR}"))?;
-    Ok(directory)
-}
-
 /// What [`down`] removed.
 #[derive(Debug)]
 pub struct Removed {
@@ -181,13 +154,18 @@ pub struct Removed {
     pub processes: Vec<u32>,
 }
 
-/// Removes the lab `name`, also one that a killed [`up`] left half made.
+/// Removes the lab `name`, also one that a killed [`up`] left half made; with the last name goes
+/// what [`up`] made of `/run/netns`.
 pub fn down(name: &LabName) -> Result<Removed> {
-    // Before a look at what there is, so that it stays so. Without the directory there is no lab.
-    let _lock = Path::new(NETNS_DIR)
-        .exists()
-        .then(lock_directory)
-        .transpose()?;
+    // Before a look at what there is, so that it stays so.
+    let directory = netns_directory::lock()?;
+    let removed = remove_lab(name);
+    let released = directory.map_or(Ok(()), netns_directory::Locked::release);
+    let removed = removed?;
+    released.map(|()| removed)
+}
+
+fn remove_lab(name: &LabName) -> Result<Removed> {
     let existing: Vec<_> = Which::ALL
         .into_iter()
         .filter(|which| name.path(*which).exists())
@@ -244,6 +222,19 @@ fn remove_name(path: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other.with_context(|| format!("cannot remove {}", path.display())),
     }
+}
+
+/// Removes all labs, and what an [`up`] that was killed early left of `/run/netns`. Returns what
+/// [`down`] does of each.
+pub fn down_all() -> Result<Vec<(LabName, Removed)>> {
+    let removed = names()?
+        .into_iter()
+        .map(|name| down(&name).map(|removed| (name, removed)))
+        .collect();
+    if let Some(directory) = netns_directory::lock()? {
+        directory.release()?;
+    }
+    removed
 }
 
 /// The names of all labs, complete or not.

@@ -166,22 +166,27 @@ impl Drop for Directory {
 
 /// A lab with a name, which is taken down at the end: its devices are real ones for a bench that
 /// is started inside.
-struct NamedLab {
+pub struct NamedLab {
     name: String,
 }
 
 impl NamedLab {
-    fn up(purpose: &str) -> Result<Self> {
+    pub fn up(purpose: &str) -> Result<Self> {
         let name = format!("bench-{purpose}-{}", std::process::id());
         success(weir().args(["lab", "up", &name]))?;
         Ok(Self { name })
     }
 
+    /// The application's side, as ip-netns(8) knows it.
+    pub fn netns(&self) -> String {
+        format!("weir-{}-app", self.name)
+    }
+
     /// `weir` on the application's side.
-    fn weir(&self, words: &[&str]) -> Command {
+    pub fn weir(&self, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", &format!("weir-{}-app", self.name)])
+            .args(["netns", "exec", &self.netns()])
             .arg(env!("CARGO_BIN_EXE_weir"))
             .args(words);
         command

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use weir::lab::netns;
 
-use crate::{Test, failure, output, scale, skip, success, tests, weir};
+use crate::{Test, bench::NamedLab, failure, output, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -208,27 +208,14 @@ fn what_was_found_is_the_exit_code() -> Result<()> {
     Ok(())
 }
 
-/// A network namespace with a name, for ip-netns(8).
-struct Named(String);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        // A test that failed has said why; this is only not to leave anything.
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
-    }
-}
-
 fn a_sys_that_ip_netns_has_mounted_is_not_the_hosts() -> Result<()> {
-    let name = Named(format!("weir-test-doctor-{}", std::process::id()));
-    success(Command::new("ip").args(["netns", "add", &name.0]))?;
-    let mut exec = Command::new("ip");
-    exec.args(["netns", "exec", &name.0, env!("CARGO_BIN_EXE_weir")]);
-    let (_, text) = said(exec.args(["doctor", "--json"]))?;
+    let lab = NamedLab::up("doctor")?;
+    let (_, text) = said(&mut lab.weir(&["doctor", "--json"]))?;
     let report: Value = serde_json::from_str(&text)?;
     let unchecked = report["unchecked"].as_array().context("no list")?;
     let bpffs = unchecked.iter().find(|it| it["id"] == "bpffs");
     let bpffs = bpffs.with_context(|| format!("it was judged: {report}"))?;
-    ensure_says(&bpffs["reason"].to_string(), &["nsenter", &name.0])
+    ensure_says(&bpffs["reason"].to_string(), &["nsenter", &lab.netns()])
 }
 
 fn a_device_that_is_not_there_is_said() -> Result<()> {

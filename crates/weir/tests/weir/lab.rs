@@ -23,6 +23,10 @@ pub fn trials() -> Vec<Test> {
         what_is_not_there_is_said,
         a_half_made_lab_is_removed,
         a_killed_up_leaves_nothing_that_down_does_not_remove,
+        run_netns_goes_with_the_last_lab,
+        run_netns_of_others_stays,
+        run_netns_goes_after_a_killed_up,
+        run_netns_goes_after_labs_at_once,
         down_empties_a_lab_that_is_in_use,
         settings_are_checked,
         a_lab_is_quiet,
@@ -134,8 +138,10 @@ fn what_is_not_there_is_said() -> Result<()> {
 }
 
 fn a_half_made_lab_is_removed() -> Result<()> {
+    // It makes the directory, and keeps it.
+    let other = Name::new("other");
+    success(&mut other.lab("up"))?;
     let name = Name::new("half");
-    fs::create_dir_all("/run/netns")?;
     for file in name.files() {
         fs::write(&file, "")?;
         ensure!(
@@ -163,6 +169,112 @@ fn a_killed_up_leaves_nothing_that_down_does_not_remove() -> Result<()> {
         ensure!(name.is_gone(), "down left files");
     }
     success(&mut name.lab("up"))?;
+    Ok(())
+}
+
+/// Runs a shell script where /run is empty and its mounts are seen by nobody else.
+fn with_empty_run(script: &str) -> Result<String> {
+    // The host's mounts are hidden, and still listed; only of a mount can it be said how it is shared.
+    let prepare = "mount -t tmpfs tmpfs /run
+        is_mounted() { mount --make-shared /run/netns; }
+        fails() { if \"$@\"; then return 1; fi; }
+        is_clean() { ! is_mounted && [ ! -e /run/netns ]; }";
+    let mut shell = Command::new("unshare");
+    shell
+        .args(["--mount", "sh", "-exc", &format!("{prepare}\n{script}")])
+        .env("weir", env!("CARGO_BIN_EXE_weir"));
+    success(&mut shell)
+}
+
+fn run_netns_goes_with_the_last_lab() -> Result<()> {
+    with_empty_run(
+        "$weir lab up a
+        $weir lab up b
+        ip netns list | grep weir-a-app
+        $weir lab down a
+        ip netns list | grep weir-b-load
+        is_mounted
+        $weir lab down b
+        is_clean
+        fails $weir lab down b
+        is_clean
+        $weir lab up a
+        $weir lab up b
+        $weir lab down --all
+        is_clean",
+    )?;
+    Ok(())
+}
+
+fn run_netns_of_others_stays() -> Result<()> {
+    for script in [
+        // An empty directory.
+        "mkdir /run/netns
+        $weir lab up a
+        $weir lab down a
+        fails is_mounted
+        [ -d /run/netns ]",
+        // Namespaces that were there before.
+        "ip netns add before
+        $weir lab up a
+        $weir lab down a
+        is_mounted
+        ip netns exec before true
+        ip netns del before
+        $weir lab up a
+        $weir lab down a
+        is_mounted",
+        // A namespace that came meanwhile, which the next lab outlives.
+        "$weir lab up a
+        ip netns add meanwhile
+        $weir lab down a
+        is_mounted
+        ip netns exec meanwhile true
+        ip netns del meanwhile
+        $weir lab up a
+        $weir lab down a
+        is_clean",
+        // A name in a directory that nobody has mounted.
+        "mkdir /run/netns
+        ln -s /proc/1/ns/net /run/netns/link
+        $weir lab up a
+        [ -L /run/netns/link ]
+        $weir lab down a
+        [ -L /run/netns/link ]",
+    ] {
+        with_empty_run(script)?;
+    }
+    Ok(())
+}
+
+fn run_netns_goes_after_a_killed_up() -> Result<()> {
+    with_empty_run(
+        "for delay in 0.000 0.002 0.004 0.006 0.008 0.010 0.012 0.014 0.016 0.018; do
+            timeout --signal=KILL --foreground $delay $weir lab up a || true
+            $weir lab down --all
+            is_clean
+        done
+        # Killed between two of its steps.
+        mkdir -m 1755 /run/netns
+        $weir lab down --all
+        is_clean
+        mkdir -m 1755 /run/netns
+        mount -t tmpfs weir /run/netns
+        fails $weir lab down a
+        is_clean",
+    )?;
+    Ok(())
+}
+
+fn run_netns_goes_after_labs_at_once() -> Result<()> {
+    with_empty_run(
+        "for name in a b c d; do
+            (for round in 1 2 3; do $weir lab up $name; $weir lab down $name; done) &
+            jobs=\"${jobs-} $!\"
+        done
+        for job in $jobs; do wait $job; done
+        is_clean",
+    )?;
     Ok(())
 }
 

@@ -3,11 +3,13 @@
 use anyhow::Result;
 
 use super::setting::{Wrong, absent, fine, found, judge, unchecked};
-use crate::doctor::{Check, Context, Evidence, Fix, Read, Severity, Step, Verdict, fix::words};
+use crate::{
+    doctor::{Check, Context, Evidence, Fix, Read, Severity, Step, Verdict, fix::words},
+    mounts::{MOUNTS, top_mount},
+};
 
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
-const MOUNTS: &str = "/proc/self/mounts";
 const BPFFS_AT: &str = "/sys/fs/bpf";
 
 pub const BPF_JIT: Check = Check {
@@ -116,30 +118,4 @@ fn ip_netns(context: &Context, mounts: &str) -> Result<Option<String>> {
     Ok(names
         .into_iter()
         .find(|name| line.split(' ').next() == Some(name)))
-}
-
-/// The type of what is mounted last, and so on top, at a path; and the line that says so.
-fn top_mount<'a>(mounts: &'a str, path: &str) -> Option<(&'a str, &'a str)> {
-    mounts.lines().rev().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let at = words.next()?;
-        let kind = words.next()?;
-        (at == path).then_some((kind, line))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::top_mount;
-
-    #[test]
-    fn what_is_on_top_counts() {
-        let mounts =
-            "none /a bpf rw,mode=700 0 0\ntmpfs /a tmpfs rw 0 0\nbpf /run/bpf bpf rw 0 0\n";
-        let kind = |path| top_mount(mounts, path).map(|(kind, _)| kind);
-        assert_eq!(kind("/a"), Some("tmpfs"));
-        assert_eq!(kind("/run/bpf"), Some("bpf"));
-        assert_eq!(kind("/run"), None);
-        assert_eq!(top_mount("x", "/a"), None);
-    }
 }
