@@ -15,17 +15,23 @@ mod lab;
 mod load;
 mod packet;
 mod progress;
+mod quiet;
+mod quiet_rule;
 mod storm;
 
-use std::process::{Command, ExitCode, Output};
+use std::{
+    process::{Command, ExitCode, Output},
+    sync::{PoisonError, RwLock},
+};
 
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Completion, Trial};
+use quiet::Noise;
 
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();
     let arguments = Arguments::from_args();
-    let trials = [
+    let mut tests = [
         accounting::trials(),
         bench::trials(),
         cost::trials(),
@@ -37,14 +43,14 @@ fn main() -> ExitCode {
         lab::trials(),
         load::trials(),
         progress::trials(),
+        quiet_rule::trials(),
         storm::trials(),
     ]
     .concat();
-    libtest_mimic::run(
-        &arguments,
-        trials.into_iter().map(Test::into_trial).collect(),
-    )
-    .exit_code()
+    // At the end, where no other test has to wait for them.
+    tests.sort_by_key(|test| test.is_alone);
+    let trials = tests.into_iter().map(Test::into_trial).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// A test that needs root.
@@ -52,21 +58,37 @@ fn main() -> ExitCode {
 struct Test {
     name: &'static str,
     run: fn() -> Result<()>,
+    /// No other test of this program runs meanwhile.
+    is_alone: bool,
 }
 
+/// Held by each test that runs: shared, or by one that is alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
 impl Test {
+    fn run(self) -> Result<()> {
+        // A test that panicked has left nothing in the lock.
+        if self.is_alone {
+            let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+            (self.run)()
+        } else {
+            let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+            (self.run)()
+        }
+    }
+
     fn into_trial(self) -> Trial {
         Trial::ignorable_test(self.name, move || {
             if !rustix::process::geteuid().is_root() {
                 return Ok(Completion::ignored_with("network namespaces need root"));
             }
-            match (self.run)() {
-                Ok(()) => Ok(Completion::Completed),
-                Err(error) => match error.downcast::<Skip>() {
-                    Ok(Skip(reason)) => Ok(Completion::ignored_with(reason)),
-                    Err(error) => Err(format!("{error:?}").into()),
-                },
+            let Err(error) = self.run() else {
+                return Ok(Completion::Completed);
+            };
+            if error.is::<Skip>() || error.is::<Noise>() {
+                return Ok(Completion::ignored_with(error.to_string()));
             }
+            Err(format!("{error:?}").into())
         })
     }
 }
@@ -91,10 +113,23 @@ fn skip(reason: &str) -> anyhow::Error {
 /// A [`Test`] of each function, under its name.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
-        vec![$(crate::Test { name: concat!(module_path!(), "::", stringify!($name)), run: $name }),*]
+        vec![$(crate::Test {
+            name: concat!(module_path!(), "::", stringify!($name)),
+            run: $name,
+            is_alone: false,
+        }),*]
     };
 }
 use tests;
+
+/// The same for tests that measure: nothing else of this program runs beside them. What other
+/// programs do meanwhile is looked at by [`quiet::when_quiet`].
+macro_rules! tests_alone {
+    ($($name:ident),* $(,)?) => {
+        crate::tests![$($name),*].into_iter().map(|test| crate::Test { is_alone: true, ..test }).collect::<Vec<_>>()
+    };
+}
+use tests_alone;
 
 /// The `weir` that was built with these tests.
 fn weir() -> Command {
