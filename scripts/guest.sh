@@ -8,6 +8,7 @@
 
 guest_sources=crates/weir/tests/guest
 guest_missing="" # why there is no guest
+guest_seconds=120 # how long a script may take
 
 # What the guest needs of the kernel's modules: networks, and what those are built on.
 guest_modules=(net drivers/net drivers/virtio lib crypto arch/x86/crypto)
@@ -152,13 +153,13 @@ guest_append="console=ttyS0 loglevel=1 panic=-1 nokaslr"
 # The machine of the scripts. Its network card, for which `modprobe vmxnet3` is needed, leads nowhere:
 # it is there for what no virtual device has.
 # shellcheck disable=SC2034 # guest_run gets its name
-guest_machine=(-smp 2 -m 1024 -netdev "hubport,id=n0,hubid=0" -device "vmxnet3,netdev=n0,romfile=")
+guest_scripts=(-smp 2 -m 1024 -netdev "hubport,id=n0,hubid=0" -device "vmxnet3,netdev=n0,romfile=")
 
 # A machine that does the same in every run. Its one CPU's clock counts the instructions that it has
 # executed, each a nanosecond; to sleep takes no time, the date and the random numbers are given, and
 # it has no device that anything could come from.
 # shellcheck disable=SC2034 # as above
-guest_counting=(
+guest_count=(
     -smp 1 -m 1024 -icount "shift=0,sleep=off" -rtc "base=2020-01-01,clock=vm" -seed 1
 )
 
@@ -189,24 +190,46 @@ guest_count_machine() {
         "$(rustc --version | cut -d' ' -f2)" "$(pkg-config --modversion libxdp 2>/dev/null || echo none)"
 }
 
-# guest_run MACHINE PAYLOAD_DIR SCRIPT SECONDS: runs PAYLOAD_DIR/SCRIPT as /payload/SCRIPT of a new
-# guest, MACHINE being the name of an array of QEMU's words; the other files lie beside it, and
-# programs bring their shared libraries. What it prints is in $log, its exit status is this function's,
-# 125 if the guest did not get there.
+# guest_run MACHINE PAYLOAD_DIR SECONDS SCRIPT…: runs the scripts of PAYLOAD_DIR as /payload/SCRIPT of
+# a new guest, one after the other, each for so long at most. MACHINE is the name of an array of
+# QEMU's words, and of the step; the other files lie beside the scripts, and programs bring their
+# shared libraries. What the guest printed is in $log; guest_log and guest_status
+# take a script's part from it.
 guest_run() {
     local -n machine=$1
-    local payload=$2 script=$3 limit=$(($4 * ${WEIR_TEST_SCALE:-1})) name=guest-${3%.sh} image status
-    image=$guest_dir/$name.initramfs
-    guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return 125
+    local name=${1//_/-} payload=$2 seconds=$3 image=$guest_dir/${1//_/-}.initramfs scripts
+    shift 3
+    scripts=$*
+    guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return
     # The guest ends itself at its limit; run_step's is for one that is not even able to.
-    run_step "$name" $(($4 + 20)) "${guest_qemu[@]}" "${machine[@]}" \
+    run_step "$name" $((seconds * $# + 30)) "${guest_qemu[@]}" "${machine[@]}" \
         -kernel "$guest_dir/vmlinuz" -initrd "$image" \
-        -append "$guest_append norandmaps weir.run=$script weir.seconds=$limit" || return 125
-    status=$(sed -nE 's/^weir-guest: end ([0-9]+)\r?$/\1/p' "$log")
-    [[ $status != 0 ]] || return 0
-    show_log
-    return "${status:-125}"
+        -append "$guest_append norandmaps weir.run=${scripts// /,} weir.seconds=$((seconds * ${WEIR_TEST_SCALE:-1}))"
 }
+
+# guest_run_one MACHINE PAYLOAD_DIR SECONDS SCRIPT: the same with one script, whose exit status is this
+# function's, 125 if the guest did not get there.
+guest_run_one() {
+    local status
+    guest_run "$@" || return 125
+    guest_log "$4" <"$log" >"$log.script"
+    read -r status _ < <(guest_status "$log.script")
+    ((status == 0)) || show_log
+    return "$status"
+}
+}
+
+# guest_log SCRIPT <CONSOLE: what it printed; nothing if it had no turn.
+guest_log() {
+    tr -d '\r' | awk -v begin="weir-guest: begin $1" -v end="weir-guest: end $1 " '
+        $0 == begin { inside = 1 }
+        inside { print }
+        index($0, end) == 1 { inside = 0 }'
+}
+
+# The exit status of the script with this log, 125 if the guest did not get there; and the seconds
+# that it took.
+guest_status() { sed -nE 's/^weir-guest: end [^ ]+ ([0-9]+) ([0-9]+)$/\1 \2/p' "$1" | grep . || echo 125 0; }
 
 # The initramfs of a run: the guest's, and after it a second archive with the payload, which the
 # kernel unpacks over it. crates/weir/tests/truth makes its guest with this too.

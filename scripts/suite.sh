@@ -1,17 +1,20 @@
 # shellcheck shell=bash
 # Sourced by ./run: `./run test`. Each step runs whatever became of the ones before it; what it
 # ran is counted from the test programs' own summaries, and a skip always has a reason.
+# `./run test --long` says so to the tests with WEIR_TEST_LONG=1: to those that can try more.
 
 passed=0 failed=0 skipped=0
 failures=() # one line each, printed at the end
 skips=()    # the same, with the reason
 step_pid=
+limit=0 took=0 # seconds that the last step may take, and took
 
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
 # It is a background job, so that Ctrl-C is heard at once and ends the step too; bash makes such a
 # job ignore SIGINT, which the tests must not inherit.
 run_step() {
-    local name=$1 limit=$(($2 * ${WEIR_TEST_SCALE:-1})) status=0 started=$SECONDS
+    local name=$1 status=0 started=$SECONDS
+    limit=$(($2 * ${WEIR_TEST_SCALE:-1}))
     shift 2
     log=$log_dir/$name.log
     say "test: $name"
@@ -30,7 +33,7 @@ show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok
 # What a step measured: its lines are worth reading also where all is well.
 show_measured() { grep -E '^(doctor score|in the storm|.*: percent of CPU|  +(to burn|[0-9]+  )|(moves|receive|send|forward) +[0-9b])' "$log" | sed 's/^/   | /' >&2 || true; }
 
-outcome() { printf '   %s (%s s)\n' "$1" "$took" >&2; }
+outcome() { printf '   %s (%s s of %s s)\n' "$1" "$took" "$limit" >&2; }
 
 skip() {
     say "test: $1: skipped, $2"
@@ -140,12 +143,14 @@ test_loom() {
 }
 
 test_miri() {
+    local seconds=900
+    [[ -z ${WEIR_TEST_LONG-} ]] || seconds=3600
     if ! has_nightly; then
         skip miri "no nightly toolchain (rustup toolchain install nightly)"
     elif ! rustup_as_owner component add --toolchain nightly miri rust-src >/dev/null 2>&1; then
         skip miri "rustup could not add miri and rust-src to nightly"
     else
-        tests_step miri 900 cargo +nightly miri test --locked --package xsk --lib
+        tests_step miri "$seconds" cargo +nightly miri test --locked --package xsk --lib
     fi
 }
 
@@ -161,13 +166,23 @@ test_fuzz() {
         skip fuzz "cargo-fuzz could not be installed"
     elif ! targets=$(cargo +nightly fuzz list); then
         fail "fuzz: the targets could not be listed"
+    elif ! run_step fuzz-build 900 cargo +nightly fuzz build --target-dir "$target_dir/fuzz"; then
+        fail "fuzz: the targets could not be built"
+        outcome FAILED
     else
-        for target in $targets; do
-            mkdir -p "$target_dir/fuzz-corpus/$target"
-            check_step "fuzz-$target" 400 cargo +nightly fuzz run "$target" \
-                "$target_dir/fuzz-corpus/$target" -- -max_total_time=20
-        done
+        outcome built
+        for target in $targets; do fuzz_step "$target"; done
     fi
+}
+
+# What it finds lies where `cargo fuzz run` would put it.
+fuzz_step() {
+    local program seconds=5 artifacts=fuzz/artifacts/$1/ corpus=$target_dir/fuzz-corpus/$1
+    [[ -z ${WEIR_TEST_LONG-} ]] || seconds=120
+    program=$(compgen -G "$target_dir/fuzz/*/release/$1" | head -n 1)
+    mkdir -p "$artifacts" "$corpus"
+    check_step "fuzz-$1" $((seconds + 60)) "$program" "$corpus" \
+        -max_total_time=$seconds -artifact_prefix="$artifacts"
 }
 
 test_musl() {
@@ -180,34 +195,61 @@ test_musl() {
     check_step musl 300 cargo build --locked --package xsk --target "$triple"
 }
 
-# Each script in a guest of its own, and the guest as a receiver.
+# All scripts in one guest, and the guest as a receiver.
 test_guest() {
-    local script
+    local scripts
     if ! guest_prepare; then
         skip guest "there is no guest: $guest_missing"
     elif ! guest_payload; then
         fail "guest: weir could not be built or copied"
     else
-        for script in "$guest_sources"/*.sh; do guest_step "$(basename "$script")"; done
+        mapfile -t scripts < <(cd "$guest_sources" && ls -- *.sh)
+        guest_steps "${scripts[@]}"
         guest_receiver_step
         guest_count_step
     fi
 }
 
+# A guest that crashes keeps the scripts after it from their turn: they have it in another one.
+guest_steps() {
+    local waiting script console part
+    while (($# > 0)); do
+        waiting=()
+        guest_run guest_scripts "$guest_payload" "$guest_seconds" "$@" || true
+        console=$log
+        for script in "$@"; do
+            part=$(guest_log "$script" <"$console")
+            if [[ -n $part ]]; then guest_step "$script" "$part"; else waiting+=("$script"); fi
+        done
+        if ((${#waiting[@]} == $#)); then
+            log=$console
+            show_log
+            fail "guest: it ran no script"
+            return
+        fi
+        set -- "${waiting[@]}"
+    done
+}
+
+# guest_step SCRIPT LOG
 guest_step() {
-    local status=0 results
-    guest_run guest_machine "$guest_payload" "$1" 120 || status=$?
+    local name=guest-${1%.sh} status results
+    say "test: $name"
+    log=$log_dir/$name.log limit=$((guest_seconds * ${WEIR_TEST_SCALE:-1}))
+    printf '%s\n' "$2" >"$log"
+    read -r status took < <(guest_status "$log")
     results=$(guest_results "$log")
-    printf '\n%s\n' "$results" >>"$log" # a guest that was killed may have left half a line
-    count_step "guest-${1%.sh}" "$status"
+    printf '%s\n' "$results" >>"$log"
+    ((status == 0)) || show_log
+    count_step "$name" "$status"
 }
 
 # Counts twice, and holds both to be the same to the third digit.
 guest_count_step() {
     local first
     if guest_count_payload debug --turns 1 --batch 64 &&
-        guest_run guest_counting "$guest_payload" count 300 && first=$(guest_count_digits "$log") &&
-        guest_run guest_counting "$guest_payload" count 300; then
+        guest_run_one guest_count "$guest_payload" 300 count && first=$(guest_count_digits "$log") &&
+        guest_run_one guest_count "$guest_payload" 300 count; then
         check_step guest-count-repeats 10 diff <(echo "$first") <(guest_count_digits "$log")
     else
         fail "guest-count: nothing was counted"
@@ -292,6 +334,7 @@ begin_steps() {
 run_test() {
     local check_leaks="" hint=""
     check_scale
+    if [[ ${1-} == --long ]]; then export WEIR_TEST_LONG=1; else unset WEIR_TEST_LONG; fi
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}" "${guest_needs[@]}" \
         "${instructions_needs[@]}"
     fetch_crates
@@ -330,6 +373,7 @@ report() {
     ((${#skips[@]} == 0)) || printf 'skipped: %s\n' "${skips[@]}"
     ((${#failures[@]} == 0)) || printf 'FAILED: %s\n' "${failures[@]}"
     [[ -z $1 ]] || printf '%s\n' "$1"
+    say "test: $((SECONDS / 60)) min $((SECONDS % 60)) s"
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
     ((failed == 0))
 }

@@ -192,6 +192,7 @@ lro() { card lro large-receive-offload; }
 vlan_offload() { card vlan-offload rx-vlan-offload; }
 
 # Debian has fq_codel.
+default_qdisc=$(sysctl -n net.core.default_qdisc)
 sysctl -q -w net.core.default_qdisc=pfifo_fast
 
 try rps-lock-qdisc
@@ -204,5 +205,9 @@ try xdp-upper-device-bond
 modprobe vmxnet3
 try lro
 try vlan-offload
+
+# As the next script shall find it.
+modprobe -r vmxnet3
+sysctl -q -w net.core.default_qdisc="$default_qdisc"
 
 exit "$failed"

@@ -112,14 +112,17 @@ broken netdev-backlog $core/netdev_max_backlog 10
 broken busy-poll $core/busy_read 50
 
 ip tuntap add dev t0 mode tap
+default_qdisc=$(cat $core/default_qdisc)
 echo pfifo_fast >$core/default_qdisc
 broken default-qdisc $core/default_qdisc fq_codel
+echo "$default_qdisc" >$core/default_qdisc
 ip link del t0
 
 ip link add v0 numrxqueues 2 type veth peer name v1
 echo 4096 >/sys/class/net/v0/queues/rx-0/rps_flow_cnt
 echo 32768 >$core/rps_sock_flow_entries
 broken rps-flow-table $core/rps_sock_flow_entries 0
+echo 0 >$core/rps_sock_flow_entries
 ip link del v0
 
 ip link add mgmt type vrf table 10
@@ -128,6 +131,9 @@ echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept
 broken l3mdev-accept /proc/sys/net/ipv4/tcp_l3mdev_accept 0
 mkdir -p /etc
 told resolver-vrf 'echo nameserver 127.0.0.53 >/etc/resolv.conf'
+rm /etc/resolv.conf
+echo 0 >/proc/sys/net/ipv4/udp_l3mdev_accept
+echo 0 >/proc/sys/net/ipv4/tcp_l3mdev_accept
 ip link del mgmt
 
 if storm >/tmp/log 2>&1; then
@@ -140,17 +146,22 @@ fi
 for port in l0 m0 br0; do ip link del $port; done
 
 if [ -e $thp ]; then
+    thp_before=$(sed 's/.*\[\(.*\)\].*/\1/' $thp)
     echo never >$thp
     echo 4 >/proc/sys/vm/nr_hugepages
     broken huge-pages /proc/sys/vm/nr_hugepages 0
+    echo 0 >/proc/sys/vm/nr_hugepages
+    echo "$thp_before" >$thp
 else
     echo "ok huge-pages # SKIP this kernel has no transparent huge pages"
 fi
 
+clock_before=$(cat $clock)
 if grep -q tsc ${clock%current*}available_clocksource && grep -q tsc $clock; then
     broken clocksource $clock hpet
 else
     told clocksource "echo hpet >$clock || echo acpi_pm >$clock"
 fi
+echo "$clock_before" >$clock
 
 exit "$failed"

@@ -58,5 +58,6 @@ check namespace namespace_works
 check xdp xdp_works
 check ethtool ethtool -k lo
 check weir ./weir --version
+ip link del d0
 
 exit "$failed"

@@ -9,9 +9,20 @@ use proptest::prelude::*;
 /// Few chunks, so that every step is near some limit.
 const CHUNKS: u32 = 16;
 
-/// Sequences tried for each property. Miri is a thousand times slower.
-const CASES: u32 = if cfg!(miri) { 2 } else { 512 };
-const STEPS: usize = if cfg!(miri) { 40 } else { 200 };
+/// `./run test --long`. Asked when this is compiled, because Miri hides the environment.
+const LONG: bool = option_env!("WEIR_TEST_LONG").is_some();
+
+/// Sequences tried for each property, and how long they are. Miri is a thousand times slower.
+const CASES: u32 = match (cfg!(miri), LONG) {
+    (true, false) => 1,
+    (true, true) => 16,
+    (false, _) => 512,
+};
+const STEPS: usize = match (cfg!(miri), LONG) {
+    (true, false) => 20,
+    (true, true) => 40,
+    (false, _) => 200,
+};
 
 fn config() -> ProptestConfig {
     ProptestConfig {
