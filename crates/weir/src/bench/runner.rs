@@ -21,8 +21,8 @@ pub(super) const START: Duration = Duration::from_secs(10);
 /// The longest that packets, or the end of a window, may stay away.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest that a process takes to end. A worker drains for a second at most.
-const END: Duration = Duration::from_secs(5);
+/// The longest that a process takes to end. A worker drains for 10 seconds at most.
+const END: Duration = Duration::from_secs(15);
 
 /// Where the packets are.
 pub enum Place {

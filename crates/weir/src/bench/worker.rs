@@ -202,8 +202,8 @@ const ROUNDS_PER_LOOK: u32 = 64;
 /// How long a receiver must have heard nothing before it is done.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// The longest that a worker takes to end.
-const DRAIN: Duration = Duration::from_secs(1);
+/// The longest that a worker takes to end: it may have to share its CPU, with a full ring to empty.
+const DRAIN: Duration = Duration::from_secs(10);
 
 struct Worker<'a> {
     args: &'a WorkerArgs,

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{Test, failure, success, tests, weir};
+use crate::{SOON, Test, failure, scale, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -287,9 +287,9 @@ impl Drop for Started {
 }
 
 pub fn soon(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + scale(SOON);
     while !is_so()? {
-        ensure!(Instant::now() < end, "not within 20 s: {what}");
+        ensure!(Instant::now() < end, "not within {:?}: {what}", scale(SOON));
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())

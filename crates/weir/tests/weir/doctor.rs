@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use weir::lab::netns;
 
-use crate::{Test, bench::NamedLab, failure, output, scale, skip, success, tests, weir};
+use crate::{SOON, Test, bench::NamedLab, failure, output, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -418,7 +418,7 @@ fn killed_at_a_mount(test: &str, first: &str) -> Result<String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = shell.spawn()?;
-    let deadline = Instant::now() + scale(Duration::from_secs(20));
+    let deadline = Instant::now() + scale(SOON);
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break Ok(status);

@@ -7,14 +7,14 @@ use std::{
     path::Path,
     process::{Command, Stdio, id},
     thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use weir::lab::{Lab, LabConfig, netns};
 
-use crate::{Test, failure, success, tests, weir};
+use crate::{Test, bench::soon, failure, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -371,15 +371,9 @@ fn an_anonymous_lab_goes_with_its_process() -> Result<()> {
     owner.kill()?;
     owner.wait()?;
     ensure!(before? > 0, "no descriptor holds the lab: {line}");
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while references(&line)? > 0 {
-        ensure!(
-            Instant::now() < deadline,
-            "something still holds the lab's namespaces: {line}"
-        );
-        sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    soon("nothing holds the lab's namespaces", || {
+        Ok(references(&line)? == 0)
+    })
 }
 
 /// How many mounts, processes and descriptors hold the network namespaces of these numbers.

@@ -27,6 +27,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Completion, Trial};
 use quiet::Noise;
+use weir::cpulist::CpuList;
 
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();
@@ -134,6 +135,16 @@ use tests_alone;
 /// The `weir` that was built with these tests.
 fn weir() -> Command {
     Command::new(env!("CARGO_BIN_EXE_weir"))
+}
+
+/// How long to wait for what comes, or ends, at once: many times as long as on any machine that has
+/// more to do, so that only what hangs takes it.
+const SOON: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A CPU that this process may use, for what has to name one.
+fn a_cpu() -> Result<usize> {
+    let allowed = CpuList::allowed()?;
+    allowed.as_slice().first().copied().context("no CPU")
 }
 
 /// A time limit, scaled as `WEIR_TEST_SCALE` tells.

@@ -1,14 +1,17 @@
-//! Time limits: generous, and all scaled by `WEIR_TEST_SCALE` for slow machines.
+//! Time: limits that end what hangs, generous and scaled by `WEIR_TEST_SCALE` for slow machines; and
+//! the time that a loop takes at most which tries the same again and again, the same on all.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Longest time for one command that sets up the network.
-pub const SET_UP: Duration = Duration::from_secs(10);
-/// Longest time for a whole test.
-pub const TEST: Duration = Duration::from_secs(60);
+pub const SET_UP: Duration = Duration::from_secs(20);
+/// Longest time for a whole test: to set up, to try again and again, and to clean up.
+pub const TEST: Duration = Duration::from_secs(120);
 /// Longest time without any progress while packets are under way.
-pub const STALL: Duration = Duration::from_secs(3);
+pub const STALL: Duration = Duration::from_secs(10);
+/// Longest time for trying the same again and again.
+const STRESS: Duration = Duration::from_secs(15);
 
 /// A limit times `WEIR_TEST_SCALE`.
 pub fn scaled(limit: Duration) -> Duration {
@@ -20,6 +23,12 @@ pub fn scaled(limit: Duration) -> Duration {
             .unwrap_or(1)
     });
     limit * *scale
+}
+
+/// The numbers of so many rounds, of fewer where they take too long, and of two at least.
+pub fn rounds(most: u32) -> impl Iterator<Item = u32> {
+    let begin = Instant::now();
+    (0..most).take_while(move |&round| round < 2 || begin.elapsed() < STRESS)
 }
 
 /// Looks again and again until `done` says so, or the limit is over.

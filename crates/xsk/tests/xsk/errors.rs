@@ -210,10 +210,7 @@ fn busy_queue() -> Outcome {
         b.mode(Mode::Skb).program(&program).busy_timeout(PATIENCE)
     });
     let took = start.elapsed();
-    assert!(
-        took >= PATIENCE && took < scaled(Duration::from_secs(1)),
-        "{took:?}"
-    );
+    assert!(took >= PATIENCE && took < scaled(STALL), "{took:?}");
     // One that would attach a program of its own meets the holder's first.
     let start = Instant::now();
     let words = ["xsk_redirect", "`bpftool link`"];
@@ -221,10 +218,7 @@ fn busy_queue() -> Outcome {
         b.mode(Mode::Skb).busy_timeout(PATIENCE)
     });
     let took = start.elapsed();
-    assert!(
-        took >= PATIENCE && took < scaled(Duration::from_secs(1)),
-        "{took:?}"
-    );
+    assert!(took >= PATIENCE && took < scaled(STALL), "{took:?}");
     all_home(&second);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Frames, waiting and settings across real sends.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::{STALL, scaled, wait_until};
 use crate::netns::Lab;
 use crate::traffic::{all_home, deliver, drain, exchange, receive_all, receive_checked, send_all};
 use crate::{Outcome, Test, packet};
@@ -323,7 +323,7 @@ fn waiting_ends() -> Outcome {
             let start = Instant::now();
             assert!(!rx.wait(timeout)?);
             assert!(start.elapsed() >= timeout, "{wait:?} ended early");
-            assert!(start.elapsed() < STALL, "{wait:?} ended late");
+            assert!(start.elapsed() < scaled(STALL), "{wait:?} ended late");
         }
     }
     Ok(())
