@@ -31,7 +31,7 @@ run_step() {
 show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
 
 # What a step measured: its lines are worth reading also where all is well.
-show_measured() { grep -E '^(doctor score|in the storm|.*: percent of CPU|  +(to burn|[0-9]+  )|(moves|receive|send|forward) +[0-9b])' "$log" | sed 's/^/   | /' >&2 || true; }
+show_measured() { grep -E '^(doctor score|in the storm|.*: percent of|.*rows counted|  +(outside  )?(to burn|[0-9]+  )|(moves|receive|send|forward) +[0-9b])' "$log" | sed 's/^/   | /' >&2 || true; }
 
 outcome() { printf '   %s (%s s of %s s)\n' "$1" "$took" "$limit" >&2; }
 
@@ -270,6 +270,7 @@ guest_count_digits() {
 # Starts the receiver, and ends it when it is ready. QEMU's user network stands in for a tap, which
 # needs root.
 guest_receiver_step() {
+    local guest_receiver=()
     guest_receiver user,id=n0,restrict=on 60
     # shellcheck disable=SC2016 # the inner bash expands it
     check_step guest-receiver 80 bash -c 'coproc "$@"
