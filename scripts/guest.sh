@@ -217,7 +217,6 @@ guest_run_one() {
     ((status == 0)) || show_log
     return "$status"
 }
-}
 
 # guest_log SCRIPT <CONSOLE: what it printed; nothing if it had no turn.
 guest_log() {
