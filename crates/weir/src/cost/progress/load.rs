@@ -82,7 +82,7 @@ impl Load {
         while !stop.load(Ordering::Relaxed) {
             let (units, end_ns) = self.work(start.at, stop);
             let slice = self.end_slice(start, units, end_ns);
-            if sched_getcpu() != self.cpu {
+            if !self.is_at_home() {
                 // The kernel has moved it, and what it does elsewhere tells nothing.
                 self.doubts.push(Doubt::Offline(self.slices.seconds()));
                 break;
@@ -130,15 +130,21 @@ impl Load {
         self.view.as_ref().map_or(0, View::events)
     }
 
-    /// The account as of a moment after which nothing has come yet.
+    /// Whether it still runs on its CPU, which may have gone offline.
+    fn is_at_home(&self) -> bool {
+        sched_getcpu() == self.cpu
+    }
+
+    /// The account as of a moment after which nothing has come yet. Where the kernel has not reported
+    /// that the load came back, it is told.
     fn account_now(&self) -> (u64, Account) {
         let Some(view) = &self.view else {
             return (now_ns(), Account::default());
         };
         loop {
             let account = view.read();
-            if account.since_ns.is_some() && account.runs_other && view.claim().is_ok() {
-                // Its return was not reported; now it is.
+            let is_unreported = account.since_ns.is_some() && account.runs_other;
+            if is_unreported && self.is_at_home() && view.claim().is_ok() {
                 continue;
             }
             let at_ns = now_ns();
