@@ -96,14 +96,27 @@ count_results() {
          END { print ok + 0, bad + 0, ignored + 0 }'
 }
 
-# "test NAME ... ignored, REASON" is libtest's, "test NAME ... ignored (REASON)" libtest-mimic's.
+# "test NAME ... ignored, REASON" is libtest's, "test NAME ... ignored (REASON)" libtest-mimic's. A test
+# that prints something itself has its end on a line of its own.
 ignored_tests() {
-    sed -nE -e 's/^test (.*[^ ]) +\.\.\. ignored, (.*)$/\1: \2/p' \
-        -e 's/^test (.*[^ ]) +\.\.\. ignored \((.*)\)$/\1: \2/p' \
-        -e 's/^test (.*[^ ]) +\.\.\. ignored$/\1: the test gives no reason/p'
+    named_outcomes | sed -nE -e 's/^(.*[^ ]) +ignored, (.*)$/\1: \2/p' \
+        -e 's/^(.*[^ ]) +ignored \((.*)\)$/\1: \2/p' \
+        -e 's/^(.*[^ ]) +ignored$/\1: the test gives no reason/p'
 }
 
-failed_tests() { sed -nE 's/^test (.*[^ ]) +\.\.\. FAILED.*$/\1/p'; }
+failed_tests() { named_outcomes | sed -nE 's/^(.*[^ ]) +FAILED.*$/\1/p'; }
+
+# "NAME OUTCOME" of each test.
+named_outcomes() {
+    awk '/^test .* \.\.\. / {
+             at = index($0, " ... ")
+             name = substr($0, 6, at - 6)
+             sub(/ +$/, "", name)
+             rest = substr($0, at + 5)
+             if (rest ~ /^(ignored|FAILED)/) print name, rest
+         }
+         /^(ignored|FAILED)/ { print name, $0 }'
+}
 
 has_tests() { compgen -G 'crates/*/tests/*.rs' >/dev/null || compgen -G 'crates/*/tests/*/main.rs' >/dev/null; }
 

@@ -64,7 +64,7 @@ const TOLERANCE: f64 = 2.0;
 const LEAST_BURNED: f64 = 0.6;
 /// How well the truth must be known, in percent of the CPU.
 const CERTAIN: f64 = 1.0;
-/// The exit code of a process of whose rows some do not count.
+/// The exit code of a process of whose rows most do not count.
 const UNCOUNTED: u8 = 3;
 /// How long each is measured.
 const WINDOW: Duration = Duration::from_secs(2);
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Whether all rows counted.
+/// Whether enough rows counted.
 fn run_as(name: &str) -> Result<bool> {
     match name {
         guest::INSIDE => guest::inside::serve().map(|()| true),
@@ -134,7 +134,7 @@ fn trial(name: &'static str, lacks: fn() -> Option<String>) -> Trial {
         match run_in_own_session(name) {
             Ok(true) => Ok(Completion::Completed),
             Ok(false) => Ok(Completion::ignored_with(
-                "some rows of the truth could not be made; those that could were right",
+                "most rows of the truth could not be made, for the reasons in the table; the others were right",
             )),
             Err(error) => Err(format!("{error:?}").into()),
         }
@@ -166,7 +166,7 @@ fn run_in_own_session(name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether each row counts; all that count must be right.
+/// Whether enough rows count; all that count must be right.
 fn measure_all(name: &str) -> Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let (_, place) = PLACES
@@ -201,12 +201,22 @@ fn measure_all(name: &str) -> Result<bool> {
             wrong.push(duty);
         }
     }
-    println!("{name}: {counted} of {} rows counted", duties.len());
+    verdict(name, counted, duties.len(), &wrong)
+}
+
+/// Whether half of the rows counted.
+fn verdict<T: std::fmt::Debug>(
+    name: &str,
+    counted: usize,
+    all: usize,
+    wrong: &[T],
+) -> Result<bool> {
+    println!("{name}: {counted} of {all} rows counted");
     ensure!(
         wrong.is_empty(),
         "off by more than {TOLERANCE} points at {wrong:?}"
     );
-    Ok(counted == duties.len())
+    Ok(counted * 2 >= all)
 }
 
 impl Place {

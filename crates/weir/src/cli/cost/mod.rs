@@ -36,16 +36,17 @@ Examples:
       A try: packets in a network of its own, received by the second CPU
 
 How it measures:
-  by progress     a calculation on each CPU, and how much slower it got; it keeps the CPU busy,
-                  at normal priority
-  by tracepoints  BPF programs at irq, softirq, napi and sched_switch, summed in the kernel
+  by gaps         a busy loop on each CPU, at normal priority; each gap in its work is attributed to
+                  the network, other interrupts, other tasks, or the outside (hypervisor, firmware)
+  by tracepoints  BPF programs at irq, softirq, napi, sched_switch and hrtimer, summed in the kernel
   /proc/stat      what other tools show
 
 What it needs:
-  by progress     nothing; it keeps each CPU busy: on a production host use --passive
+  by gaps         nothing to find the gaps, tracepoints to tell who took them; it keeps each CPU
+                  busy: on a production host use --passive
   by tracepoints  CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to time itself: root has them
   --lab           root
-  What cannot be measured is said, and the rest is.
+  What is unavailable is reported, and the rest is measured.
 
 Exit status:
   0    measured; what could not be seen is said so
