@@ -89,8 +89,8 @@ struct cpu_state {
 
 	/* What is under way. */
 	__u64 observed_start;
-	__u64 load_pid;		/* the thread that has claimed the CPU; 0: none */
-	__u64 pid;		/* of the task that runs */
+	__u64 load_pid; /* the thread that has claimed the CPU; 0: none */
+	__u64 pid;	/* of the task that runs */
 	__u64 kind;
 	__u64 slice_start;	/* since when it runs; 0: nobody has looked yet */
 	struct task_time slice; /* what was taken from it since then */

@@ -332,12 +332,9 @@ impl Accounting {
         let entries = entries::<NapiKey, NapiValue>(&self.napis)?;
         let napis = entries.iter().map(|(key, values)| {
             let sum = |of: fn(&NapiValue) -> u64| values.iter().map(of).sum();
-            let names = values.iter().map(|value| abi::text(&value.name));
+            let mut names = values.iter().map(|value| abi::text(&value.name));
             Napi {
-                device: names
-                    .filter(|name| !name.is_empty())
-                    .last()
-                    .unwrap_or_default(),
+                device: names.rfind(|name| !name.is_empty()).unwrap_or_default(),
                 ifindex: key.ifindex as u32,
                 netns: key.netns,
                 napi_id: key.napi_id,

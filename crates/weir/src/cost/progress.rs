@@ -385,7 +385,7 @@ mod tests {
         let mut slices = Slices::default();
         let count = MOST_SLICES as u64 * 3;
         for index in 0..count {
-            slices.push(slice(index * 1000, 1000));
+            slices.push(&slice(index * 1000, 1000));
         }
         let all = slices.all();
         assert!(all.len() <= MOST_SLICES, "{}", all.len());
@@ -397,11 +397,11 @@ mod tests {
         assert!((total.unit_ns - 1000.0).abs() < 1e-6);
     }
 
-    fn progress(total: Slice) -> Progress {
+    fn progress(total: &Slice) -> Progress {
         Progress {
             cpu: 0,
-            total,
-            slices: vec![total; 8],
+            total: *total,
+            slices: vec![*total; 8],
             steal_ns: Some(0),
             looked: false,
             outside_gaps: OutsideGaps::default(),
@@ -428,7 +428,7 @@ mod tests {
             ..clean
         };
         let said = |change: &dyn Fn(&mut Progress), irq_time| {
-            let mut progress = progress(clean);
+            let mut progress = progress(&clean);
             change(&mut progress);
             progress.judge(irq_time, &[]);
             progress.calibration.doubts
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn what_the_hypervisor_took_is_not_the_networks() {
-        let mut progress = progress(slice(0, 1000));
+        let mut progress = progress(&slice(0, 1000));
         progress.steal_ns = Some(progress.own_steal_ns(100));
         assert_eq!(progress.steal_ns, Some(70));
         assert_eq!(progress.stolen_ns(), 280);

@@ -490,16 +490,7 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
     if let (Some(progress), Some(accounting)) = (&report.progress, &report.accounting) {
         said.push(match &progress.ledger {
             Some(ledger) => outside_said(ledger, accounting),
-            None => {
-                let difference = progress.stolen_percent - accounting.stolen_percent;
-                let tolerance = tolerance(progress, accounting);
-                format!(
-                    "progress less tracepoints {}",
-                    judged(difference, tolerance, || {
-                        progress_differs(difference, progress, accounting, steal)
-                    })
-                )
-            }
+            None => loss_said(progress, accounting, steal),
         });
     }
     if let (Some(accounting), Some(stat)) = (&report.accounting, &report.proc_stat) {
@@ -511,6 +502,17 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
         ));
     }
     said
+}
+
+/// How the loss of the load and the tracepoints agree, where nobody can tell its parts.
+fn loss_said(progress: &ProgressReport, accounting: &AccountingReport, steal: f64) -> String {
+    let difference = progress.stolen_percent - accounting.stolen_percent;
+    format!(
+        "progress less tracepoints {}",
+        judged(difference, tolerance(progress, accounting), || {
+            progress_differs(difference, progress, accounting, steal)
+        })
+    )
 }
 
 /// What the load lost beyond what the kernel knows of, and how the two agree without that.

@@ -4,7 +4,7 @@
 //! the kernel has accounted for anything on its CPU meanwhile (`accounting/view.rs`); both read
 //! one clock, so the kernel's times lie within the gap, and what they leave of it was spent
 //! entering and leaving the kernel, or outside. A gap in which the kernel did nothing came from
-//! outside: the hypervisor, system management mode, firmware. hwlat_detector and osnoise of the
+//! outside: the hypervisor, system management mode, firmware. `hwlat` and `osnoise` of the
 //! kernel's tracers find it in the same way (Documentation/trace/osnoise-tracer.rst); they count
 //! interrupts, here their times are taken off.
 

@@ -87,7 +87,7 @@ impl Load {
                 self.doubts.push(Doubt::Offline(self.slices.seconds()));
                 break;
             }
-            self.slices.push(slice);
+            self.slices.push(&slice);
             start = self.begin_slice(Some(end_ns));
         }
         self.finish()

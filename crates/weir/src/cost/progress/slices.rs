@@ -15,8 +15,8 @@ pub struct Slices {
 
 impl Slices {
     /// Adds one.
-    pub fn push(&mut self, slice: Slice) {
-        self.open = self.open.join(&slice);
+    pub fn push(&mut self, slice: &Slice) {
+        self.open = self.open.join(slice);
         self.gathered += 1;
         if self.gathered < 1 << self.halved {
             return;
