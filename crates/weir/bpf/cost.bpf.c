@@ -158,13 +158,12 @@ static __always_inline __u64 taken(const struct task_time *slice)
  * the context of the first process's threads. So whoever runs is looked at where an event comes. Who
  * had what passed since the last one, nobody knows.
  */
-static __always_inline void look_at(struct cpu_state *cpu, struct task_struct *task)
+static __always_inline void look_at(struct cpu_state *cpu, struct task_struct *task, __u64 now)
 {
-	__u64 pid = task->pid, now;
+	__u64 pid = task->pid;
 
 	if (pid == cpu->pid)
 		return;
-	now = bpf_ktime_get_ns();
 	cpu->times.unreported_ns += less(since(cpu->slice_start, now), taken(&cpu->slice));
 	cpu->times.unreported_switches++;
 	__builtin_memset(&cpu->slice, 0, sizeof(cpu->slice));
@@ -279,8 +278,9 @@ VECTOR(irq_work, IRQ_WORK)
 
 /* How much of the time before the timer interrupt that is under way was taken from outside. It ends
  * where the interrupt begins. It began between the last sign of the kernel and the timer's expiry,
- * in the middle on average; but not so long before as would double what is certain. Where the
- * kernel worked after the expiry, the timer was late for another reason: an emulated one may be. */
+ * in the middle on average; at most as long before the expiry as after it. Where the kernel worked
+ * after the expiry, the timer was late for another reason: an emulated one may be. A timer that a
+ * program armed in the past cannot be told from a late one. */
 static __always_inline __u64 taken_before(const struct cpu_state *cpu, __u64 late)
 {
 	__u64 expires = less(cpu->irq_start, late), before;
@@ -351,11 +351,12 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 
 	if (!cpu)
 		return 0;
-	look_at(cpu, bpf_get_current_task_btf());
 	now = bpf_ktime_get_ns();
-	cpu->softirq_start = now;
+	look_at(cpu, bpf_get_current_task_btf(), now);
+	/* An interrupt may come between: it must not count before this one has begun. */
 	cpu->softirq_vec = vec;
 	cpu->softirq_irq = 0;
+	cpu->softirq_start = now;
 	cpu->poll_start = now;
 	cpu->seen = now;
 	return 0;
@@ -367,7 +368,15 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	struct cpu_state *cpu = this_cpu();
 	__u64 now;
 
-	if (!cpu || !cpu->softirq_start || vec >= SOFTIRQS)
+	if (!cpu || vec >= SOFTIRQS)
+		return 0;
+	/* One that was under way when the looking began has had all of the time since. */
+	if (!cpu->softirq_start && cpu->slice_start == cpu->observed_start) {
+		cpu->softirq_vec = vec;
+		cpu->softirq_irq = cpu->slice.irq;
+		cpu->softirq_start = cpu->slice_start;
+	}
+	if (!cpu->softirq_start)
 		return 0;
 	now = bpf_ktime_get_ns();
 	count_softirq(cpu, now);
@@ -391,10 +400,10 @@ int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 
 	if (!cpu)
 		return 0;
-	if (!cpu->softirq_start)
-		look_at(cpu, bpf_get_current_task_btf());
-	/* A poll has no tracepoint where it begins: it begins where the one before it ended. */
 	now = bpf_ktime_get_ns();
+	if (!cpu->softirq_start)
+		look_at(cpu, bpf_get_current_task_btf(), now);
+	/* A poll has no tracepoint where it begins: it begins where the one before it ended. */
 	if (cpu->poll_start)
 		ns = since(cpu->poll_start, now);
 	if (cpu->softirq_start || cpu->kind == NAPI_THREAD)
@@ -507,7 +516,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (!cpu)
 		return 0;
 	now = bpf_ktime_get_ns();
-	look_at(cpu, prev);
+	look_at(cpu, prev, now);
 	end_slice(cpu, prev, next, now);
 	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
 	cpu->times.switches++;
@@ -525,14 +534,16 @@ int claim(void *ctx)
 {
 	struct cpu_state *cpu = state(LIVE);
 	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 now;
 
 	if (!cpu)
 		return 0;
 	cpu->load_pid = task->pid;
 	if (!cpu->enabled)
 		return 0;
-	look_at(cpu, task);
-	end_slice(cpu, task, task, bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	look_at(cpu, task, now);
+	end_slice(cpu, task, task, now);
 	return 0;
 }
 
@@ -569,7 +580,7 @@ static __always_inline void bring_up_to_now(struct cpu_state *cpu)
 		cpu->softirq_start = now;
 		cpu->softirq_irq = 0;
 	}
-	look_at(cpu, task);
+	look_at(cpu, task, now);
 	end_slice(cpu, task, task, now);
 	cpu->observed_ns += since(cpu->observed_start, now);
 	cpu->observed_start = now;

@@ -29,8 +29,8 @@ enum vector {
 /* TASK_COMM_LEN and IFNAMSIZ. */
 #define NAME_BYTES 16
 
-/* A timer that expires so many nanoseconds late was held up from outside: kernels run with
- * interrupts disabled for a shorter time. */
+/* A timer that expires so many nanoseconds late was held up from outside: kernels seldom run with
+ * interrupts disabled for so long. */
 #define LATE_NS 200000
 
 /* Nanoseconds of one task, or of one CPU while it ran. */
@@ -62,7 +62,7 @@ struct cpu_times {
 	__u64 idle_ns;
 	__u64 unreported_ns; /* of whoever ran until a switch that the kernel did not report */
 	__u64 unreported_switches;
-	__u64 outside_ns; /* taken from outside while none of load and idle ran */
+	__u64 outside_ns; /* taken from outside, but for the load's and the idle task's own time */
 };
 
 /* Keys of the map of CPUs: CPU * CPU_ENTRIES, and to that the sums as they are or as they were when

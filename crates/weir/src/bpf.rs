@@ -23,11 +23,12 @@ use libbpf_rs::{
     AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
     OpenObject, ProgramInput, ProgramMut,
     btf::Btf,
-    libbpf_sys, num_possible_cpus,
+    libbpf_sys,
     query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions},
 };
 use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
 
+use crate::cpulist::CpuList;
 use layout::Layout;
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
@@ -113,7 +114,9 @@ fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
         .maps_mut()
         .find(|map| map.name() == name)
         .with_context(|| format!("there is no map {name}"))?;
-    let cpus = num_possible_cpus().context("cannot tell how many CPUs there may be")?;
+    // There may be gaps between their numbers.
+    let last = CpuList::possible()?.as_slice().last().copied();
+    let cpus = last.context("no CPU is possible")? + 1;
     map.set_max_entries(map.max_entries() * cpus as u32)
         .with_context(|| format!("cannot set the size of the map {name}"))
 }
@@ -396,7 +399,8 @@ impl MappedArray {
     pub fn entry(&self, index: usize) -> Option<&[AtomicU64]> {
         // SAFETY: needed to read the kernel's memory. `length` bytes from `address` on stay mapped
         // as long as `self`, a page is aligned for words, and whatever changes them meanwhile is
-        // in the kernel, which writes words; reading those atomically needs no right to write.
+        // in the kernel, which writes words; reading those atomically needs no right to write on
+        // the 64-bit machines that these programs run on.
         let words = unsafe {
             slice::from_raw_parts(self.address.cast::<AtomicU64>().as_ptr(), self.length / 8)
         };

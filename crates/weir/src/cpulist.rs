@@ -32,8 +32,17 @@ impl CpuList {
 
     /// The CPUs that are online, whether this process may run there or not.
     pub fn online() -> Result<Self> {
-        let path = "/sys/devices/system/cpu/online";
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        Self::of_system("online")
+    }
+
+    /// The CPUs that there may ever be.
+    pub fn possible() -> Result<Self> {
+        Self::of_system("possible")
+    }
+
+    fn of_system(which: &str) -> Result<Self> {
+        let path = format!("/sys/devices/system/cpu/{which}");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         text.parse().with_context(|| format!("cannot read {path}"))
     }
 

@@ -19,8 +19,8 @@ use zerocopy::FromBytes;
 use crate::bpf::{self, Attached, Map, Object, Programs, RunTime};
 
 use abi::{
-    CPU_ENTRIES, CpuState, CpuTimes, IrqKey, IrqValue, NapiKey, NapiValue, RawTaskTime, SETTLED,
-    TaskKey, TaskValue, VECTORS,
+    CPU_ENTRIES, CpuState, CpuTimes, IrqKey, IrqValue, LOCAL_TIMER, NapiKey, NapiValue,
+    RawTaskTime, SETTLED, TaskKey, TaskValue, VECTORS,
 };
 use view::Views;
 
@@ -435,7 +435,8 @@ impl CpuTotals {
     /// How often programs ran to find all this.
     pub fn runs(&self) -> u64 {
         let softirqs: u64 = self.softirq.iter().map(|it| it.count).sum();
-        2 * (self.times.interrupts + softirqs) + self.polls + self.times.switches
+        let timers = self.vectors[LOCAL_TIMER];
+        2 * (self.times.interrupts + softirqs) + self.polls + self.times.switches + timers
     }
 
     /// Nanoseconds that interrupts and softirqs of every kind took, with their threads: what a

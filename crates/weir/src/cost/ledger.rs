@@ -40,7 +40,8 @@ pub struct GapLedger {
     pub reading: Share,
     /// The part of `outside` that entering and leaving interrupts and tasks took.
     pub outside_entry_percent: f64,
-    /// The part of `outside` in gaps in which the kernel did nothing.
+    /// The part of `outside` in gaps in which the kernel did nothing, and in those that were longer
+    /// than entering and leaving it takes.
     pub outside_gaps_percent: f64,
     /// The part of `outside` that made timers late while the load did not run.
     pub outside_late_percent: f64,

@@ -1,7 +1,7 @@
 //! `weir cost`: what the network takes from the CPUs of this host, and by which path.
 //!
-//! Two independent measurements: the [progress] of a busy loop, and an [accounting] of the kernel's
-//! own time by BPF tracepoints; and who took what the loop lost, gap by gap, as a [ledger].
+//! The [progress] of a busy loop measures what a program loses, an [accounting] by BPF tracepoints what
+//! the kernel does; who took what the loop lost, gap by gap, is a [ledger].
 
 pub mod accounting;
 pub mod curve;

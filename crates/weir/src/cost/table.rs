@@ -96,10 +96,10 @@ fn sentence(ledger: &GapLedger) -> String {
     if ledger.unreported.percent >= 0.05 {
         let percent = share(ledger.unreported);
         parts.push(format!(
-            "by somebody that this kernel did not report {percent}%"
+            "in switches that this kernel did not report {percent}%"
         ));
     }
-    if ledger.throttled.percent >= NOTHING {
+    if ledger.throttled.percent >= 0.05 {
         parts.push(format!("by a CPU quota {}%", share(ledger.throttled)));
     }
     parts.push(format!("slower work {}%", share(ledger.slower)));

@@ -221,25 +221,14 @@ impl Watch {
         let observed = observed.unwrap_or(0) as f64 / self.begun.elapsed().as_nanos().max(1) as f64;
         let observed = observed.clamp(f64::MIN_POSITIVE, 1.0);
         let factor = 1.0 / observed;
+        // The loads go on, and must not take the kernel for idle when its tracepoints are gone.
+        self.accounting.pause();
+        let (tasks, irqs) = (self.accounting.tasks()?, self.accounting.irqs()?);
+        let napis = self.accounting.napis()?;
         Ok(Accounted {
-            tasks: self
-                .accounting
-                .tasks()?
-                .into_iter()
-                .map(|task| task.scaled(factor))
-                .collect(),
-            irqs: self
-                .accounting
-                .irqs()?
-                .into_iter()
-                .map(|irq| irq.scaled(factor))
-                .collect(),
-            napis: self
-                .accounting
-                .napis()?
-                .into_iter()
-                .map(|napi| napi.scaled(factor))
-                .collect(),
+            tasks: tasks.into_iter().map(|it| it.scaled(factor)).collect(),
+            irqs: irqs.into_iter().map(|it| it.scaled(factor)).collect(),
+            napis: napis.into_iter().map(|it| it.scaled(factor)).collect(),
             sees_vectors: self.accounting.sees_vectors(),
             sees_late_timers: self.accounting.sees_late_timers(),
             own_percent: self.average(),

@@ -142,11 +142,6 @@ impl Measured {
         self.missing.all + self.host_gaps * had
     }
 
-    /// The truth may be off by this.
-    fn uncertain(&self) -> f64 {
-        self.noise
-    }
-
     /// Why it does not count.
     fn uncounted(&self, (outside, duty): (u64, u64)) -> Option<&'static str> {
         let least = (duty * (100 - outside)) as f64 / 100.0 * LEAST_BURNED;
@@ -159,7 +154,7 @@ impl Measured {
         if self.missing.all - self.missing.waited < stops - TOLERANCE {
             return Some("  does not count: it was not stopped as long as it was to be");
         }
-        (self.uncertain() > UNCERTAIN).then_some("  does not count: the host was too busy")
+        (self.noise > UNCERTAIN).then_some("  does not count: the host was too busy")
     }
 
     fn is_right(&self) -> bool {
@@ -191,7 +186,7 @@ impl Measured {
             loop_.slower,
             self.missing.waited,
             self.host_gaps,
-            self.uncertain(),
+            self.noise,
         )
     }
 }

@@ -266,7 +266,8 @@ impl Found {
         if burned < duty as f64 * LEAST_BURNED {
             return Some("  does not count: too little was burned".into());
         }
-        if self.in_place < burned * place.least(duty) {
+        // What was found nowhere is wrong, and counts.
+        if self.tracepoints - self.in_place > burned * (1.0 - place.least(duty)) + CERTAIN {
             return Some("  does not count: it was elsewhere".into());
         }
         if self.foreign > CERTAIN / 2.0 {
@@ -275,7 +276,8 @@ impl Found {
                 "  does not count: packets of others took {percent:.1}"
             ));
         }
-        if self.unreported > CERTAIN {
+        let missing = burned - self.tracepoints;
+        if self.unreported > CERTAIN && missing > 0.0 && missing < self.unreported + TOLERANCE {
             let percent = self.unreported;
             return Some(format!(
                 "  does not count: the kernel did not report who had {percent:.1}"

@@ -29,10 +29,10 @@ use weir::{
     cpulist::{CpuList, pin},
 };
 
-use crate::{Test, tests};
+use crate::{Test, tests_alone};
 
 pub fn trials() -> Vec<Test> {
-    tests![
+    tests_alone![
         what_a_task_takes_is_told_as_its_own,
         an_idle_cpu_makes_progress,
         each_load_stays_on_its_cpu,

@@ -81,8 +81,8 @@ shared_structs! {
         unreported_ns: u64,
         /// How many such switches there were.
         unreported_switches: u64,
-        /// Taken from outside the kernel while neither the load nor the idle task ran, as late
-        /// timers tell it.
+        /// Taken from outside the kernel, as late timers tell it: but for the load's and the idle
+        /// task's own time.
         outside_ns: u64,
     }
 

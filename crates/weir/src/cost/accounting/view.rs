@@ -89,11 +89,13 @@ impl View {
         let words = self.words();
         let mut account = Account::default();
         for _ in 0..TRIES {
-            // The only writers are interrupts of this CPU: the compiler alone could reorder.
+            // The writers are the BPF programs of this CPU, in interrupts between two instructions of
+            // this thread: only the compiler could reorder.
+            let events = self.events();
             compiler_fence(Ordering::SeqCst);
             account = copy(words);
             compiler_fence(Ordering::SeqCst);
-            if self.events() == account.times.events {
+            if self.events() == events {
                 break;
             }
         }
@@ -109,7 +111,6 @@ impl View {
 
 fn copy(words: &[AtomicU64]) -> Account {
     let word = |index: usize| words[index].load(Ordering::Relaxed);
-    // The number of events lies first.
     let times: [u64; TIMES_WORDS] = std::array::from_fn(word);
     Account {
         times: CpuTimes::read_from_bytes(times.as_bytes()).unwrap_or_default(),

@@ -58,19 +58,18 @@ impl fmt::Display for Doubt {
             Self::Uneven(share) => write!(
                 out,
                 "for {:.1}% of the time a unit of work took more than one time: the frequency \
-                 changed often, or the other thread of the core was busy; some of the stolen \
-                 time may be that",
+                 changed often, or the other thread of the core was busy",
                 percent(share)
             ),
             Self::Drift(share) => write!(
                 out,
                 "the time of a unit of work drifted by {:.1}%: the frequency changed, which is \
-                 followed from slice to slice and not counted as stolen",
+                 followed from slice to slice",
                 percent(share)
             ),
             Self::Steal(share) => write!(
                 out,
-                "the hypervisor took {:.1}% of the CPU, known to 10 ms; it is subtracted",
+                "the hypervisor took {:.1}% of the CPU by /proc/stat, known to 10 ms",
                 percent(share)
             ),
             Self::OtherTasks(share) => write!(
@@ -82,7 +81,7 @@ impl fmt::Display for Doubt {
             Self::Unaccounted(share) => write!(
                 out,
                 "for {:.1}% of the time the load neither ran nor waited: a CPU quota (cpu.max \
-                 of its cgroup) stops it, and this counts as stolen; lift the quota",
+                 of its cgroup) stops it; lift the quota",
                 percent(share)
             ),
             Self::Moved(share) => write!(

@@ -129,6 +129,8 @@ pub struct Gaps {
     unit_ns: f64,
     entry: EntryTimes,
     outside: OutsideGaps,
+    /// The same when the slice began.
+    outside_before: OutsideGaps,
     sums: Sums,
 }
 
@@ -156,6 +158,7 @@ impl Gaps {
         let passed = account.times.since(&self.last);
         let looked_ns = account.looked_until(at_ns).saturating_sub(self.looked_ns);
         self.sums = Sums::default();
+        self.outside_before = self.outside;
         self.unit_ns = unit_ns;
         self.limit_ns = (unit_ns * 2.0) as u64;
         self.follow(at_ns, account);
@@ -217,7 +220,7 @@ impl Gaps {
         if rest_ns > 2.0 * usual_ns + entries.max(1) as f64 * self.unit_ns {
             sums.over_ns += rest_ns - usual_ns;
         }
-        if (units, passed.interrupts, passed.switches) == (1, 1, 0) {
+        if (units, passed.interrupts, passed.switches) == (1, 1, 0) && rest_ns > 0.0 {
             self.entry.add(rest_ns);
         }
     }
@@ -242,6 +245,11 @@ impl Gaps {
             ),
             reading_ns: sums.between_ns as f64 - sums.between.without_load_ns() as f64,
         }
+    }
+
+    /// Leaves out the gaps of the slice that is under way or has ended last.
+    pub fn forget_outside(&mut self) {
+        self.outside = self.outside_before;
     }
 
     /// Gaps so far in which the kernel did nothing.
@@ -278,7 +286,7 @@ impl Default for EntryTimes {
 
 impl EntryTimes {
     fn add(&mut self, ns: f64) {
-        let bin = ((ns.max(0.0) / ENTRY_BIN_NS) as usize).min(ENTRY_BINS - 1);
+        let bin = ((ns / ENTRY_BIN_NS) as usize).min(ENTRY_BINS - 1);
         self.bins[bin] = self.bins[bin].saturating_add(1);
         self.count += 1;
     }

@@ -83,6 +83,7 @@ impl Load {
             let (units, end_ns) = self.work(start.at, stop);
             let slice = self.end_slice(start, units, end_ns);
             if !self.is_at_home() {
+                self.gaps.forget_outside();
                 // The kernel has moved it, and what it does elsewhere tells nothing.
                 self.doubts.push(Doubt::Offline(self.slices.seconds()));
                 break;
