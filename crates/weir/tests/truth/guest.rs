@@ -44,7 +44,7 @@ const ROWS: [(u64, u64); 6] = [(0, 0), (0, 50), (0, 90), (20, 0), (20, 50), (20,
 const LONG_OUTSIDE: [u64; 3] = [0, 5, 20];
 /// Packets a second: so few that emulating their interrupts is little beside what is burned.
 const PPS: u64 = 250;
-/// How long each is measured: some forty stops.
+/// How long each is measured: some twenty stops.
 const WINDOW: Duration = Duration::from_secs(3);
 /// How often and for how long the host's own CPU is looked at, before and after.
 const LOOKS: usize = 5;

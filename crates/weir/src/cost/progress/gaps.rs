@@ -118,7 +118,7 @@ impl OutsideGaps {
 }
 
 /// Sums of one slice, while it lasts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Gaps {
     looking: bool,
     /// For how long the kernel's account was kept, and what it came to, up to the last unit.
@@ -131,7 +131,25 @@ pub struct Gaps {
     outside: OutsideGaps,
     /// The same when the slice began.
     outside_before: OutsideGaps,
+    shortest_reading_ns: f64,
     sums: Sums,
+}
+
+impl Default for Gaps {
+    fn default() -> Self {
+        Self {
+            looking: false,
+            looked_ns: 0,
+            last: CpuTimes::default(),
+            limit_ns: 0,
+            unit_ns: 0.0,
+            entry: EntryTimes::default(),
+            outside: OutsideGaps::default(),
+            outside_before: OutsideGaps::default(),
+            shortest_reading_ns: f64::MAX,
+            sums: Sums::default(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -148,7 +166,17 @@ struct Sums {
     /// Since the slice before, and what the kernel did then.
     between_ns: u64,
     between: CpuTimes,
+    reading_over_ns: f64,
 }
+
+impl Sums {
+    fn reading_ns(&self) -> f64 {
+        self.between_ns as f64 - self.between.without_load_ns() as f64
+    }
+}
+
+/// From so many times the shortest on, reading the counters was held up from outside.
+const MOST_READINGS: f64 = 3.0;
 
 impl Gaps {
     /// Begins a slice, in which an undisturbed unit takes about `unit_ns`. It has the time since the
@@ -165,6 +193,20 @@ impl Gaps {
         if let Some(took_ns) = took_ns {
             self.sums.between_ns = looked_ns.min(took_ns);
             self.sums.between = passed;
+            self.sums.reading_over_ns = self.over_reading(self.sums.reading_ns());
+        }
+    }
+
+    /// What of the time between slices is longer than reading the counters takes: it is always the
+    /// same work.
+    fn over_reading(&mut self, ns: f64) -> f64 {
+        if ns > 0.0 {
+            self.shortest_reading_ns = self.shortest_reading_ns.min(ns);
+        }
+        if ns > MOST_READINGS * self.shortest_reading_ns {
+            ns - self.shortest_reading_ns
+        } else {
+            0.0
         }
     }
 
@@ -220,8 +262,8 @@ impl Gaps {
         if rest_ns > 2.0 * usual_ns + entries.max(1) as f64 * self.unit_ns {
             sums.over_ns += rest_ns - usual_ns;
         }
-        if (units, passed.interrupts, passed.switches) == (1, 1, 0) && rest_ns > 0.0 {
-            self.entry.add(rest_ns);
+        if units == 1 && passed.interrupts > 0 && passed.switches == 0 && rest_ns > 0.0 {
+            self.entry.add(rest_ns / passed.interrupts as f64);
         }
     }
 
@@ -238,12 +280,12 @@ impl Gaps {
             progress_ns: sums.units as f64 * unit_ns,
             kernel: sums.kernel.plus(&sums.between),
             entry_ns: rest_ns - sums.over_ns,
-            gaps_ns: other_ns + sums.over_ns,
+            gaps_ns: other_ns + sums.over_ns + sums.reading_over_ns,
             slower_ns: longer(
                 sums.looked_ns - sums.kernel_gaps_ns - sums.other_gaps_ns,
                 sums.units - sums.kernel_gaps - sums.other_gaps,
             ),
-            reading_ns: sums.between_ns as f64 - sums.between.without_load_ns() as f64,
+            reading_ns: sums.reading_ns() - sums.reading_over_ns,
         }
     }
 
@@ -258,7 +300,7 @@ impl Gaps {
     }
 }
 
-/// What entering and leaving an interrupt takes, told by gaps with one interrupt.
+/// What entering and leaving an interrupt takes, told by gaps with interrupts alone.
 #[derive(Debug, Clone)]
 struct EntryTimes {
     bins: Box<[u32; ENTRY_BINS]>,
@@ -454,6 +496,21 @@ mod tests {
         near(taken.reading_ns, 1300.0);
         near(taken.network_ns(), 700.0);
         near(taken.progress_ns, 10_000.0);
+    }
+
+    #[test]
+    fn a_long_time_between_slices_is_from_outside() {
+        let mut played = Played::new();
+        played.gaps.end(UNIT);
+        let account = looking(played.times);
+        let mut at_ns = 0;
+        for (took_ns, outside_ns) in [(2000, 0), (3000, 0), (1_002_000, 1_000_000)] {
+            at_ns += took_ns;
+            played.gaps.begin(UNIT, Some(took_ns), at_ns, &account);
+            let taken = played.gaps.end(UNIT);
+            near(taken.reading_ns, (took_ns - outside_ns) as f64);
+            near(taken.outside_ns(), outside_ns as f64);
+        }
     }
 
     #[test]

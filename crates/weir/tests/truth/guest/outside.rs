@@ -18,8 +18,9 @@ use crate::{SENDER, packet::PacketSocket};
 
 /// How often it looks.
 const LOOK_NS: u64 = 1_000_000;
-/// From stop to stop: the shortest time, and the longest.
-const PERIOD_NS: (f64, f64) = (50e6, 100e6);
+/// From stop to stop: the shortest time, and the longest. With the smallest share a stop is longer than
+/// a tick of the guest: shorter ones that fall into softirqs are not told.
+const PERIOD_NS: (f64, f64) = (100e6, 200e6);
 
 /// What is done to it.
 pub struct Outside {
