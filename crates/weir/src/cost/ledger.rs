@@ -77,7 +77,7 @@ impl GapLedger {
     /// That of a load; `None` if the kernel's account could not be read.
     pub fn of(progress: &Progress) -> Option<Self> {
         let taken = &progress.total.taken;
-        if !progress.looked || taken.looked_ns == 0 {
+        if taken.looked_ns == 0 {
             return None;
         }
         let share = |ns: fn(&Taken) -> f64| Share::from(progress.share_of(ns).unwrap_or_else(zero));

@@ -92,8 +92,6 @@ pub struct Progress {
     pub steal_ns: Option<u64>,
     /// How sure all this is.
     pub calibration: Calibration,
-    /// Whether the kernel's account of the CPU could be read, and [`Slice::taken`] tells something.
-    pub looked: bool,
     /// Gaps in which the kernel did nothing.
     pub outside_gaps: OutsideGaps,
 }
@@ -153,17 +151,6 @@ impl Slice {
     /// below zero.
     pub fn stolen_ns(&self) -> i64 {
         self.lost_ns() - signed(self.other_tasks_ns())
-    }
-
-    /// The part of the stolen time that no accounting of tasks shows: interrupts and softirqs
-    /// in the load's own context.
-    ///
-    /// The scheduler charges the time from a wake-up by another CPU until the interrupt that
-    /// brings the news to the task woken, though the load still runs then. Where threads of
-    /// NAPI instances are woken often, this part is therefore too small and theirs too large;
-    /// [`Slice::stolen_ns`], which has both, is not touched by it.
-    pub fn stolen_running_ns(&self) -> i64 {
-        (self.lost_ns() - signed(self.waiting_ns)).max(0)
     }
 
     /// Neither on the CPU nor waiting for it: interrupt time where the kernel accounts it, what
@@ -376,7 +363,6 @@ mod tests {
         assert_eq!(slice.lost_ns(), 500);
         assert_eq!(slice.other_tasks_ns(), 150);
         assert_eq!(slice.stolen_ns(), 350);
-        assert_eq!(slice.stolen_running_ns(), 200);
         assert_eq!(slice.unaccounted_ns(), 0);
     }
 
@@ -403,7 +389,6 @@ mod tests {
             total: *total,
             slices: vec![*total; 8],
             steal_ns: Some(0),
-            looked: false,
             outside_gaps: OutsideGaps::default(),
             calibration: Calibration {
                 unit_ns: 1000.0,
@@ -442,8 +427,6 @@ mod tests {
         assert_eq!(drift, [Doubt::Drift(0.1)]);
         let steal = said(&|it| it.steal_ns = Some(25_000), None);
         assert_eq!(steal, [Doubt::Steal(0.25)]);
-        let others = said(&|it| it.total.waiting_ns = 50_000, None);
-        assert_eq!(others, [Doubt::OtherTasks(0.5)]);
         let moved = said(&|it| it.total.napi_moved_ns = 50_000, None);
         assert_eq!(moved, [Doubt::Moved(0.5)]);
         let quota = |it: &mut Progress| it.total.running_ns = 50_000;

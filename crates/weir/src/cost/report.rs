@@ -8,7 +8,7 @@ use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
 use super::ledger::{GapLedger, Row, tracepoint_rows};
 use super::measure::{DeviceTraffic, Ended, Measured};
 use super::proc::{CpuTimes, Softnet};
-use super::progress::{Doubt, Progress};
+use super::progress::Progress;
 use super::statistics::{Estimate, share};
 use super::watch::Slices;
 use crate::report::Machine;
@@ -81,8 +81,6 @@ pub struct ProgressReport {
     pub stolen_percent: f64,
     /// With 95% confidence the true value is within this of it.
     pub confidence: Option<f64>,
-    /// The part that was taken while the program seemed to run.
-    pub hidden_percent: f64,
     /// What other tasks had, in percent of the CPU's time.
     pub other_tasks_percent: f64,
     /// Who had the time, gap by gap, in percent of the CPU's; `None` where tracepoints cannot tell.
@@ -412,15 +410,12 @@ impl From<&Progress> for ProgressReport {
         Self {
             stolen_percent: share_of(progress.stolen_ns()),
             confidence: half_width(progress.stolen_share()),
-            hidden_percent: share_of(progress.total.stolen_running_ns()),
             other_tasks_percent: percent(progress.total.other_tasks_ns(), wall),
             ledger: GapLedger::of(progress),
             notes: progress
                 .calibration
                 .doubts
                 .iter()
-                // That has a column of its own.
-                .filter(|doubt| !matches!(doubt, Doubt::OtherTasks(_)))
                 .map(ToString::to_string)
                 .collect(),
         }

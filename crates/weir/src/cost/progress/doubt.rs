@@ -31,8 +31,6 @@ pub enum Doubt {
     Drift(f64),
     /// The hypervisor took this share.
     Steal(f64),
-    /// Other tasks ran for this share.
-    OtherTasks(f64),
     /// In this share of the time, the load neither ran nor waited, and not for interrupts.
     Unaccounted(f64),
     /// Threads of NAPI instances that had come from another CPU ran for this share.
@@ -72,12 +70,6 @@ impl fmt::Display for Doubt {
                 "the hypervisor took {:.1}% of the CPU by /proc/stat, known to 10 ms",
                 percent(share)
             ),
-            Self::OtherTasks(share) => write!(
-                out,
-                "other tasks had the CPU for {:.1}% of the time; what was stolen from them is \
-                 not seen here",
-                percent(share)
-            ),
             Self::Unaccounted(share) => write!(
                 out,
                 "for {:.1}% of the time the load neither ran nor waited: a CPU quota (cpu.max \
@@ -111,7 +103,6 @@ mod limit {
     pub const UNEVEN: f64 = 0.10;
     pub const DRIFT: f64 = 0.03;
     pub const STEAL: f64 = 0.005;
-    pub const OTHER_TASKS: f64 = 0.05;
     pub const UNACCOUNTED: f64 = 0.02;
     pub const MOVED: f64 = 0.01;
 }
@@ -148,11 +139,6 @@ impl Progress {
         doubt(share(signed(total.uneven_ns)), limit::UNEVEN, Doubt::Uneven);
         doubt(drift, limit::DRIFT, Doubt::Drift);
         doubt(steal, limit::STEAL, Doubt::Steal);
-        doubt(
-            share(signed(total.other_tasks_ns())),
-            limit::OTHER_TASKS,
-            Doubt::OtherTasks,
-        );
         doubt(unaccounted, limit::UNACCOUNTED, Doubt::Unaccounted);
         doubt(
             share(signed(total.napi_moved_ns)),

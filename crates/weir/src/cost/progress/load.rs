@@ -213,7 +213,6 @@ impl Load {
                 unit_high_ns: at(19),
                 doubts,
             },
-            looked: self.view.is_some(),
             outside_gaps: self.gaps.outside(),
             total,
             slices,
