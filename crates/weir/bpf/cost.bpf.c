@@ -371,7 +371,7 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	if (!cpu || vec >= SOFTIRQS)
 		return 0;
 	/* One that was under way when the looking began has had all of the time since. */
-	if (!cpu->softirq_start && cpu->slice_start == cpu->observed_start) {
+	if (cpu->softirq_vec == SOFTIRQS && cpu->slice_start == cpu->observed_start) {
 		cpu->softirq_vec = vec;
 		cpu->softirq_irq = cpu->slice.irq;
 		cpu->softirq_start = cpu->slice_start;
@@ -560,6 +560,7 @@ int begin(void *ctx)
 	/* Nothing that began before is known. */
 	cpu->slice_start = 0;
 	cpu->softirq_start = 0;
+	cpu->softirq_vec = SOFTIRQS;
 	cpu->irq_start = 0;
 	cpu->poll_start = 0;
 	end_slice(cpu, task, task, now);

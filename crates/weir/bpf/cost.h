@@ -95,12 +95,12 @@ struct cpu_state {
 	__u64 slice_start;	/* since when it runs; 0: nobody has looked yet */
 	struct task_time slice; /* what was taken from it since then */
 	__u64 softirq_start;	/* 0: none */
-	__u64 softirq_vec;
-	__u64 softirq_irq; /* nanoseconds of hard interrupts in it, and from outside */
-	__u64 irq_start;   /* 0: none */
-	__u64 poll_start;  /* when the NAPI poll that is under way may have begun; 0: unknown */
-	__u64 seen;	   /* when the kernel was last seen to work on this CPU */
-	__u64 late_seen;   /* the interrupt whose lateness has been looked at, by its beginning */
+	__u64 softirq_vec;	/* the last one; SOFTIRQS: none since the looking began */
+	__u64 softirq_irq;	/* nanoseconds of hard interrupts in it, and from outside */
+	__u64 irq_start;	/* 0: none */
+	__u64 poll_start; /* when the NAPI poll that is under way may have begun; 0: unknown */
+	__u64 seen;	  /* when the kernel was last seen to work on this CPU */
+	__u64 late_seen;  /* the interrupt whose lateness has been looked at, by its beginning */
 };
 
 struct task_key {

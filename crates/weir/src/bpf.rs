@@ -404,7 +404,8 @@ impl MappedArray {
         let words = unsafe {
             slice::from_raw_parts(self.address.cast::<AtomicU64>().as_ptr(), self.length / 8)
         };
-        words.chunks_exact(self.words_by_entry).nth(index)
+        let begin = index.checked_mul(self.words_by_entry)?;
+        words.get(begin..begin.checked_add(self.words_by_entry)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::accounting::abi::{CpuTimes, LOCAL_TIMER, VECTOR_NAMES};
-use super::accounting::{CpuTotals, NET_RX, NET_TX};
+use super::accounting::{CpuTotals, SOFTIRQ_NAMES};
 use super::progress::Progress;
 use super::progress::gaps::{GAP_BOUNDS_NS, OutsideGaps, Taken};
 use super::statistics::Estimate;
@@ -101,8 +101,7 @@ impl GapLedger {
         })
     }
 
-    /// What the program lost to others than tasks, without what was taken from outside: the two
-    /// methods should agree on it.
+    /// In interrupts and softirqs of any kind, and the network's threads.
     pub fn kernel_percent(&self) -> f64 {
         self.network.percent + self.other_interrupts.percent
     }
@@ -138,9 +137,11 @@ fn gap_classes(gaps: &OutsideGaps) -> Vec<GapClass> {
 }
 
 fn gap_rows(taken: &Taken) -> Vec<Row> {
-    let mut rows = vec![row("progress of the load", taken.progress_ns)];
-    rows.push(row("slower", taken.slower_ns));
-    rows.push(row("reading counters", taken.reading_ns));
+    let mut rows = vec![
+        row("progress of the load", taken.progress_ns),
+        row("slower", taken.slower_ns),
+        row("reading counters", taken.reading_ns),
+    ];
     rows.extend(kernel_rows(&taken.kernel));
     rows.push(row("entering and leaving", taken.entry_ns));
     rows.push(row("outside, in gaps", taken.gaps_ns));
@@ -149,60 +150,56 @@ fn gap_rows(taken: &Taken) -> Vec<Row> {
 
 /// The ledger of a CPU by tracepoints: all of its time, as far as it was looked at.
 pub fn tracepoint_rows(cpu: &CpuTotals) -> Vec<Row> {
-    let mut rows = kernel_rows(&cpu.times);
+    let mut rows = Vec::new();
     if cpu.times.load_ns > 0 {
-        rows.insert(0, row("load of this measurement", cpu.times.load_ns as f64));
+        rows.push(row("load of this measurement", cpu.times.load_ns as f64));
     }
-    let sum: f64 = rows.iter().map(|row| row.percent).sum();
+    rows.extend(kernel_rows(&cpu.times));
+    let sum: f64 = rows.iter().map(|(_, ns)| ns).sum();
     rows.push(row("not accounted for", cpu.observed_ns as f64 - sum));
     in_percent(rows, cpu.observed_ns)
 }
 
-/// Nanoseconds for now.
-fn kernel_rows(times: &CpuTimes) -> Vec<Row> {
-    let softirq = times.softirq_ns;
-    let softirqs: u64 = softirq.iter().sum();
-    let other_softirqs = softirqs - softirq[NET_RX] - softirq[NET_TX];
-    let mut rows = vec![
-        row("NET_RX softirq", softirq[NET_RX] as f64),
-        row("NET_TX softirq", softirq[NET_TX] as f64),
+/// A row's name and its nanoseconds.
+type Nanoseconds = (String, f64);
+
+fn row(name: &str, ns: f64) -> Nanoseconds {
+    (name.into(), ns)
+}
+
+fn kernel_rows(times: &CpuTimes) -> Vec<Nanoseconds> {
+    let ksoftirqd_other = times.ksoftirqd_ns.saturating_sub(times.ksoftirqd_net_ns);
+    let softirqs = SOFTIRQ_NAMES.iter().zip(times.softirq_ns);
+    let mut rows: Vec<_> = softirqs
+        .map(|(name, ns)| row(&format!("{name} softirq"), ns as f64))
+        .collect();
+    rows.extend([
         row("NAPI threads", times.napi_thread_ns as f64),
         row("ksoftirqd, network", times.ksoftirqd_net_ns as f64),
-        row(
-            "ksoftirqd, other",
-            times.ksoftirqd_ns.saturating_sub(times.ksoftirqd_net_ns) as f64,
-        ),
-        row("other softirqs", other_softirqs as f64),
+        row("ksoftirqd, other", ksoftirqd_other as f64),
         row("devices' interrupts", times.irq_ns as f64),
-    ];
+    ]);
     for (vector, name) in VECTOR_NAMES.iter().enumerate() {
         let kind = if vector == LOCAL_TIMER { "" } else { " IPI" };
-        let name = format!("{name}{kind} interrupt");
-        rows.push(row(&name, times.vector_ns[vector] as f64));
+        rows.push(row(
+            &format!("{name}{kind} interrupt"),
+            times.vector_ns[vector] as f64,
+        ));
     }
-    rows.push(row("other tasks", times.task_ns as f64));
-    rows.push(row(
-        "not reported by the kernel",
-        times.unreported_ns as f64,
-    ));
-    rows.push(row("idle", times.idle_ns as f64));
-    rows.push(row("outside, by late timers", times.outside_ns as f64));
+    rows.extend([
+        row("other tasks", times.task_ns as f64),
+        row("not reported by the kernel", times.unreported_ns as f64),
+        row("idle", times.idle_ns as f64),
+        row("outside, by late timers", times.outside_ns as f64),
+    ]);
     rows
 }
 
-fn row(name: &str, percent: f64) -> Row {
-    Row {
-        name: name.into(),
-        percent,
-    }
-}
-
-fn in_percent(rows: Vec<Row>, of_ns: u64) -> Vec<Row> {
-    let share = |ns: f64| ns / of_ns.max(1) as f64 * 100.0;
+fn in_percent(rows: Vec<Nanoseconds>, of_ns: u64) -> Vec<Row> {
     rows.into_iter()
-        .map(|row| Row {
-            percent: share(row.percent),
-            ..row
+        .map(|(name, ns)| Row {
+            name,
+            percent: ns / of_ns.max(1) as f64 * 100.0,
         })
         .collect()
 }

@@ -241,10 +241,12 @@ pub fn irq_time_accounting() -> Option<bool> {
     Some(native || config.has("CONFIG_IRQ_TIME_ACCOUNTING"))
 }
 
+/// The clock source in use.
+pub const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
 /// The name of the clock source in use.
 pub fn clock_source() -> String {
-    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let name = fs::read_to_string(path).unwrap_or_default();
+    let name = fs::read_to_string(CLOCK_SOURCE).unwrap_or_default();
     match name.trim() {
         "" => "unknown".into(),
         name => name.into(),

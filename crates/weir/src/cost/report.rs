@@ -19,11 +19,6 @@ pub const AGREEMENT: f64 = 2.0;
 /// As in bpf/cost.h.
 const MAX_NAPIS: usize = 512;
 const MAX_IRQS: usize = 256;
-/// From so many interrupts a second, what is before and after their tracepoints can be seen.
-const MANY_INTERRUPTS: f64 = 2000.0;
-/// What entering and leaving an interrupt takes at most, on a virtual machine.
-const LONG_INTERRUPT_NS: f64 = 20_000.0;
-
 /// The report; its JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -481,12 +476,9 @@ impl From<&CpuTimes> for ProcStatReport {
 /// How the ways of measuring agree, with the likely reasons where they do not.
 fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<String> {
     let mut said = Vec::new();
-    let steal = report.proc_stat.as_ref().map_or(0.0, |it| it.steal_percent);
-    if let (Some(progress), Some(accounting)) = (&report.progress, &report.accounting) {
-        said.push(match &progress.ledger {
-            Some(ledger) => outside_said(ledger, accounting),
-            None => loss_said(progress, accounting, steal),
-        });
+    let ledger = report.progress.as_ref().and_then(|it| it.ledger.as_ref());
+    if let (Some(ledger), Some(accounting)) = (ledger, &report.accounting) {
+        said.push(outside_said(ledger, accounting));
     }
     if let (Some(accounting), Some(stat)) = (&report.accounting, &report.proc_stat) {
         let difference = accounting.softirqs_and_irqs() - stat.irq_percent - stat.softirq_percent;
@@ -497,17 +489,6 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
         ));
     }
     said
-}
-
-/// How the loss of the load and the tracepoints agree, where nobody can tell its parts.
-fn loss_said(progress: &ProgressReport, accounting: &AccountingReport, steal: f64) -> String {
-    let difference = progress.stolen_percent - accounting.stolen_percent;
-    format!(
-        "progress less tracepoints {}",
-        judged(difference, tolerance(progress, accounting), || {
-            progress_differs(difference, progress, accounting, steal)
-        })
-    )
 }
 
 /// What the load lost beyond what the kernel knows of, and how the two agree without that.
@@ -544,61 +525,11 @@ fn duration(ns: u64) -> String {
     }
 }
 
-/// How far two figures that are the same may be apart: 2 points, or what their scatter explains.
-fn tolerance(progress: &ProgressReport, accounting: &AccountingReport) -> f64 {
-    let half = |confidence: Option<f64>| confidence.unwrap_or(0.0);
-    half(progress.confidence)
-        .hypot(half(accounting.confidence))
-        .max(AGREEMENT)
-}
-
 fn judged(difference: f64, tolerance: f64, reason: impl FnOnce() -> String) -> String {
     if difference.abs() <= tolerance {
         return format!("{difference:+.1} points: they agree");
     }
     format!("{difference:+.1} points: {}", reason())
-}
-
-/// Why progress and tracepoints may differ, the likeliest reason only.
-fn progress_differs(
-    difference: f64,
-    progress: &ProgressReport,
-    accounting: &AccountingReport,
-    steal: f64,
-) -> String {
-    let others = progress.other_tasks_percent;
-    if difference < 0.0 && others > AGREEMENT {
-        return format!(
-            "other tasks had this CPU for {others:.1}% of the time, and what they lost, to softirqs of \
-             their own for instance, only tracepoints see"
-        );
-    }
-    if difference < 0.0 {
-        return "tracepoints count what progress did not lose".into();
-    }
-    if steal > difference / 2.0 {
-        return format!(
-            "the hypervisor gave {steal:.1}% of this CPU to others, which /proc/stat knows only \
-             roughly"
-        );
-    }
-    if accounting.vector_percent.is_none() {
-        return "the timer's interrupt and those from other CPUs have no tracepoint here".into();
-    }
-    let rate = accounting.interrupts_per_second;
-    let ns_each = difference / 100.0 * 1e9 / rate.max(1.0);
-    if rate > MANY_INTERRUPTS && ns_each < LONG_INTERRUPT_NS {
-        return format!(
-            "that is {ns_each:.0} ns for each of {rate:.0} interrupts a second, spent before and \
-             after their tracepoints: in a virtual machine, each may leave the guest"
-        );
-    }
-    if !progress.notes.is_empty() {
-        return "progress is not sure, see below".into();
-    }
-    "progress also loses what has no tracepoint: entering and leaving interrupts, colder caches, a \
-     busy sibling thread of the core"
-        .into()
 }
 
 fn stat_differs(irq_time_accounting: Option<bool>) -> &'static str {

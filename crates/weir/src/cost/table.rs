@@ -108,7 +108,7 @@ fn sentence(ledger: &GapLedger) -> String {
 
 /// All of each CPU's time: what nobody had is left out.
 fn ledger(report: &Report) -> String {
-    let columns: Vec<(String, &[Row])> = report
+    let mut columns: Vec<(String, &[Row])> = report
         .cpus
         .iter()
         .flat_map(|cpu| {
@@ -119,8 +119,12 @@ fn ledger(report: &Report) -> String {
                 tracepoints.map(|it| (format!("CPU {}\ntracepoints", cpu.cpu), &it.ledger[..]));
             [gaps, tracepoints].into_iter().flatten()
         })
-        .take(LEDGER_COLUMNS)
         .collect();
+    if columns.is_empty() {
+        return String::new();
+    }
+    let left_out = more(columns.len(), LEDGER_COLUMNS);
+    columns.truncate(LEDGER_COLUMNS);
     let percent_in = |rows: &[Row], name: &str| {
         let found = rows.iter().find(|row| row.name == name);
         found.map(|row| row.percent)
@@ -133,9 +137,6 @@ fn ledger(report: &Report) -> String {
         if !names.contains(&row.name.as_str()) && columns.iter().any(told) {
             names.push(&row.name);
         }
-    }
-    if columns.is_empty() {
-        return String::new();
     }
     let mut table = table(presets::NOTHING);
     let headings = columns.iter().map(|(heading, _)| heading.clone());
@@ -150,7 +151,7 @@ fn ledger(report: &Report) -> String {
         .iter()
         .map(|(_, rows)| one(rows.iter().map(|row| row.percent).sum()));
     table.add_row(row("sum", sums));
-    unframed(table)
+    unframed(table) + &left_out
 }
 
 fn one(value: f64) -> String {
@@ -301,11 +302,11 @@ fn victims(report: &Report) -> String {
         let name = format!("{} ({})", victim.name, victim.pid);
         table.add_row(row(&name, cells.into_iter()));
     }
-    unframed(table) + &more(worth.len())
+    unframed(table) + &more(worth.len(), LISTED)
 }
 
-fn more(all: usize) -> String {
-    match all.saturating_sub(LISTED) {
+fn more(all: usize, listed: usize) -> String {
+    match all.saturating_sub(listed) {
         0 => String::new(),
         rest => format!("\n... and {rest} more: --format json has all"),
     }
@@ -342,7 +343,7 @@ fn napi(report: &Report) -> String {
         };
         table.add_row(row(&name, cells.into_iter()));
     }
-    unframed(table) + &more(report.napi.len())
+    unframed(table) + &more(report.napi.len(), LISTED)
 }
 
 fn irqs(report: &Report) -> String {
@@ -366,7 +367,7 @@ fn irqs(report: &Report) -> String {
         let name = format!("{} {}", it.irq.irq, it.name);
         table.add_row(row(name.trim_end(), cells.into_iter()));
     }
-    unframed(table) + &more(worth.len())
+    unframed(table) + &more(worth.len(), LISTED)
 }
 
 fn devices(report: &Report) -> String {

@@ -25,7 +25,10 @@ use rustix::{
 };
 use weir::{
     bench::frame::{APP_MAC, LOAD_MAC, Template},
-    cost::curve::{Path, stage::Stage},
+    cost::{
+        accounting::now_ns,
+        curve::{Path, stage::Stage},
+    },
     cpulist::pin,
     process::interrupt::Interrupt,
 };
@@ -259,7 +262,7 @@ fn host_gaps() -> Result<Vec<f64>> {
 }
 
 fn look() -> f64 {
-    let (started, ran) = (now_ns(), nanoseconds(ClockId::ThreadCPUTime));
+    let (started, ran) = (now_ns(), ran_ns());
     let (mut last, mut between) = (started, 0);
     while last - started < LOOK.as_nanos() as u64 {
         let step = now_ns() - last;
@@ -268,16 +271,12 @@ fn look() -> f64 {
         }
         last += step;
     }
-    let ran = (nanoseconds(ClockId::ThreadCPUTime) - ran) as f64;
+    let ran = (ran_ns() - ran) as f64;
     (ran - between as f64) / ran * 100.0
 }
 
-/// `CLOCK_MONOTONIC`.
-fn now_ns() -> u64 {
-    nanoseconds(ClockId::Monotonic)
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+/// CPU time of this thread.
+fn ran_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -6,9 +6,9 @@ use anyhow::Result;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::setting::{fine_all, found, write};
+use crate::cost::proc::CLOCK_SOURCE;
 use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
 
-const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 /// Those that a program cannot read by itself, or that are behind a slow bus.
 const SLOW: [&str; 6] = [
@@ -39,12 +39,12 @@ pub const CLOCKSOURCE: Check = Check {
 };
 
 fn clocksource(context: &Context) -> Result<Vec<Verdict>> {
-    let Some(current) = context.read_if_there(CURRENT)? else {
+    let Some(current) = context.read_if_there(CLOCK_SOURCE)? else {
         return Ok(Vec::new());
     };
     let available = context.read(AVAILABLE)?;
     let mut evidence = vec![
-        Evidence::new(CURRENT, &current),
+        Evidence::new(CLOCK_SOURCE, &current),
         Evidence::new(AVAILABLE, &available),
     ];
     if context.is_host() {
@@ -58,7 +58,7 @@ fn clocksource(context: &Context) -> Result<Vec<Verdict>> {
         return Ok(fine_all(evidence));
     }
     let fix = if available.split_whitespace().any(|it| it == "tsc") {
-        Fix::Steps(vec![write(CURRENT, &current, "tsc")])
+        Fix::Steps(vec![write(CLOCK_SOURCE, &current, "tsc")])
     } else {
         Fix::Text(
             "the kernel offers no faster one: `dmesg | grep -i -e tsc -e clocksource` tells why"

@@ -6,11 +6,11 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
 use weir::cost::{
-    accounting::{Accounting, CpuTotals},
+    accounting::{Accounting, CpuTotals, now_ns},
+    proc::clock_source,
     progress::{ProgressLoad, gaps::Taken},
 };
 
-use super::now_ns;
 use crate::burn::{Burn, Burned};
 
 /// What begins each answer; the kernel may say something too.
@@ -113,9 +113,9 @@ impl Tracepoints {
 pub fn serve() -> Result<()> {
     // A kernel without autogroups has no such file.
     let _ = fs::write("/proc/self/autogroup", "19");
-    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let clocksource = fs::read_to_string(path)?.trim().into();
-    say(&Answer::Ready { clocksource })?;
+    say(&Answer::Ready {
+        clocksource: clock_source(),
+    })?;
     for line in io::stdin().lines() {
         let line = line?;
         let question = serde_json::from_str(&line).with_context(|| format!("no question: {line}"));

@@ -17,12 +17,14 @@ use rustix::{
     process::Pid,
     thread::{CpuSet, sched_setaffinity},
 };
-use weir::lab::{Side, Tap};
+use weir::{
+    cost::accounting::now_ns,
+    lab::{Side, Tap},
+};
 
 use super::{
     Clocks,
     inside::{Answer, Question, SAYS},
-    now_ns,
 };
 use crate::{MEASURED, ROLE, SENDER};
 

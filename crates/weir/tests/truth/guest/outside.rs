@@ -11,9 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
-use weir::cpulist::pin;
+use weir::{cost::accounting::now_ns, cpulist::pin};
 
-use super::now_ns;
 use crate::{SENDER, packet::PacketSocket};
 
 /// How often it looks.
