@@ -151,7 +151,7 @@ guest_qemu=(
 guest_append="console=ttyS0 loglevel=1 panic=-1 nokaslr"
 
 # The machine of the scripts. Its network card, for which `modprobe vmxnet3` is needed, leads nowhere:
-# it is there for what no virtual device has.
+# it has settings that no virtual device has.
 # shellcheck disable=SC2034 # guest_run gets its name
 guest_scripts=(-smp 2 -m 1024 -netdev "hubport,id=n0,hubid=0" -device "vmxnet3,netdev=n0,romfile=")
 
@@ -178,12 +178,12 @@ guest_count_payload() {
     guest_payload=$guest_dir/count
     rm -rf "$guest_payload" && mkdir "$guest_payload" || return
     printf '%s\n' "$@" >"$guest_payload/words"
-    # weir carries this program inside it, where nobody would see what libraries it needs.
+    # weir carries this program inside it, where nobody would see its libraries.
     loop=$(compgen -G "$profile/build/weir-*/out/libxdp-loop" | head -n 1)
     cp "$profile/weir" "$guest_sources/count" ${loop:+"$loop"} "$guest_payload"
 }
 
-# What the figures of a count depend on besides weir and the guest's kernel.
+# The versions that the figures of a count depend on, besides weir and the guest's kernel.
 guest_count_machine() {
     printf 'QEMU %s, rustc %s, libxdp %s\n' \
         "$(qemu-system-x86_64 --version | sed -nE '1s/^.*version ([0-9.]*[0-9]).*$/\1/p')" \
@@ -193,7 +193,7 @@ guest_count_machine() {
 # guest_run MACHINE PAYLOAD_DIR SECONDS SCRIPT…: runs the scripts of PAYLOAD_DIR as /payload/SCRIPT of
 # a new guest, one after the other, each for so long at most. MACHINE is the name of an array of
 # QEMU's words, and of the step; the other files lie beside the scripts, and programs bring their
-# shared libraries. What the guest printed is in $log; guest_log and guest_status
+# shared libraries. The output of the guest is in $log; guest_log and guest_status
 # take a script's part from it.
 guest_run() {
     local -n machine=$1
@@ -218,7 +218,7 @@ guest_run_one() {
     return "$status"
 }
 
-# guest_log SCRIPT <CONSOLE: what it printed; nothing if it had no turn.
+# guest_log SCRIPT <CONSOLE: its output; nothing if it had no turn.
 guest_log() {
     tr -d '\r' | awk -v begin="weir-guest: begin $1" -v end="weir-guest: end $1 " '
         $0 == begin { inside = 1 }
@@ -257,7 +257,7 @@ guest_receiver() {
 # With these the driver refuses native XDP.
 guest_offloads=csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
 
-# The parts of what a count has printed: its progress as it comes, its table, its JSON.
+# The parts of the output of a count: its progress as it comes, its table, its JSON.
 guest_count_progress() { sed -nuE 's/^weir: ([0-9]+ of [0-9]+: .*)$/   \1/p'; }
 guest_count_table() { sed -nE '/^table /s///p' "$1"; }
 guest_count_json() { sed -nE '/^json /s///p' "$1"; }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by ./run: `./run instructions` counts the instructions that the library's moves of a
-# packet take, and fails where they are more than before. Callgrind counts what the program executes,
+# packet take, and fails where they are more than before. Callgrind counts executed instructions,
 # so neither the load of the machine nor the kind of its CPU changes a count; the compiler does.
 
 instructions_benches=crates/weir/benches/moves
@@ -48,7 +48,7 @@ count_instructions() {
         die "the instructions could not be counted; the reason is above or in $output/log"
     counted_in_program "$output"
     figures "$packets" "$output" >"$output/figures" ||
-        die "there is not a count of every move" "what gungraun said is in $output/log"
+        die "there is not a count of every move" "the output of gungraun is in $output/log"
 }
 
 # Functions of the C library are chosen by the CPU, so a count that includes one is of this CPU.
@@ -166,7 +166,7 @@ compare_with_parent() {
     fi
 }
 
-# What the working tree is compared with: HEAD while something is not committed; else where HEAD left
+# The commit that the working tree is compared with: HEAD while something is not committed; else where HEAD left
 # origin's branch; else its parent. Fails with the reason printed.
 parent_commit() {
     local head base

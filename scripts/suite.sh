@@ -188,7 +188,7 @@ test_fuzz() {
     fi
 }
 
-# What it finds lies where `cargo fuzz run` would put it.
+# Its findings lie where `cargo fuzz run` would put them.
 fuzz_step() {
     local program seconds=5 artifacts=fuzz/artifacts/$1/ corpus=$target_dir/fuzz-corpus/$1
     [[ -z ${WEIR_TEST_LONG-} ]] || seconds=120

@@ -155,8 +155,8 @@ static __always_inline __u64 taken(const struct task_time *slice)
 
 /*
  * Not every kernel reports every switch: one was met that says nothing of switches and softirqs in
- * the context of the first process's threads. So whoever runs is looked at where an event comes. Who
- * had what passed since the last one, nobody knows.
+ * the context of the first process's threads. So each event looks at the running task. The time
+ * since the one before belongs to nobody known.
  */
 static __always_inline void look_at(struct cpu_state *cpu, struct task_struct *task, __u64 now)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What cost.bpf.c shares with src/cost/accounting/abi.rs, which has the same structures: both are
+ * Shared by cost.bpf.c and src/cost/accounting/abi.rs, which has the same structures: both are
  * compared field by field when the programs are loaded.
  */
 #ifndef WEIR_COST_H
@@ -48,7 +48,7 @@ struct task_time {
  * not overlap; while the CPU is observed they sum up to the time that passed.
  */
 struct cpu_times {
-	__u64 events; /* changes with each change of what follows */
+	__u64 events; /* changes whenever one of the following does */
 	__u64 interrupts;
 	__u64 switches;
 	__u64 irq_ns; /* devices' interrupts */

@@ -11,7 +11,7 @@
  * kernel runs it on the CPU that sends them, so each of its instructions is taken from the
  * application under test.
  *
- * `drop` runs in place of an application, to find out what the load costs by itself.
+ * `drop` runs in place of an application, to measure the cost of the load alone.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

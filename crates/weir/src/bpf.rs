@@ -389,7 +389,7 @@ pub struct MappedArray {
 }
 
 // SAFETY: needed because of the pointer. The memory belongs to this value alone until it is
-// dropped, and what is handed out of it is atomic.
+// dropped, and all references into it are to atomics.
 unsafe impl Send for MappedArray {}
 // SAFETY: as above.
 unsafe impl Sync for MappedArray {}

@@ -1,9 +1,9 @@
-//! What is mounted where, as /proc shows it.
+//! The mounts of this process, as /proc shows them.
 
 /// The mounts of this process's mount namespace, one a line: `device directory type options 0 0`.
 pub const MOUNTS: &str = "/proc/self/mounts";
 
-/// The type of what is mounted last, and so on top, at a path; and the line of [`MOUNTS`] that
+/// The type of the last mount, and so the topmost, at a path; and the line of [`MOUNTS`] that
 /// says so.
 pub fn top_mount<'a>(mounts: &'a str, path: &str) -> Option<(&'a str, &'a str)> {
     mounts.lines().rev().find_map(|line| {

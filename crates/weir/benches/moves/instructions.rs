@@ -1,7 +1,7 @@
 //! How many instructions moving a packet through the rings takes, counted by Callgrind: weir's
 //! library beside libxdp's inline functions, and the kernel's part alone, to be taken off both.
 //!
-//! `./run instructions` runs this, and compares what it counts with `instructions.toml`.
+//! `./run instructions` runs this, and compares the counts with `instructions.toml`.
 #![allow(missing_docs)] // gungraun's macros make public items without documentation.
 
 mod sides;
@@ -17,7 +17,7 @@ const PACKETS: u32 = 8192;
 // Some of the work comes once a ring: it is counted as often as it comes.
 const _: () = assert!(PACKETS.is_multiple_of(SLOTS));
 
-/// A side that has moved a ring's worth of packets, and what to count of it.
+/// A side that has moved a ring's worth of packets, and the part of it to count.
 struct Ready<S> {
     /// Boxed: to hand it on is no call of memcpy, which differs between CPUs.
     side: Box<S>,

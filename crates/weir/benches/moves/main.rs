@@ -1,8 +1,7 @@
-//! What moving a packet through the rings costs, in nanoseconds a packet, without a kernel:
+//! The cost of moving a packet through the rings, in nanoseconds a packet, without a kernel:
 //! weir's library beside libxdp's inline functions, on the same rings with the same moves.
 //!
-//! The other side of the rings is the same code for both, and `kernel` shows what that alone
-//! costs: take it off both sides before comparing. `instructions.rs` counts instructions.
+//! The other side of the rings is the same code for both, and `kernel` shows its price alone: take it off both sides before comparing. `instructions.rs` counts instructions.
 
 mod sides;
 

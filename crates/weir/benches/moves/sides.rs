@@ -9,7 +9,7 @@ use xsk::testing::moves::{Moves, SLOTS, Words, umem};
 /// RX, TX, FILL and COMPLETION.
 type Rings = [Words; 4];
 
-/// What is measured.
+/// A measured move.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Move {
     /// RX to FILL.
@@ -64,7 +64,7 @@ impl Kernel {
         step(rx.producer, packets);
     }
 
-    /// Sends what is in TX, and completes it.
+    /// Sends the descriptors in TX, and completes them.
     #[inline(never)]
     fn sends(&self, packets: u32) {
         let [_, tx, _, completion] = &self.rings;

@@ -2,7 +2,7 @@
 //! (QEMU with `-icount shift=0`), where they come out the same in every run.
 //!
 //! Load and engine take [turns](super::turns), so that neither waits for the other, and of each the
-//! CPU time of its turns is taken. What is before and after, and what the scheduler does in
+//! CPU time of its turns is taken. Work before and after, and the scheduler's work in
 //! between, is in no figure.
 
 use std::time::Duration;
@@ -25,20 +25,20 @@ const TURN: Duration = Duration::from_secs(10);
 pub struct Turns {
     /// Turns that are counted.
     pub count: u32,
-    /// Turns before those: what is done once, such as making memory present, is done by then.
+    /// Turns before those, in which one-time work such as making memory present is done.
     pub warmup: u32,
     /// Packets in each.
     pub packets: u32,
 }
 
-/// What was counted; its JSON form.
+/// The counts; their JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The kernel that the packets went through.
     pub kernel: String,
     /// The version of weir.
     pub weir: String,
-    /// What else the figures depend on, as the caller has named it.
+    /// Other things that the figures depend on, as named by the caller.
     pub machine: String,
     /// Frame length without the FCS.
     pub size: u16,
@@ -48,21 +48,21 @@ pub struct Report {
     pub load: f64,
     /// One figure for each way and batch.
     pub counts: Vec<Count>,
-    /// What is not there.
+    /// Missing engines and modes, with the reason.
     pub unavailable: Vec<Unavailable>,
 }
 
 /// The instructions for one packet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Count {
-    /// What was counted.
+    /// The counts of one combination.
     #[serde(flatten)]
     pub combination: Combination,
     /// The mode that the kernel reports.
     pub mode_obtained: Option<Mode>,
     /// Packets handled at once, at most.
     pub batch: u32,
-    /// In the turns of the load, without the price of the load itself: what the kernel does with a
+    /// In the turns of the load, without the price of the load itself: the kernel's work on a
     /// packet until the socket has it. `None` in a bench that receives nothing.
     pub receiving: Option<f64>,
     /// In the turns of the engine: its own and, in its system calls, the kernel's.
@@ -97,7 +97,7 @@ impl Turns {
     }
 }
 
-/// Counts what one combination takes, `load` being what its load takes by itself.
+/// Counts one combination; `load` is the price of its load alone.
 pub fn count(
     runner: &Runner<'_>,
     turns: Turns,
@@ -138,7 +138,7 @@ pub fn count(
     })
 }
 
-/// Counts what the load takes by itself: the same frames into a program that drops them at once.
+/// Counts the load alone: the same frames into a program that drops them at once.
 pub fn count_load(runner: &Runner<'_>, turns: Turns) -> Result<f64> {
     let Place::Lab(lab) = runner.place else {
         bail!("there is no load outside of a lab");

@@ -67,7 +67,7 @@ pub struct LoadArgs {
     /// Send so many frames for each line of standard input, and end with it
     #[arg(long, value_name = "N", conflicts_with = "no_load")]
     pub turn: Option<u32>,
-    /// Take what arrives at the device
+    /// Take the frames that arrive at the device
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "verify")]
     pub sink: Option<Sink>,

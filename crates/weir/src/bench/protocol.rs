@@ -98,7 +98,7 @@ pub enum Event {
         /// The loop's thread in the kernel, in nanoseconds.
         sys_ns: u64,
     },
-    /// The turn is over: what could be done is done.
+    /// The turn is over: nothing more can be done in it.
     Turn {
         /// Packets handled in it: received, or sent and completed.
         packets: u64,

@@ -206,7 +206,7 @@ impl<'a> Runner<'a> {
         }))
     }
 
-    /// Ends the processes of a run, and compares what they and the devices have counted.
+    /// Ends the processes of a run, and compares their counts with those of the devices.
     pub(super) fn end(&self, bench: Bench, running: Running<'_>) -> Result<Check> {
         let Running {
             before,
@@ -279,7 +279,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What a load is told that is to send.
+    /// The orders of a load.
     pub(super) fn load_words(&self) -> Vec<String> {
         let pps = self
             .settings

@@ -68,13 +68,13 @@ pub struct LoadOptions {
     pub size: usize,
     /// Frames a second; `None` for as many as the CPU can make.
     pub pps: Option<u64>,
-    /// What to do with what arrives at the device, if anything.
+    /// The fate of frames that arrive at the device, if any.
     pub sink: Option<Sink>,
     /// Whom and in which flows to send to.
     pub spread: Spread,
 }
 
-/// What is done with frames that arrive at a device.
+/// The fate of frames that arrive at a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sink {
     /// Count, verify and drop them

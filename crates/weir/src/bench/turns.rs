@@ -1,5 +1,5 @@
 //! Turns: load and engine work one after the other, each when the bench says so, and neither ever
-//! waits for the other. What a packet costs is then the time of both for it, whoever else wants
+//! waits for the other. The cost of a packet is then the time of both for it, whoever else wants
 //! the CPU, and one CPU is enough.
 //!
 //! The bench writes a line to the standard input of the one whose turn it is, which answers with

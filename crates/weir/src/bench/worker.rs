@@ -306,7 +306,7 @@ fn add(totals: &mut Totals, round: Round) {
     totals.sent += round.completed;
 }
 
-/// Handles `turn` packets whenever it is this process's turn. What is not there yet, such as a
+/// Handles `turn` packets whenever it is this process's turn. A packet not there yet, such as a
 /// block of AF_PACKET that is not full, is left for the next turn: nothing waits in a turn.
 fn take_turns<E: engine::Engine>(
     turn: u32,

@@ -1,5 +1,5 @@
 //! Structures that a BPF program and this one share, declared here and in a header of `bpf/`, and
-//! compared with what clang made of the header when the program is loaded.
+//! compared with the types that clang made of the header when the program is loaded.
 
 use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::btf::{
@@ -54,7 +54,7 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// Names what differs: the header and the Rust structure are not of one build.
+    /// Names the first difference: the header and the Rust structure are not of one build.
     pub fn check(&self, types: &Btf<'_>) -> Result<()> {
         let name = self.name;
         let found: Struct<'_> = types

@@ -33,7 +33,7 @@ pub struct CountArgs {
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub turns: u32,
-    /// What else the figures depend on, for the report: emulator, compiler
+    /// Other things that the figures depend on, for the report: emulator, compiler
     #[arg(long, value_name = "TEXT", default_value = "unknown emulator")]
     pub machine: String,
     /// Write the report as JSON, too
@@ -41,7 +41,7 @@ pub struct CountArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Packets in a turn: what every receive ring has room for.
+/// Packets in a turn: every receive ring has room for them.
 const PACKETS: u32 = 1024;
 /// Turns before those that count.
 const WARMUP: u32 = 2;
@@ -164,7 +164,7 @@ fn render(report: &Report, batches: &[u32]) -> String {
                 turns.count * turns.packets,
                 turns.count
             ),
-            "receiving  of it, what the kernel does until the socket has the frame, in batches of 64 \
+            "receiving  of it, the kernel's work until the socket has the frame, in batches of 64 \
              whatever the engine does; the load alone is subtracted."
                 .into(),
             "load       making a frame, its way through the veth, and a native XDP program that \

@@ -55,7 +55,7 @@ const PER_PACKET: [&str; 3] = ["softirq_entry", "softirq_exit", "napi_poll"];
 const TRACK: Duration = Duration::from_millis(2);
 /// The programs at x86's tracepoints of the timer and IPIs.
 const VECTOR: &str = "vector_";
-/// The program that tells by late timers what was taken from outside.
+/// The program that finds time taken from outside by late timers.
 const LATE: &str = "late_timer";
 
 /// The tracepoints, attached for as long as this lives.
@@ -87,7 +87,7 @@ pub struct Sample {
     pub cpus: Vec<CpuTotals>,
 }
 
-/// What was counted on one CPU, in nanoseconds where not counts.
+/// The sums of one CPU, in nanoseconds where not counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CpuTotals {
     /// The CPU's number.
@@ -260,12 +260,12 @@ impl Accounting {
         self.sees_vectors
     }
 
-    /// Whether late timers tell what is taken from outside while the load does not run.
+    /// Whether late timers show time taken from outside while the load does not run.
     pub fn sees_late_timers(&self) -> bool {
         self.sees_late_timers
     }
 
-    /// What loads read of their CPUs.
+    /// The accounts of the CPUs, for their loads.
     pub fn views(&self) -> Views {
         self.views.clone()
     }
@@ -373,7 +373,7 @@ impl Accounting {
 }
 
 /// Loads the programs, without those that this kernel has no place for: the timer's and IPIs'
-/// tracepoints are x86's, and what a timer is inside is no promise of any kernel. Tells whether
+/// tracepoints are x86's, and the fields of a timer are no promise of any kernel. Tells whether
 /// these two are among those loaded.
 fn load() -> Result<(Programs, bool, bool)> {
     let loaded = |vectors: bool, late: bool| {

@@ -1,4 +1,4 @@
-//! The ledger of a CPU's time: rows that sum up to 100%, and who took what a program did not get.
+//! The ledger of a CPU's time: rows that sum up to 100%, attributed to the network, interrupts, tasks and the outside.
 
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ pub struct GapLedger {
     pub throttled: Share,
     /// Units of work that took longer though nothing interrupted them.
     pub slower: Share,
-    /// What the load got.
+    /// The progress of the load.
     pub progress: Share,
     /// The load's reading of counters.
     pub reading: Share,
@@ -49,7 +49,7 @@ pub struct GapLedger {
     pub gaps: Vec<GapClass>,
     /// The longest of them, in nanoseconds.
     pub longest_gap_ns: u64,
-    /// The same by what the kernel did.
+    /// The same by kind of the kernel's work.
     pub rows: Vec<Row>,
 }
 
@@ -67,7 +67,7 @@ pub struct GapClass {
 /// A row of a ledger.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Who or what.
+    /// The consumer of the time.
     pub name: String,
     /// In percent of the CPU's time.
     pub percent: f64,

@@ -1,7 +1,7 @@
 //! `weir cost`: what the network takes from the CPUs of this host, and by which path.
 //!
-//! The [progress] of a busy loop measures what a program loses, an [accounting] by BPF tracepoints what
-//! the kernel does; who took what the loop lost, gap by gap, is a [ledger].
+//! The [progress] of a busy loop measures the loss of a program, an [accounting] by BPF tracepoints the
+//! work of the kernel; a [ledger] attributes the loss, gap by gap.
 
 pub mod accounting;
 pub mod curve;

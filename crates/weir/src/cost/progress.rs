@@ -220,8 +220,8 @@ impl Progress {
 }
 
 impl ProgressLoad {
-    /// Starts one load on each of these CPUs, and returns when all of them run. `views` are what
-    /// the kernel tells of the CPUs, where it does.
+    /// Starts one load on each of these CPUs, and returns when all of them run. `views` are
+    /// the kernel's accounts of the CPUs, where there are any.
     pub fn start(cpus: &[usize], views: Option<&Views>) -> Result<Self> {
         let cpus = CpuList::new(cpus.iter().copied());
         cpus.check_allowed()?;

@@ -280,7 +280,7 @@ fn not_seen(measured: &Measured) -> Vec<String> {
     note("/proc/net/softnet_stat", measured.softnet.as_ref().err());
     if measured.progress.is_ok() && measured.accounting.is_err() {
         notes.push(
-            "Without tracepoints it cannot be told who took what progress lost: the network, other \
+            "Without tracepoints it cannot be told who took the time that was lost: the network, other \
              interrupts, or the outside (a hypervisor, firmware)."
                 .into(),
         );
@@ -295,7 +295,7 @@ fn not_seen(measured: &Measured) -> Vec<String> {
         }
         if !accounted.sees_late_timers {
             notes.push(
-                "This kernel's timers could not be read: what was taken from outside while softirqs or \
+                "This kernel's timers could not be read: time taken from outside while softirqs or \
                  other tasks ran counts as theirs."
                     .into(),
             );
@@ -491,7 +491,7 @@ fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<Strin
     said
 }
 
-/// What the load lost beyond what the kernel knows of, and how the two agree without that.
+/// The loss of the load in excess of the kernel's account, and how well the rest agrees with it.
 fn outside_said(ledger: &GapLedger, accounting: &AccountingReport) -> String {
     let difference = ledger.kernel_percent() - accounting.stolen_percent;
     let rate = accounting.interrupts_per_second;
@@ -506,7 +506,7 @@ fn outside_said(ledger: &GapLedger, accounting: &AccountingReport) -> String {
     format!(
         "from outside came {:.1}%: {:.1}% entering and leaving {rate:.0} interrupts a second ({} \
          each), {:.1}% in gaps, {gaps} of which without any work of this kernel{length}, the longest \
-         {}, and {:.1}% by late timers; the rest of what the loop lost is {difference:+.1} points from \
+         {}, and {:.1}% by late timers; the rest of the loss is {difference:+.1} points from \
          the tracepoints' own sums",
         ledger.outside.percent,
         ledger.outside_entry_percent,

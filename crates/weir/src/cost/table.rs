@@ -106,7 +106,7 @@ fn sentence(ledger: &GapLedger) -> String {
     format!("{}; left {}%.", parts.join(", "), share(ledger.progress))
 }
 
-/// All of each CPU's time: what nobody had is left out.
+/// All of each CPU's time, without empty rows.
 fn ledger(report: &Report) -> String {
     let mut columns: Vec<(String, &[Row])> = report
         .cpus
@@ -464,9 +464,9 @@ fn notes(report: &Report) -> String {
 fn legend(report: &Report) -> String {
     let mut lines = Vec::new();
     if report.cpus.iter().any(|it| it.progress.is_some()) {
-        lines.push("by gaps         what a calculation on the CPU lost, gap by gap, by what the kernel did meanwhile");
+        lines.push("by gaps         the loss of a busy loop on the CPU, gap by gap, by the kernel's work in each");
         lines.push("outside         gaps in which this kernel did nothing, and entering and leaving interrupts: the");
-        lines.push("                hypervisor or firmware; what falls into the network's own time counts as the");
+        lines.push("                hypervisor or firmware; a part of it within the network's own time counts as the");
         lines.push("                network's, unless it is so long that a timer comes late");
         lines.push("slower          work that took longer without a gap: frequency, a busy sibling thread, caches");
     }

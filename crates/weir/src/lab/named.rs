@@ -155,9 +155,9 @@ pub struct Removed {
 }
 
 /// Removes the lab `name`, also one that a killed [`up`] left half made; with the last name goes
-/// what [`up`] made of `/run/netns`.
+/// the `/run/netns` that [`up`] made.
 pub fn down(name: &LabName) -> Result<Removed> {
-    // Before a look at what there is, so that it stays so.
+    // Before the state is read, so that it stays so.
     let directory = netns_directory::lock()?;
     let removed = remove_lab(name);
     let released = directory.map_or(Ok(()), netns_directory::Locked::release);
@@ -224,7 +224,7 @@ fn remove_name(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes all labs, and what an [`up`] that was killed early left of `/run/netns`. Returns what
+/// Removes all labs, and the `/run/netns` of an [`up`] that was killed early. Returns what
 /// [`down`] does of each.
 pub fn down_all() -> Result<Vec<(LabName, Removed)>> {
     let removed = names()?

@@ -1,9 +1,9 @@
 //! `/run/netns`, where ip-netns(8) looks for namespaces: made when the first lab gets its names,
 //! and gone with the last name.
 //!
-//! ip-netns(8) wants it to be a mount point that shares what is mounted below it, so that a
-//! namespace unmounted here is unmounted everywhere and can go. What somebody else has made stays.
-//! What was made here is known by marks that a kill at any moment cannot separate from it: the
+//! ip-netns(8) wants it to be a mount point that shares the mounts below it, so that a
+//! namespace unmounted here is unmounted everywhere and can go. Directories and mounts of others stay.
+//! Our own are known by marks that a kill at any moment cannot separate from it: the
 //! directory by its sticky bit, the mount by its name in /proc/self/mounts.
 
 use std::{
@@ -40,7 +40,7 @@ const READERS: Duration = Duration::from_millis(200);
 #[must_use = "release it, or an empty directory stays"]
 pub struct Locked(File);
 
-/// Makes the directory what ip-netns(8) wants it to be, and locks it.
+/// Makes the directory as ip-netns(8) wants it, and locks it.
 pub fn make() -> Result<Locked> {
     loop {
         make_directory()?;
@@ -49,7 +49,7 @@ pub fn make() -> Result<Locked> {
         if share()? {
             return Ok(locked);
         }
-        // The lock of what is mounted now is another one.
+        // The lock of the new mount is another one.
         mount_directory()?;
     }
 }
@@ -90,7 +90,7 @@ fn make_directory() -> Result<()> {
     }
 }
 
-/// Shares what is mounted below; `false` where nothing is mounted on the directory itself.
+/// Shares the mounts below; `false` where nothing is mounted on the directory itself.
 fn share() -> Result<bool> {
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     match mount_change(NETNS_DIR, shared) {
@@ -122,7 +122,7 @@ fn is_empty() -> Result<bool> {
 }
 
 impl Locked {
-    /// Unlocks the directory. If there is no name left in it, removes what was made here.
+    /// Unlocks the directory. If there is no name left in it, removes our own mount and directory.
     pub fn release(self) -> Result<()> {
         let is_unused = is_empty()?;
         // An open directory cannot be unmounted. From now on others may put names into it, which

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `weir cost` says on a machine that it cannot measure well: a clock that is read slowly, a CPU
+# `weir cost` on a machine that it cannot measure well: a clock that is read slowly, a CPU
 # that goes offline meanwhile. The rest must be measured all the same. One line each, as README.md says.
 
 failed=0

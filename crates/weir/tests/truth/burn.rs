@@ -13,7 +13,7 @@ static BURN: Object = Object {
     arrays_by_cpu: &[],
 };
 
-/// What reading a counter takes, at most.
+/// The longest time of reading a counter.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A program that takes a set time for each packet.

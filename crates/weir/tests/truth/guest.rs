@@ -1,10 +1,9 @@
 //! `weir cost` held to a truth that the kernel it runs on cannot see: an emulated guest is stopped
 //! and continued from outside, so a known share of its CPU goes to nobody in it.
 //!
-//! The guest's CPU is a thread of QEMU, and its host's scheduler knows what that had. What it had
-//! not is outside: the stops, and what others had of the host's CPU; and whatever the host's own CPU
-//! lost meanwhile. What the emulator takes to enter and leave an interrupt is not: it has the CPU for
-//! that. A row is measured once, and counts if its truth is known to a point.
+//! The guest's CPU is a thread of QEMU, whose run time its host's scheduler knows. The missing run
+//! time is outside: stops, and other tasks on the host's CPU; and so are gaps of the host's own CPU.
+//! The emulator's work to enter and leave an interrupt is not: it has the CPU for that. A row is measured once, and counts if its truth is known to a point.
 
 pub mod inside;
 mod machine;
@@ -42,10 +41,10 @@ use outside::{Missing, Outside};
 pub const AROUND: &str = "an emulated guest";
 pub const INSIDE: &str = "inside";
 
-/// What is to be taken from outside, and then by the network of what that leaves, in percent.
+/// The share to take from outside, and the network's share of the rest, in percent.
 const ROWS: [(u64, u64); 6] = [(0, 0), (0, 50), (0, 90), (20, 0), (20, 50), (20, 90)];
 const LONG_OUTSIDE: [u64; 3] = [0, 5, 20];
-/// Packets a second: so few that emulating their interrupts is little beside what is burned.
+/// Packets a second: so few that emulating their interrupts is little beside the burned time.
 const PPS: u64 = 250;
 /// How long each is measured: some twenty stops.
 const WINDOW: Duration = Duration::from_secs(3);
@@ -74,14 +73,14 @@ impl Clocks {
     }
 }
 
-/// What is missing for a guest.
+/// The reason why there is no guest.
 pub fn cannot_run() -> Option<String> {
     directory()
         .is_none()
         .then(|| "there is no guest: `./run guest` makes it".into())
 }
 
-/// What `./run guest` has made, if it has.
+/// The directory of `./run guest`, if it has run.
 fn directory() -> Option<PathBuf> {
     let guest = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest"));
     guest.join("initramfs.gz").exists().then_some(guest)
@@ -99,7 +98,7 @@ fn rows() -> Vec<(u64, u64)> {
 /// Whether enough rows count; all that count must be right: of (outside, to burn).
 pub fn measure_all() -> Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // What others have of the CPU is known, but the less the better. A kernel without autogroups
+    // The time of other tasks is known, but the less the better. A kernel without autogroups
     // has no such file.
     let _ = fs::write("/proc/self/autogroup", "-20");
     setpriority_process(None, -20)?;
@@ -132,7 +131,7 @@ pub fn measure_all() -> Result<bool> {
 struct Measured {
     found: Found,
     missing: Missing,
-    /// What the host's CPU lost while it seemed to work for the guest.
+    /// Gaps of the host's CPU while it seemed to work for the guest.
     host_gaps: f64,
     /// The truth may be off by this, for all that is known of the host.
     noise: f64,

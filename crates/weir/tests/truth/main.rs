@@ -3,7 +3,7 @@
 //!
 //! Each row is measured once. It counts if the truth was made: as much burned as was to be, where it
 //! was to be, and known to a point; a row that counts and is wrong fails. Other tasks and a busy
-//! hypervisor are no reason to leave one out: telling them apart is what is tested.
+//! hypervisor are no reason to leave one out: the test is that they are told apart.
 //!
 //! It is a test program of its own so that no other test uses its CPUs meanwhile. The measurement
 //! runs in a session of its own at the lowest priority, so that ksoftirqd and NAPI threads get the
@@ -59,7 +59,7 @@ const FEW_DUTIES: [u64; 3] = [0, 50, 90];
 const LONG: &str = "WEIR_TEST_LONG";
 /// How far a measurement may be off, in percent of the CPU.
 const TOLERANCE: f64 = 2.0;
-/// The part of what is to be burned that must have been: queues overflow at the highest rates, and a
+/// The least part of the time to burn that must have been burned: queues overflow at the highest rates, and a
 /// sender that does not get its CPU sends less.
 const LEAST_BURNED: f64 = 0.6;
 /// How well the truth must be known, in percent of the CPU.
@@ -68,7 +68,7 @@ const CERTAIN: f64 = 1.0;
 const UNCOUNTED: u8 = 3;
 /// How long each is measured.
 const WINDOW: Duration = Duration::from_secs(2);
-/// From one reading of what was burned to the next.
+/// From one reading of the burned time to the next.
 const BETWEEN_READINGS: Duration = Duration::from_millis(2);
 /// From the first packet to the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -266,7 +266,7 @@ impl Found {
         if burned < duty as f64 * LEAST_BURNED {
             return Some("  does not count: too little was burned".into());
         }
-        // What was found nowhere is wrong, and counts.
+        // Time that was found nowhere is wrong, and counts.
         if self.tracepoints - self.in_place > burned * (1.0 - place.least(duty)) + CERTAIN {
             return Some("  does not count: it was elsewhere".into());
         }
@@ -380,7 +380,7 @@ fn settled(accounting: &Accounting) -> Result<((u64, u64), Sample)> {
     Ok(((before_ns, sample.at_ns), sample))
 }
 
-/// What was seen in the slices that lie within the readings, and from when to when that is: a slice
+/// The sum of the slices that lie within the readings, and its begin and end: a slice
 /// has the time since the one before it.
 fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) {
     let from_ns = readings.first().map_or(0, |it| it.after_ns);
@@ -418,7 +418,7 @@ fn burn(lab: &Lab, place: Place, burn_ns: u64) -> Result<Burn> {
     })
 }
 
-/// What was burned by a moment between the two.
+/// The time burned by a moment between the two.
 struct Reading {
     before_ns: u64,
     burned: Burned,
@@ -437,7 +437,7 @@ impl Reading {
     }
 }
 
-/// What was burned, and how well that is known: in percent of the CPU.
+/// The burned time, and its uncertainty: in percent of the CPU.
 #[derive(Debug, Clone, Copy)]
 struct Truth {
     burned: f64,
@@ -457,7 +457,7 @@ impl Truth {
                 certain: 100.0,
             });
         }
-        // A gap in what was burned is the network's, or from outside if it was long enough.
+        // A gap in the burning is the network's, or from outside if it was long enough.
         let gaps = (to.gaps_ns - from.gaps_ns) as f64;
         let work = (to.work_ns - from.work_ns) as f64;
         Ok(Self {
@@ -467,7 +467,7 @@ impl Truth {
     }
 }
 
-/// What had been burned at a moment within these bounds: the least, and how much more it may have
+/// The time burned by a moment within these bounds: the least, and how much more it may have
 /// been.
 fn burned_at(readings: &[Reading], (from_ns, to_ns): (u64, u64)) -> Option<(Burned, f64)> {
     let low = readings.iter().rfind(|it| it.after_ns <= from_ns)?.burned;

@@ -119,7 +119,7 @@ fn a_load_is_seen_on_its_cpu() -> Result<()> {
         .find(|napi| napi.device == side.device && napi.netns == netns)
         .with_context(|| format!("{napis:?}"))?;
     let packets = load.packets()? - packets_before;
-    // A poll counts what it has taken from its ring, the device what went up from there.
+    // A poll counts packets taken from its ring, the device those that went up from there.
     let possible = 1..=packets + 2 * BUDGET;
     ensure!(possible.contains(&napi.packets), "{napi:?} of {packets}");
     ensure!(

@@ -51,7 +51,7 @@ fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
     value[key].as_array().with_context(|| format!("no {key}"))
 }
 
-/// What the measurement is allowed to miss: its samples have to be taken at one moment each.
+/// An allowed failure of the measurement: its samples have to be taken at one moment each.
 const OTHERS: f64 = 5.0;
 
 fn the_numbers_of_every_path_add_up() -> Result<()> {

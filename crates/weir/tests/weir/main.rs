@@ -137,11 +137,11 @@ fn weir() -> Command {
     Command::new(env!("CARGO_BIN_EXE_weir"))
 }
 
-/// How long to wait for what comes, or ends, at once: many times as long as on any machine that has
-/// more to do, so that only what hangs takes it.
+/// How long to wait for an event that comes at once: many times as long as on any machine that has
+/// more to do, so that only a hang takes it.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A CPU that this process may use, for what has to name one.
+/// A CPU that this process may use, for commands that name one.
 fn a_cpu() -> Result<usize> {
     let allowed = CpuList::allowed()?;
     allowed.as_slice().first().copied().context("no CPU")

@@ -141,7 +141,7 @@ fn load_threads() -> Result<Vec<i32>> {
     Ok(threads)
 }
 
-/// The load's own account of a second, and by tracepoints what the kernel did in it.
+/// The load's own account of a second, and the tracepoints'.
 fn measure(cpu: usize) -> Result<(Progress, CpuTotals)> {
     let accounting = Accounting::start(&[cpu])?;
     let load = ProgressLoad::start(&[cpu], Some(&accounting.views()))?;
@@ -181,7 +181,7 @@ fn what_a_task_takes_is_told_as_its_own() -> Result<()> {
         let seen =
             format!("{truth:.4} taken of {share}: {others:.4} by tasks, {lost:.4} lost: {taken:?}");
         println!("{seen}");
-        // The thief counts by the clock, so what is taken from it counts as its own.
+        // The thief counts by the clock, so time taken from it counts as its own.
         let elsewhere = taken.outside_ns() + taken.interrupts_ns() + taken.unreported_ns();
         let possible = truth - TOLERANCE - of_all(elsewhere)..truth + LEFT_TO_OTHERS + TOLERANCE;
         ensure!(possible.contains(&others), "{seen}");
@@ -206,14 +206,13 @@ fn an_idle_cpu_makes_progress() -> Result<()> {
         "{taken:?}"
     );
     let span = progress.total.end_ns - progress.total.start_ns;
-    // What reading the counters takes, and tasks that come then.
+    // Less the reading of counters, and tasks that come then.
     ensure!(progress.total.wall_ns as f64 > 0.9 * span as f64);
     ensure!(span as f64 > 0.95 * TIME.as_nanos() as f64, "{span} ns");
     sums_up(&progress, &kernel)
 }
 
-/// The parts are all of the time, what was lost is what they say, and the kernel's are those that
-/// tracepoints tell by themselves.
+/// The parts are all of the time, and the kernel's are those that tracepoints tell by themselves.
 fn sums_up(progress: &Progress, kernel: &CpuTotals) -> Result<()> {
     let taken = progress.total.taken;
     let share = |ns: f64| ns / taken.looked_ns as f64;

@@ -1,6 +1,6 @@
 //! Whether others leave CPUs alone while a test measures on them.
 //!
-//! What a test measures is worth nothing where a neighbour took the CPU meanwhile: another program,
+//! A measurement is worth nothing where a neighbour took the CPU meanwhile: another program,
 //! or another guest of the hypervisor. Such a test runs inside [`when_quiet`], which measures what
 //! CPUs lose before the test and after it, with the same limit whatever the test has found.
 
@@ -15,13 +15,13 @@ use weir::cpulist::{CpuList, pin};
 /// How long a look takes. A neighbour with a fifth of the CPU, in bursts of some 25 ms, leaves it
 /// alone for so long once in 200 looks.
 const WINDOW: Duration = Duration::from_millis(500);
-/// How long to wait for what was there before to end, such as the clean-up of earlier tests.
+/// How long to wait for earlier work to end, such as the clean-up of other tests.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// From this time on, two looks at the clock were not one after the other. A timer interrupt takes
 /// about as long.
 const GAP: Duration = Duration::from_micros(10);
 
-/// What one CPU lost, in percent of the time.
+/// The loss of one CPU, in percent of the time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Loss {
     cpu: usize,
@@ -37,7 +37,7 @@ pub struct Noise {
     loss: Loss,
     limit: f64,
     when: &'static str,
-    /// What the test says, for what it is worth.
+    /// The test's own result, for the record.
     failure: Option<String>,
 }
 
@@ -106,7 +106,7 @@ fn loss_above(cpus: &CpuList, limit: f64) -> Result<Option<Loss>> {
     Ok(worst.filter(|loss| loss.all > limit))
 }
 
-/// What each of the CPUs loses at the same time.
+/// The losses of all CPUs in the same time.
 fn look(cpus: &CpuList, window: Duration) -> Result<Vec<Loss>> {
     thread::scope(|scope| {
         let looks: Vec<_> = cpus
@@ -144,7 +144,7 @@ fn look_at(cpu: usize, window: Duration) -> Result<Loss> {
     })
 }
 
-/// What two looks at the clock, so long one after the other, say was lost.
+/// The loss between two readings of the clock, so long one after the other.
 fn gap(between: Duration) -> Duration {
     if between < GAP {
         Duration::ZERO

@@ -1,4 +1,4 @@
-//! Time: limits that end what hangs, generous and scaled by `WEIR_TEST_SCALE` for slow machines; and
+//! Time: limits that end a hang, generous and scaled by `WEIR_TEST_SCALE` for slow machines; and
 //! the time that a loop takes at most which tries the same again and again, the same on all.
 
 use std::sync::OnceLock;

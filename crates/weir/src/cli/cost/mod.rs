@@ -46,7 +46,7 @@ What it needs:
                   busy: on a production host use --passive
   by tracepoints  CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to time itself: root has them
   --lab           root
-  What is unavailable is reported, and the rest is measured.
+  Unavailable measurements are reported; the rest still run.
 
 Exit status:
   0    measured; what could not be seen is said so

@@ -53,7 +53,7 @@ shared_structs! {
     /// Where a CPU's time went, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
     /// times do not overlap; while the CPU is observed they sum up to the time that passed.
     struct CpuTimes = "cpu_times" {
-        /// Changes with each change of what follows.
+        /// Changes whenever one of the following does.
         events: u64,
         /// Hard interrupts.
         interrupts: u64,
@@ -71,7 +71,7 @@ shared_structs! {
         ksoftirqd_ns: u64,
         /// The part of it for the network.
         ksoftirqd_net_ns: u64,
-        /// In tasks, without what interrupted them.
+        /// In tasks, without their interruptions.
         task_ns: u64,
         /// In the load on this CPU, the same.
         load_ns: u64,
@@ -176,7 +176,7 @@ pub fn text(name: &[u8; NAME_BYTES]) -> String {
 }
 
 impl CpuTimes {
-    /// What came after `earlier`.
+    /// The time after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::saturating_sub)
@@ -211,8 +211,8 @@ impl CpuTimes {
         }
     }
 
-    /// For the network: NAPI in softirqs and in threads, what qdiscs sent later, and ksoftirqd's
-    /// own time, in proportion to what it worked on.
+    /// For the network: NAPI in softirqs and in threads, late sending of qdiscs, and ksoftirqd's
+    /// own time, in proportion to its softirqs.
     pub fn network_ns(&self) -> u64 {
         let softirqs = self.softirq_ns[super::NET_RX] + self.softirq_ns[super::NET_TX];
         softirqs + self.napi_thread_ns + self.ksoftirqd_net_ns

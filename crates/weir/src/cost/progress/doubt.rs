@@ -1,4 +1,4 @@
-//! What speaks against the figures of a load.
+//! Reasons to distrust the figures of a load.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct Calibration {
     pub unit_low_ns: f64,
     /// And longest.
     pub unit_high_ns: f64,
-    /// What speaks against the figures; nothing, if there is none.
+    /// Reasons to distrust the figures.
     pub doubts: Vec<Doubt>,
 }
 
@@ -90,14 +90,14 @@ impl fmt::Display for Doubt {
             ),
             Self::Offline(seconds) => write!(
                 out,
-                "the CPU went offline after {seconds:.1} s; what the load tells ends there"
+                "the CPU went offline after {seconds:.1} s; the figures of the load end there"
             ),
-            Self::Unseen(what) => out.write_str(what),
+            Self::Unseen(reason) => out.write_str(reason),
         }
     }
 }
 
-/// What is judged as worth a word, as a share.
+/// Shares from which on a doubt is reported.
 mod limit {
     pub const UNSURE: f64 = 0.02;
     pub const UNEVEN: f64 = 0.10;
@@ -108,14 +108,14 @@ mod limit {
 }
 
 impl Progress {
-    /// What of the hypervisor's time fell to the load: while others ran, it was theirs.
+    /// The load's part of the hypervisor's time: while others ran, it was theirs.
     pub(super) fn own_steal_ns(&self, steal_ns: u64) -> u64 {
         let total = &self.total;
         let waiting = total.waiting_ns as f64 / (total.wall_ns as f64).max(1.0);
         (steal_ns as f64 * (1.0 - waiting)) as u64
     }
 
-    /// Says what speaks against the figures.
+    /// Notes the reasons to distrust the figures.
     pub(super) fn judge(&mut self, irq_time: Option<bool>, new_threads: &[String]) {
         let (total, calibration) = (&self.total, &mut self.calibration);
         let share = |ns: i64| ns as f64 / (total.wall_ns as f64).max(1.0);
@@ -152,8 +152,8 @@ impl Progress {
             ))
         }));
         if self.steal_ns.is_none() {
-            let what = "/proc/stat does not tell what the hypervisor took: it counts as stolen";
-            unseen.push(Doubt::Unseen(what.into()));
+            let reason = "/proc/stat does not tell the time of the hypervisor: it counts as stolen";
+            unseen.push(Doubt::Unseen(reason.into()));
         }
     }
 }

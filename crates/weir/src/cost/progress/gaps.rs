@@ -2,7 +2,7 @@
 //!
 //! A gap is a unit of work that took longer than its work. After each unit the load looks whether
 //! the kernel has accounted for anything on its CPU meanwhile (`accounting/view.rs`); both read
-//! one clock, so the kernel's times lie within the gap, and what they leave of it was spent
+//! one clock, so the kernel's times lie within the gap, and the rest of it was spent
 //! entering and leaving the kernel, or outside. A gap in which the kernel did nothing came from
 //! outside: the hypervisor, system management mode, firmware. `hwlat` and `osnoise` of the
 //! kernel's tracers find it in the same way (Documentation/trace/osnoise-tracer.rst); they count
@@ -19,9 +19,9 @@ pub struct Taken {
     pub looked_ns: u64,
     /// The load's own: its units, each as long as when the CPU is fastest.
     pub progress_ns: f64,
-    /// What the kernel accounted for.
+    /// The kernel's account.
     pub kernel: CpuTimes,
-    /// Entering and leaving interrupts and other tasks: what of a gap is before and after the
+    /// Entering and leaving interrupts and other tasks: the part of a gap before and after the
     /// kernel's own readings. In a virtual machine the larger part of it is the hypervisor's.
     pub entry_ns: f64,
     /// In gaps in which the kernel did nothing, or that were longer than entering and leaving it
@@ -60,8 +60,8 @@ impl Taken {
         self.kernel.unreported_ns as f64
     }
 
-    /// From outside the kernel: gaps, the way into and out of interrupts, and what made timers late
-    /// while others ran.
+    /// From outside the kernel: gaps, the way into and out of interrupts, and the time by which
+    /// timers were late while others ran.
     pub fn outside_ns(&self) -> f64 {
         self.entry_ns + self.gaps_ns + self.kernel.outside_ns as f64
     }
@@ -121,7 +121,7 @@ impl OutsideGaps {
 #[derive(Debug, Clone)]
 pub struct Gaps {
     looking: bool,
-    /// For how long the kernel's account was kept, and what it came to, up to the last unit.
+    /// The time in which the kernel's account was kept, and its sums, up to the last unit.
     looked_ns: u64,
     last: CpuTimes,
     /// A unit from this long on is a gap.
@@ -159,11 +159,11 @@ struct Sums {
     kernel: CpuTimes,
     kernel_gaps_ns: u64,
     kernel_gaps: u64,
-    /// In gaps with the kernel's work: over what entering and leaving it takes.
+    /// In gaps with the kernel's work: in excess of entering and leaving it.
     over_ns: f64,
     other_gaps_ns: u64,
     other_gaps: u64,
-    /// Since the slice before, and what the kernel did then.
+    /// Since the slice before, and the kernel's account of that.
     between_ns: u64,
     between: CpuTimes,
     reading_over_ns: f64,
@@ -197,8 +197,7 @@ impl Gaps {
         }
     }
 
-    /// What of the time between slices is longer than reading the counters takes: it is always the
-    /// same work.
+    /// The time between slices in excess of reading the counters, which is always the same work.
     fn over_reading(&mut self, ns: f64) -> f64 {
         if ns > 0.0 {
             self.shortest_reading_ns = self.shortest_reading_ns.min(ns);
@@ -300,7 +299,7 @@ impl Gaps {
     }
 }
 
-/// What entering and leaving an interrupt takes, told by gaps with interrupts alone.
+/// The time of entering and leaving an interrupt, from gaps with interrupts alone.
 #[derive(Debug, Clone)]
 struct EntryTimes {
     bins: Box<[u32; ENTRY_BINS]>,
@@ -353,7 +352,7 @@ mod tests {
 
     const UNIT: f64 = 1000.0;
 
-    /// A kernel that accounts for what it is told, and a load that sees it.
+    /// A scripted kernel, and a load that reads its account.
     struct Played {
         gaps: Gaps,
         times: CpuTimes,

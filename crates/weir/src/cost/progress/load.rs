@@ -32,7 +32,7 @@ pub struct Load {
     doubts: Vec<Doubt>,
 }
 
-/// What the kernel tells a load.
+/// The kernel's counters of a load.
 struct Counters {
     wait: OwnWait,
     watched: Watched,
@@ -48,7 +48,7 @@ struct Own {
 }
 
 impl Load {
-    /// On the calling thread, which is pinned to the CPU; `view` is what the kernel tells of it.
+    /// On the calling thread, which is pinned to the CPU; `view` is the kernel's account of it.
     pub fn new(cpu: usize, watched: Watched, view: Option<View>) -> Self {
         let unit = Unit::sized();
         let mut doubts: Vec<_> = slow_clock().into_iter().collect();
@@ -84,7 +84,7 @@ impl Load {
             let slice = self.end_slice(start, units, end_ns);
             if !self.is_at_home() {
                 self.gaps.forget_outside();
-                // The kernel has moved it, and what it does elsewhere tells nothing.
+                // The kernel has moved it, and its work elsewhere tells nothing.
                 self.doubts.push(Doubt::Offline(self.slices.seconds()));
                 break;
             }
@@ -239,9 +239,9 @@ impl Counters {
             )));
         }
         if self.wait.ns().is_none() {
-            let what = "this kernel does not tell how long a thread waits (CONFIG_SCHED_INFO): \
-                        what it did not run counts as other tasks";
-            unseen.push(Doubt::Unseen(what.into()));
+            let reason = "this kernel does not tell how long a thread waits (CONFIG_SCHED_INFO): \
+                          time in which it did not run counts as other tasks";
+            unseen.push(Doubt::Unseen(reason.into()));
         }
         unseen
     }

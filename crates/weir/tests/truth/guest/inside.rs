@@ -1,4 +1,4 @@
-//! What runs in the guest: does what the host asks on the console.
+//! The program in the guest: answers the host on the console.
 
 use std::{fs, io, thread, time::Duration};
 
@@ -13,7 +13,7 @@ use weir::cost::{
 
 use crate::burn::{Burn, Burned};
 
-/// What begins each answer; the kernel may say something too.
+/// The prefix of each answer; the kernel may say something too.
 pub const SAYS: &str = "truth: ";
 
 /// The device that the packets come to.
@@ -23,21 +23,21 @@ const CPU: usize = 0;
 /// From the first packet to the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// What the host asks.
+/// A question of the host.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Question {
-    /// What the guest's clock says.
+    /// The guest's clock.
     Clock,
-    /// What the measurements find.
+    /// A measurement.
     Measure {
         /// For how long.
         milliseconds: u64,
-        /// What each packet takes.
+        /// The time to burn for each packet.
         burn_ns: u64,
     },
 }
 
-/// What the guest answers.
+/// An answer of the guest.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// It has started.
@@ -47,28 +47,28 @@ pub enum Answer {
     },
     /// `CLOCK_MONOTONIC`, in nanoseconds.
     Clock(u64),
-    /// What it measured.
+    /// The measurement.
     Found(Found),
-    /// What went wrong.
+    /// A failure.
     Error(String),
 }
 
-/// What was measured. Percent of the time of each measurement.
+/// The figures, in percent of the time of each measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Found {
     /// When the loop began and ended, by `CLOCK_MONOTONIC`, in nanoseconds.
     pub span: (u64, u64),
-    /// What the program burned.
+    /// Burned by the program.
     pub burned: f64,
     /// The gaps in that.
     pub burned_gaps: f64,
-    /// What the loop found.
+    /// By gaps.
     pub loop_: Loop,
-    /// What tracepoints found.
+    /// By tracepoints.
     pub tracepoints: Tracepoints,
 }
 
-/// What the loop found.
+/// By gaps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Loop {
     /// The network.
@@ -81,7 +81,7 @@ pub struct Loop {
     pub slower: f64,
 }
 
-/// What tracepoints found.
+/// By tracepoints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tracepoints {
     /// The network.

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{MEASURED, ROLE, SENDER};
 
-/// The longest that the guest takes for an answer, over what it was told to take: it boots in five
+/// The longest that the guest takes for an answer, over the time that it was asked to take: it boots in five
 /// seconds where nothing else runs.
 const SOON: Duration = Duration::from_secs(90);
 /// When it ends by itself, whatever happens, in seconds.
@@ -47,7 +47,7 @@ const CARD: &str = "virtio-net-pci,netdev=n0,mac=02:00:00:00:00:0a,romfile=,csum
 const KERNEL: &str = "console=ttyS0 loglevel=1 panic=-1 nokaslr clocksource=tsc tsc=reliable \
     nowatchdog mitigations=off rcupdate.rcu_cpu_stall_suppress=1";
 
-/// What a guest is made of.
+/// The kernel and root of a guest.
 pub struct Image {
     kernel: PathBuf,
     root: PathBuf,
@@ -168,7 +168,7 @@ impl Machine {
         Pid::from_raw(self.process.id().cast_signed()).context("no process")
     }
 
-    /// What the scheduler knows of the guest's CPU.
+    /// The scheduler's account of the guest's CPU.
     pub fn schedstat(&self) -> Result<File> {
         let path = format!("/proc/{}/task/{}/schedstat", self.process.id(), self.cpu);
         File::open(&path).with_context(|| format!("cannot open {path}"))

@@ -1,5 +1,5 @@
-//! What is done to the guest while it measures: packets come, and it is stopped and continued. All
-//! of it is one thread's work, which also notes what the scheduler gave to the guest's CPU.
+//! One thread sends packets to the guest while it measures, stops and continues it, and records the
+//! run time of its CPU.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ const LOOK_NS: u64 = 1_000_000;
 /// a tick of the guest: shorter ones that fall into softirqs are not told.
 const PERIOD_NS: (f64, f64) = (100e6, 200e6);
 
-/// What is done to it.
+/// The work of that thread.
 pub struct Outside {
     /// The guest.
     pub pid: Pid,
@@ -33,7 +33,7 @@ pub struct Outside {
     pub pps: u64,
 }
 
-/// What the guest's CPU had.
+/// The run time of the guest's CPU.
 #[derive(Debug, Default)]
 pub struct History(Vec<Seen>);
 
@@ -45,7 +45,7 @@ struct Seen {
     waited: f64,
 }
 
-/// What the guest's CPU did not have, in percent of a time.
+/// The missing run time of the guest's CPU, in percent of a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Missing {
     /// In sum.
@@ -152,7 +152,7 @@ impl History {
         })
     }
 
-    /// Between what was seen before and after.
+    /// Interpolated between the readings before and after.
     fn at(&self, moment: f64) -> Result<Seen> {
         let pair = self.0.windows(2).find(|pair| pair[1].at >= moment);
         let pair = pair.context("it was not looked at until the end")?;
