@@ -156,14 +156,16 @@ test_loom() {
 }
 
 test_miri() {
-    local seconds=900
-    [[ -z ${WEIR_TEST_LONG-} ]] || seconds=3600
+    local seconds=900 directory=$target_dir
+    # `cargo miri` keeps the environment that it built in, so each kind of run has its own directory.
+    [[ -z ${WEIR_TEST_LONG-} ]] || seconds=3600 directory=$target_dir/long
     if ! has_nightly; then
         skip miri "no nightly toolchain (rustup toolchain install nightly)"
     elif ! rustup_as_owner component add --toolchain nightly miri rust-src >/dev/null 2>&1; then
         skip miri "rustup could not add miri and rust-src to nightly"
     else
-        tests_step miri "$seconds" cargo +nightly miri test --locked --package xsk --lib
+        tests_step miri "$seconds" cargo +nightly miri test --locked --package xsk --lib \
+            --target-dir "$directory/miri"
     fi
 }
 
