@@ -1,10 +1,8 @@
 //! Builds what `weir` carries inside it.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn main() {
     compile_bpf("load");

@@ -1,10 +1,9 @@
 //! What `weir cost --passive` takes from a saturated l2fwd: the same bench with it and without
 //! it, in turns. Needs root.
 
-use std::env;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};

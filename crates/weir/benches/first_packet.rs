@@ -2,16 +2,17 @@
 //! every 100 µs: on a device that nobody used, right after a close, and right after the
 //! socket's owner was killed. Needs root.
 
-use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use anyhow::{Context, Result, bail, ensure};
-use weir::bench::frame::{APP_MAC, LOAD_MAC, Template};
-use weir::lab::{Lab, LabConfig, Side, netns};
+use hostnet::netns;
+use weir::lab::{Lab, LabConfig, Side};
+use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 use xsk::{Mode, Socket, Umem, Wait};
 
 const ROUNDS: usize = 15;

@@ -3,14 +3,12 @@
 //!
 //!     cargo run --package weir --example neighbour -- SECONDS [PERCENT]
 
-use std::{
-    hint, thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{hint, thread};
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::cpulist::{CpuList, pin};
 use rustix::time::{ClockId, clock_gettime};
-use weir::cpulist::{CpuList, pin};
 
 /// The share of each CPU where none is given.
 const PERCENT: u32 = 20;

@@ -23,9 +23,9 @@
 
 use serde::Serialize;
 
-use super::protocol::{Bench, Totals};
-use super::traffic::SinkCounts;
-use crate::lab::Counters;
+use crate::engine::protocol::{Bench, Totals};
+use crate::traffic::programs::SinkCounts;
+use hostnet::device::Counters;
 
 /// All that was counted in one run, from before its first packet to after its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

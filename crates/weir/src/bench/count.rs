@@ -11,11 +11,11 @@ use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 use super::check::{Check, between};
-use super::load::LoadEvent;
 use super::plan::{Combination, Unavailable};
-use super::protocol::{Event, Mode};
 use super::runner::{Outcome, Place, Runner, end_load, failed};
+use crate::engine::protocol::{Event, Mode};
 use crate::process::child::Child;
+use crate::traffic::load::LoadEvent;
 
 /// The longest that a turn takes, by the clock of the machine.
 const TURN: Duration = Duration::from_secs(10);

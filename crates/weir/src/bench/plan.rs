@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::engine::libxdp;
-use super::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::libxdp;
+use crate::engine::protocol::{Bench, Engine, Mode, Wait};
 
 /// One way to do one bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -7,13 +7,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::check::{Check, Counted, between};
-use super::load::LoadEvent;
 use super::plan::{Combination, Plan};
-use super::protocol::{Bench, Engine, Event, Mode, Totals};
-use super::worker::WorkerArgs;
-use crate::lab::{Counters, Device, Lab, Side};
+use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals};
+use crate::engine::worker::WorkerArgs;
+use crate::lab::{Lab, Side};
 use crate::process::child::{Child, own_command};
-use crate::process::interrupt::Interrupt;
+use crate::process::stop::StopSignal;
+use crate::traffic::load::LoadEvent;
+use crate::traffic::programs::SinkCounts;
+use hostnet::device::{Counters, Device};
 
 /// The longest that a process takes to begin: a queue that was just given up takes its time.
 pub(super) const START: Duration = Duration::from_secs(10);
@@ -110,7 +112,7 @@ pub struct Runner<'a> {
     /// How.
     pub settings: &'a Settings,
     /// Until when.
-    pub interrupt: &'a Interrupt,
+    pub stop: &'a StopSignal,
 }
 
 /// The processes of a run.
@@ -274,8 +276,8 @@ impl<'a> Runner<'a> {
         spawn: impl FnOnce(&mut Command) -> Result<std::process::Child>,
     ) -> Result<Child<'a>> {
         match self.settings.turn {
-            Some(_) => Child::start_listening(name, command, self.interrupt, spawn),
-            None => Child::start(name, command, self.interrupt, spawn),
+            Some(_) => Child::start_listening(name, command, self.stop, spawn),
+            None => Child::start(name, command, self.stop, spawn),
         }
     }
 
@@ -433,7 +435,7 @@ fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
 }
 
 /// Ends a load or a sink: frames sent, and what the sink received.
-pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<super::traffic::SinkCounts>)> {
+pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<SinkCounts>)> {
     load.terminate();
     match load.expect(END)? {
         LoadEvent::Done { sent, sink } => {

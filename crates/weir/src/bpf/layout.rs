@@ -2,10 +2,8 @@
 //! compared with the types that clang made of the header when the program is loaded.
 
 use anyhow::{Context as _, Result, ensure};
-use libbpf_rs::btf::{
-    Btf, HasSize as _,
-    types::{MemberAttr, Struct},
-};
+use libbpf_rs::btf::types::{MemberAttr, Struct};
+use libbpf_rs::btf::{Btf, HasSize as _};
 
 /// How a structure lies in memory.
 #[derive(Debug)]

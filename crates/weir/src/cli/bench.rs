@@ -10,15 +10,15 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::bench::plan::{Choices, Combination, Plan};
-use crate::bench::protocol::{Bench, Engine, Mode, Wait};
 use crate::bench::report::host::Setup;
-use crate::bench::report::progress::Progress;
 use crate::bench::report::{Failed, Host, Refused, Report, Run, html, table};
 use crate::bench::runner::{Outcome, Place, Runner, Settings};
-use crate::cpulist::{CpuList, pin};
+use crate::engine::protocol::{Bench, Engine, Mode, Wait};
 use crate::lab::{Lab, LabConfig};
-use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::ReportFile;
+use crate::report::progress_bar::Progress;
+use hostnet::cpulist::{CpuList, pin};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -220,7 +220,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         None => None,
     };
     let cpus = Cpus::choose(args.load_cpu, args.app_cpu)?;
-    let interrupt = Interrupt::listen()?;
+    let stop = StopSignal::listen()?;
     let place = args.place(&plan)?;
     announce(&place, &plan);
     cpus.leave_to_engines()?;
@@ -229,7 +229,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let runner = Runner {
         place: &place,
         settings: &settings,
-        interrupt: &interrupt,
+        stop: &stop,
     };
     let progress = Progress::new(
         plan.runs().count(),
@@ -278,7 +278,7 @@ fn measure_all(plan: &Plan, runner: &Runner<'_>, progress: &Progress, report: &m
                         reason,
                     });
                 }
-                Err(_) if runner.interrupt.is_raised() => {}
+                Err(_) if runner.stop.is_raised() => {}
                 Err(error) => {
                     given_up.push(combination);
                     report.fail(combination, round, format!("{error:#}"), progress);
@@ -286,7 +286,7 @@ fn measure_all(plan: &Plan, runner: &Runner<'_>, progress: &Progress, report: &m
             }
         }
         progress.end();
-        if let Err(interrupted) = runner.interrupt.check() {
+        if let Err(interrupted) = runner.stop.check() {
             report.interrupted = true;
             progress.say(&interrupted.to_string());
             return;

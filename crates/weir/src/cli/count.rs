@@ -8,15 +8,16 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use comfy_table::presets;
 
-use crate::bench::count::{self, Count, Report, Turns};
+use crate::bench::count;
+use crate::bench::count::{Count, Report, Turns};
 use crate::bench::plan::{Choices, Combination, Plan};
-use crate::bench::protocol::{Bench, Engine, Mode, Wait};
 use crate::bench::runner::{Place, Runner, Settings};
-use crate::cpulist::CpuList;
+use crate::engine::protocol::{Bench, Engine, Mode, Wait};
 use crate::lab::{Lab, LabConfig};
-use crate::process::interrupt::Interrupt;
+use crate::process::stop::StopSignal;
 use crate::report::Machine;
 use crate::report::text::{row, table, unframed, wrap};
+use hostnet::cpulist::CpuList;
 
 /// `weir bench-count`
 #[derive(Debug, Args)]
@@ -98,11 +99,11 @@ fn measure(args: &CountArgs) -> Result<Report> {
     let plan = plan();
     let cpus = CpuList::allowed()?;
     let cpu = cpus.as_slice().first().copied().unwrap_or(0);
-    let interrupt = Interrupt::listen()?;
+    let stop = StopSignal::listen()?;
     let place = Place::Lab(Box::new(Lab::anonymous(&LabConfig::default())?));
     let turns = args.turns();
     let alone = args.settings(cpu, 1);
-    let load = count::count_load(&runner(&place, &alone, &interrupt), turns)
+    let load = count::count_load(&runner(&place, &alone, &stop), turns)
         .context("the load alone cannot be counted")?;
     let mut counts = Vec::new();
     for (_, combination) in plan.runs() {
@@ -111,12 +112,7 @@ fn measure(args: &CountArgs) -> Result<Report> {
             let all = plan.combinations.len() * args.batch.len();
             eprintln!("weir: {so_far} of {all}: {combination}, batch {batch}");
             let settings = args.settings(cpu, batch);
-            let count = count::count(
-                &runner(&place, &settings, &interrupt),
-                turns,
-                load,
-                combination,
-            );
+            let count = count::count(&runner(&place, &settings, &stop), turns, load, combination);
             counts.push(count.with_context(|| format!("{combination}, batch {batch}"))?);
         }
     }
@@ -133,11 +129,11 @@ fn measure(args: &CountArgs) -> Result<Report> {
     })
 }
 
-fn runner<'a>(place: &'a Place, settings: &'a Settings, interrupt: &'a Interrupt) -> Runner<'a> {
+fn runner<'a>(place: &'a Place, settings: &'a Settings, stop: &'a StopSignal) -> Runner<'a> {
     Runner {
         place,
         settings,
-        interrupt,
+        stop,
     }
 }
 

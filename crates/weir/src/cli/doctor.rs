@@ -7,12 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{ArgGroup, Args};
 
-use crate::doctor::{
-    self, Check, Context, Fix, Report, Verdict,
-    journal::{Journal, Undo},
-    mend::{self, Planned, Undone},
-    report,
-};
+use crate::doctor;
+use crate::doctor::journal::{Journal, Undo};
+use crate::doctor::mend::{Planned, Undone};
+use crate::doctor::{Check, Context, Fix, Report, Verdict, mend, report};
 
 /// Something is wrong, or was left as it is.
 const FINDINGS: u8 = 1;

@@ -1,16 +1,15 @@
 //! `weir lab`: make, look at, enter and remove labs.
 
-use std::{os::unix::process::CommandExt as _, process::Command};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 
-use crate::lab::{
-    LabConfig,
-    named::{self, LabName, LabStatus, Removed, SideStatus, Which},
-    netns,
-};
+use crate::lab::named::{LabName, LabStatus, Removed, SideStatus, Which};
+use crate::lab::{LabConfig, named};
+use hostnet::netns;
 
 const DEFAULT_NAME: &str = "lab";
 

@@ -53,7 +53,7 @@ pub enum Command {
 
     /// One load of a bench, in a process of its own
     #[command(hide = true)]
-    BenchLoad(crate::bench::load::LoadArgs),
+    BenchLoad(crate::traffic::load::LoadArgs),
 
     /// Open vSwitch for a curve, in a process of its own
     #[command(hide = true)]
@@ -65,7 +65,7 @@ pub enum Command {
 
     /// One engine at one bench, in a process of its own
     #[command(hide = true)]
-    BenchWorker(crate::bench::worker::WorkerArgs),
+    BenchWorker(crate::engine::worker::WorkerArgs),
 }
 
 /// Runs the command that was typed; the exit code is 2 for a usage error, 1 for any other.
@@ -83,11 +83,11 @@ pub fn main() -> ExitCode {
         Command::Man(args) => generate::man(&args).map(done),
         Command::Completions(args) => generate::completions(&args).map(done),
         Command::BenchCount(args) => count::run(&args).map(done),
-        Command::BenchLoad(args) => crate::bench::load::run(&args).map(done),
+        Command::BenchLoad(args) => crate::traffic::load::run(&args).map(done),
         // Whatever goes wrong in it is an event on its standard output.
         Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),
         Command::CostReceiver(args) => Ok(crate::cost::curve::receiver::run(&args)),
-        Command::BenchWorker(args) => Ok(crate::bench::worker::run(&args)),
+        Command::BenchWorker(args) => Ok(crate::engine::worker::run(&args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("weir: error: {error:#}");

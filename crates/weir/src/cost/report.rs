@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::accounting::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
-use super::ledger::{GapLedger, Row, tracepoint_rows};
-use super::measure::{DeviceTraffic, Ended, Measured};
-use super::proc::{CpuTimes, Softnet};
-use super::progress::Progress;
-use super::statistics::{Estimate, share};
-use super::watch::Slices;
+use crate::accounting::busy_loop::Progress;
+use crate::accounting::ledger::{GapLedger, Row, tracepoint_rows};
+use crate::accounting::measure::{DeviceTraffic, Ended, Measured};
+use crate::accounting::proc::{CpuTimes, Softnet};
+use crate::accounting::statistics::{Estimate, share};
+use crate::accounting::tracepoints::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
+use crate::accounting::watch::Slices;
 use crate::report::Machine;
 
 /// Two figures that differ by no more than this are said to agree: percent of a CPU.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::measure::DeviceTraffic;
-use crate::bench::load::LoadEvent;
-use crate::cpulist::CpuList;
-use crate::lab::{Lab, LabConfig, netns};
+use crate::accounting::measure::DeviceTraffic;
+use crate::lab::{Lab, LabConfig};
 use crate::process::child::{Child, own_command};
-use crate::process::interrupt::Interrupt;
-use crate::sysfs::Sysfs;
+use crate::process::stop::StopSignal;
+use crate::traffic::load::LoadEvent;
+use hostnet::cpulist::CpuList;
+use hostnet::netns;
+use hostnet::sysfs::Sysfs;
 
 /// How long the load may take to start.
 const START: Duration = Duration::from_secs(10);
@@ -31,7 +32,7 @@ pub struct SampleLoad<'a> {
 
 impl<'a> SampleLoad<'a> {
     /// Makes the lab, and sends `pps` frames a second.
-    pub fn start(pps: u64, interrupt: &'a Interrupt) -> Result<Self> {
+    pub fn start(pps: u64, stop: &'a StopSignal) -> Result<Self> {
         let allowed = CpuList::allowed()?;
         let cpus = allowed.as_slice();
         let sender = cpus.first().copied().unwrap_or(0);
@@ -43,9 +44,7 @@ impl<'a> SampleLoad<'a> {
             .args(["--dev", &lab.load().device])
             .args(["--cpu", &sender.to_string()])
             .args(["--pps", &pps.to_string()]);
-        let mut process = Child::start("load", command, interrupt, |command| {
-            lab.load().spawn(command)
-        })?;
+        let mut process = Child::start("load", command, stop, |command| lab.load().spawn(command))?;
         let LoadEvent::Started = process.expect(START)? else {
             anyhow::bail!("the load ended before it began");
         };

@@ -2,9 +2,9 @@
 
 use comfy_table::presets;
 
-use super::ledger::{GapLedger, Row, Share};
-use super::measure::Ended;
 use super::report::{AccountingReport, CpuReport, Report};
+use crate::accounting::ledger::{GapLedger, Row, Share};
+use crate::accounting::measure::Ended;
 use crate::report::text::{row, table, unframed, wrap};
 
 /// The most victims, NAPI instances and interrupts that are listed; JSON has all.

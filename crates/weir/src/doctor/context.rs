@@ -1,22 +1,18 @@
 //! What the checks read from: this host, or the root of a test.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::ErrorKind,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use crate::{
-    kernel_config::KernelConfig,
-    lab::route::Route,
-    sysfs::{Detached, Sysfs},
-};
+use hostnet::kernel_config::KernelConfig;
+use hostnet::rtnetlink::Rtnetlink;
+use hostnet::sysfs::{Detached, Sysfs};
 
 const HOST_ROOT: &str = "/";
 const SECURITY: &str = "/sys/kernel/security";
@@ -303,7 +299,7 @@ fn unreadable(error: std::io::Error, path: &str) -> anyhow::Error {
 }
 
 fn links() -> Result<Vec<LinkBrief>> {
-    let links = Route::open()?.links()?;
+    let links = Rtnetlink::open()?.links()?;
     Ok(links
         .into_iter()
         .map(|link| LinkBrief {

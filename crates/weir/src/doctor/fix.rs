@@ -1,9 +1,7 @@
 //! What mends a finding, as steps that can be taken back.
 
-use std::{
-    fmt,
-    process::{Command, Stdio},
-};
+use std::fmt;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::geteuid;

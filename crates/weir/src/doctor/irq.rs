@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{Context, Evidence};
-use crate::cpulist::CpuList;
+use hostnet::cpulist::CpuList;
 
 /// An interrupt.
 pub struct Irq {

@@ -4,19 +4,16 @@
 //! file that replaces the old one. So whenever this process ends, the journal has every step
 //! that may have been taken.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::{ErrorKind, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-    process::geteuid,
-};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::fix::Step;

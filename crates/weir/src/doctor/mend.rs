@@ -4,11 +4,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
-use super::{
-    Context, Step,
-    journal::{Entry, Journal, Place, Undo},
-};
-use crate::{lab::netns, report::machine::date};
+use super::journal::{Entry, Journal, Place, Undo};
+use super::{Context, Step};
+use crate::report::machine::date;
+use hostnet::netns;
 
 /// A step, and what asked for it.
 #[derive(Debug, Clone, PartialEq, Eq)]

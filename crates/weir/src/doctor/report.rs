@@ -1,11 +1,13 @@
 //! What the doctor found, for people and for programs.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use super::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
-use crate::{lab::netns, report::text::wrap};
+use crate::report::text::wrap;
+use hostnet::netns;
 
 const NO_BREAK: &str = "\u{a0}";
 /// The width of the names before a finding's lines.

@@ -10,27 +10,20 @@
 //! made it, so it is gone with that process, also after `kill -9`. A [`named`] one stays,
 //! where `ip netns` sees it, until it is taken down.
 
-mod device;
-pub mod ethtool;
+mod bridge;
 pub mod named;
-pub mod netns;
 mod netns_directory;
-pub(crate) mod route;
-mod switch;
-mod tap;
 
-use std::{
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    process::{Child, Command},
-};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::{Child, Command};
 
 use anyhow::{Result, ensure};
 
-use crate::bench::frame::{APP_MAC, LOAD_MAC};
-pub use device::{Counters, Device};
-use ethtool::Offload;
-use route::{Route, VethEnd};
-pub use tap::Tap;
+use crate::traffic::frame::{APP_MAC, LOAD_MAC};
+use hostnet::device::{Counters, Device};
+use hostnet::ethtool::{self, Offload};
+use hostnet::netns;
+use hostnet::rtnetlink::{Rtnetlink, VethEnd};
 
 /// The device of the application's side.
 pub const APP_DEVICE: &str = "weir0";
@@ -111,7 +104,7 @@ impl Lab {
                     netns: load.as_fd(),
                 },
             ];
-            Route::open()?.add_veth(ends, config.queues, config.mtu)
+            Rtnetlink::open()?.add_veth(ends, config.queues, config.mtu)
         })?;
         let lab = Self {
             app: Side::open(app, APP_DEVICE)?,

@@ -1,28 +1,23 @@
 //! Labs that stay: their namespaces are mounted below `/run/netns` as `weir-NAME-app` and
 //! `weir-NAME-load`, the way ip-netns(8) does it, so that `ip netns` sees them.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::ErrorKind,
-    os::{
-        fd::{AsFd as _, BorrowedFd},
-        unix::fs::OpenOptionsExt as _,
-    },
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::fs;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::{
-    io::Errno,
-    mount::{UnmountFlags, mount_bind, unmount},
-};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde::Serialize;
 
-use super::{
-    APP_DEVICE, Counters, Device, LOAD_DEVICE, Lab, LabConfig, Side, netns,
-    netns_directory::{self, NETNS_DIR},
-};
+use super::netns_directory::NETNS_DIR;
+use super::{APP_DEVICE, LOAD_DEVICE, Lab, LabConfig, Side, netns_directory};
+use hostnet::device::{Counters, Device};
+use hostnet::netns;
 
 /// A namespace's file is called weir-NAME-load at most; names stay short enough to be read.
 const MAX_NAME: usize = 32;

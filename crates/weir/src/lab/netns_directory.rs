@@ -6,25 +6,21 @@
 //! Our own are known by marks that a kill at any moment cannot separate from it: the
 //! directory by its sticky bit, the mount by its name in /proc/self/mounts.
 
-use std::{
-    fs::{self, DirBuilder, File},
-    io::ErrorKind,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
-use rustix::{
-    fs::FlockOperation,
-    io::Errno,
-    mount::{
-        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-        unmount,
-    },
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+    unmount,
 };
 
-use crate::mounts::{MOUNTS, top_mount};
+use hostnet::mounts::{MOUNTS, top_mount};
 
 /// Where ip-netns(8) looks for namespaces.
 pub const NETNS_DIR: &str = "/run/netns";

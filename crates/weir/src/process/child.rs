@@ -7,14 +7,15 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
-use super::interrupt::Interrupt;
+use super::stop::StopSignal;
 
 /// How often a wait looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
@@ -28,7 +29,7 @@ pub struct Child<'a> {
     process: Process,
     lines: Receiver<String>,
     complaints: Option<JoinHandle<String>>,
-    interrupt: &'a Interrupt,
+    stop: &'a StopSignal,
 }
 
 /// A hidden command of this program.
@@ -44,27 +45,27 @@ impl<'a> Child<'a> {
     pub fn start(
         name: &'static str,
         command: Command,
-        interrupt: &'a Interrupt,
+        stop: &'a StopSignal,
         spawn: impl FnOnce(&mut Command) -> Result<Process>,
     ) -> Result<Self> {
-        Self::start_with(Stdio::null(), name, command, interrupt, spawn)
+        Self::start_with(Stdio::null(), name, command, stop, spawn)
     }
 
     /// The same for a process that [`say`](Self::say) can speak to.
     pub fn start_listening(
         name: &'static str,
         command: Command,
-        interrupt: &'a Interrupt,
+        stop: &'a StopSignal,
         spawn: impl FnOnce(&mut Command) -> Result<Process>,
     ) -> Result<Self> {
-        Self::start_with(Stdio::piped(), name, command, interrupt, spawn)
+        Self::start_with(Stdio::piped(), name, command, stop, spawn)
     }
 
     fn start_with(
         stdin: Stdio,
         name: &'static str,
         mut command: Command,
-        interrupt: &'a Interrupt,
+        stop: &'a StopSignal,
         spawn: impl FnOnce(&mut Command) -> Result<Process>,
     ) -> Result<Self> {
         command
@@ -97,7 +98,7 @@ impl<'a> Child<'a> {
             process,
             lines,
             complaints,
-            interrupt,
+            stop,
         })
     }
 
@@ -127,7 +128,7 @@ impl<'a> Child<'a> {
     pub fn line(&mut self, timeout: Duration) -> Result<Option<String>> {
         let end = Instant::now() + timeout;
         loop {
-            self.interrupt.check()?;
+            self.stop.check()?;
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left.min(LOOK)) {
                 Ok(line) => return Ok(Some(line)),
@@ -219,19 +220,19 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    fn shell<'a>(script: &str, interrupt: &'a Interrupt) -> Child<'a> {
+    fn shell<'a>(script: &str, stop: &'a StopSignal) -> Child<'a> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let spawn = |command: &mut Command| Ok(command.spawn()?);
-        Child::start("shell", command, interrupt, spawn).expect("a shell")
+        Child::start("shell", command, stop, spawn).expect("a shell")
     }
 
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
     fn events_come_one_a_line() {
-        let interrupt = Interrupt::default();
-        let mut child = shell("echo '{\"a\":1}'; echo '{\"a\":2}'", &interrupt);
+        let stop = StopSignal::default();
+        let mut child = shell("echo '{\"a\":1}'; echo '{\"a\":2}'", &stop);
         assert_eq!(child.expect::<Value>(LONG).expect("first")["a"], 1);
         assert_eq!(child.expect::<Value>(LONG).expect("second")["a"], 2);
         child.wait().expect("ends well");
@@ -239,8 +240,8 @@ mod tests {
 
     #[test]
     fn an_early_end_says_why() {
-        let interrupt = Interrupt::default();
-        let mut child = shell("echo 'weir: error: no such thing' >&2; exit 1", &interrupt);
+        let stop = StopSignal::default();
+        let mut child = shell("echo 'weir: error: no such thing' >&2; exit 1", &stop);
         let error = child.expect::<Value>(LONG).expect_err("it ended");
         assert_eq!(
             error.to_string(),
@@ -250,15 +251,14 @@ mod tests {
 
     #[test]
     fn a_listening_process_hears_lines_and_the_end() {
-        let interrupt = Interrupt::default();
+        let stop = StopSignal::default();
         let mut command = Command::new("sh");
         command.args([
             "-c",
             "trap '' TERM; while read -r line; do echo \"$line\"; done",
         ]);
         let spawn = |command: &mut Command| Ok(command.spawn()?);
-        let mut child =
-            Child::start_listening("shell", command, &interrupt, spawn).expect("a shell");
+        let mut child = Child::start_listening("shell", command, &stop, spawn).expect("a shell");
         child.say("1").expect("it listens");
         assert_eq!(child.expect::<Value>(LONG).expect("an echo"), 1);
         child.terminate();
@@ -267,17 +267,17 @@ mod tests {
 
     #[test]
     fn silence_ends_in_time() {
-        let interrupt = Interrupt::default();
-        let mut child = shell("sleep 20", &interrupt);
+        let stop = StopSignal::default();
+        let mut child = shell("sleep 20", &stop);
         let nothing = child.event::<Value>(Duration::from_millis(50));
         assert!(nothing.expect("no failure").is_none());
     }
 
     #[test]
     fn an_interrupt_ends_a_wait() {
-        let interrupt = Interrupt::default();
-        let mut child = shell("sleep 20", &interrupt);
-        interrupt.raise();
+        let stop = StopSignal::default();
+        let mut child = shell("sleep 20", &stop);
+        stop.raise();
         assert!(child.expect::<Value>(LONG).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! Processes: the program's own, when it is told to end, and those that it starts.
 
 pub mod child;
-pub mod interrupt;
+pub mod stop;
 pub mod usage;

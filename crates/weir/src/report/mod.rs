@@ -3,6 +3,7 @@
 pub mod file;
 pub mod machine;
 pub mod page;
+pub mod progress_bar;
 pub mod text;
 
 pub use file::ReportFile;

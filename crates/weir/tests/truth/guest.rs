@@ -9,30 +9,23 @@ pub mod inside;
 mod machine;
 mod outside;
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::{
-    process::{Signal, set_parent_process_death_signal, setpriority_process},
-    time::{ClockId, clock_gettime},
-};
-use weir::{
-    bench::frame::{APP_MAC, LOAD_MAC, Template},
-    cost::{
-        accounting::now_ns,
-        curve::{Path, stage::Stage},
-    },
-    cpulist::pin,
-    process::interrupt::Interrupt,
-};
+use hostnet::cpulist::pin;
+use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
+use rustix::time::{ClockId, clock_gettime};
+use weir::accounting::tracepoints::now_ns;
+use weir::cost::curve::Path;
+use weir::cost::curve::stage::Stage;
+use weir::process::stop::StopSignal;
+use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
-use crate::{LEAST_BURNED, MEASURED, TOLERANCE, packet::PacketSocket};
+use crate::packet::PacketSocket;
+use crate::{LEAST_BURNED, MEASURED, TOLERANCE};
 use inside::{Answer, Found, Question};
 use machine::{Image, Machine};
 use outside::{Missing, Outside};
@@ -103,8 +96,8 @@ pub fn measure_all() -> Result<bool> {
     let _ = fs::write("/proc/self/autogroup", "-20");
     setpriority_process(None, -20)?;
     let image = Image::make(&directory().context("the guest is gone")?)?;
-    let interrupt = Interrupt::default();
-    let stage = Stage::make(Path::Bridge, 1, crate::SENDER, None, &interrupt)?;
+    let stop = StopSignal::default();
+    let stage = Stage::make(Path::Bridge, 1, crate::SENDER, None, &stop)?;
     let mut machine = Machine::start(&image, stage.lab.app(), &stage.taps[0])?;
     println!("{AROUND}: percent of its CPU");
     println!(

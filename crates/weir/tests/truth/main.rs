@@ -16,31 +16,26 @@ mod guest;
 #[path = "../weir/packet.rs"]
 mod packet;
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    process::{Child, Command, ExitCode, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::cpulist::{CpuList, pin};
+use hostnet::netns;
+use hostnet::sysfs::Sysfs;
 use libtest_mimic::{Arguments, Completion, Trial};
-use rustix::{
-    process::{Pid, Signal, kill_process, set_parent_process_death_signal, setpriority_process},
-    thread::{CpuSet, sched_setaffinity},
+use rustix::process::{
+    Pid, Signal, kill_process, set_parent_process_death_signal, setpriority_process,
 };
-use weir::{
-    bench::frame::{APP_MAC, LOAD_MAC, Template},
-    cost::{
-        accounting::{Accounting, CpuTotals, Sample, now_ns},
-        progress::{Progress, ProgressLoad, Slice, gaps::Taken},
-    },
-    cpulist::{CpuList, pin},
-    lab::{Lab, LabConfig, netns},
-    sysfs::Sysfs,
-};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use weir::accounting::busy_loop::gaps::Taken;
+use weir::accounting::busy_loop::{Progress, ProgressLoad, Slice};
+use weir::accounting::tracepoints::{Accounting, CpuTotals, Sample, now_ns};
+use weir::lab::{Lab, LabConfig};
+use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
 use burn::{Burn, Burned};
 use packet::PacketSocket;
@@ -400,7 +395,7 @@ fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) 
 impl Place {
     /// What tracepoints found there.
     fn ns(self, cpu: &CpuTotals) -> u64 {
-        let receive = cpu.softirq[weir::cost::accounting::NET_RX];
+        let receive = cpu.softirq[weir::accounting::tracepoints::NET_RX];
         match self {
             Self::Softirq => receive.ns - receive.ksoftirqd_ns,
             Self::Ksoftirqd => receive.ksoftirqd_ns + cpu.times.ksoftirqd_ns,

@@ -1,18 +1,15 @@
 //! The accounting of the kernel's time, under a real load in a lab.
 
-use std::{
-    process::{Child, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::cpulist::CpuList;
+use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::{
-    cost::accounting::{Accounting, CpuTotals, NET_RX},
-    cpulist::CpuList,
-    lab::{Lab, LabConfig, netns},
-};
+use weir::accounting::tracepoints::{Accounting, CpuTotals, NET_RX};
+use weir::lab::{Lab, LabConfig};
 
 use crate::{Test, scale, skip, tests, weir};
 

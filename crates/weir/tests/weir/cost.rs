@@ -1,18 +1,15 @@
 //! `weir cost`: what it says of a real load, and of what it cannot measure.
 
-use std::{
-    fs,
-    os::unix::process::CommandExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::cpulist::CpuList;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use weir::cpulist::CpuList;
 use weir::lab::{Lab, LabConfig};
 
 use crate::{Test, failure, scale, skip, success, tests, tests_alone, weir};

@@ -8,15 +8,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::cpulist::CpuList;
 use rustix::process::Signal;
 use serde_json::Value;
-use weir::bench::frame::{LOAD_MAC, Template, check};
-use weir::bench::traffic::receiver_mac;
 use weir::bpf::program_ids;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
-use weir::cpulist::CpuList;
-use weir::process::interrupt::Interrupt;
+use weir::process::stop::StopSignal;
+use weir::traffic::frame::{LOAD_MAC, Template, check};
+use weir::traffic::programs::receiver_mac;
 
 use crate::bench::{Directory, Started, soon};
 use crate::load::programs_of;
@@ -175,8 +175,8 @@ fn tagged(frame: &[u8], tag: [u8; 2]) -> Vec<u8> {
 }
 
 fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
-    let interrupt = Interrupt::default();
-    let stage = Stage::make(Path::Xdp, 2, a_cpu()?, None, &interrupt)?;
+    let stop = StopSignal::default();
+    let stage = Stage::make(Path::Xdp, 2, a_cpu()?, None, &stop)?;
     let mut load = PacketSocket::open(stage.lab.load())?;
     let frame = |receiver, number| -> Result<Vec<u8>> {
         let template = Template::new(64, LOAD_MAC, receiver_mac(receiver))?;
@@ -210,8 +210,8 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
 }
 
 fn a_bridge_sends_nothing_of_its_own() -> Result<()> {
-    let interrupt = Interrupt::default();
-    let stage = Stage::make(Path::Bridge, 2, a_cpu()?, None, &interrupt)?;
+    let stop = StopSignal::default();
+    let stage = Stage::make(Path::Bridge, 2, a_cpu()?, None, &stop)?;
     let mut load = PacketSocket::open(stage.lab.load())?;
     for receiver in [0, 1] {
         let template = Template::new(64, LOAD_MAC, receiver_mac(receiver))?;

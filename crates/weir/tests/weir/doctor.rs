@@ -1,25 +1,23 @@
 //! `weir doctor` as it is typed: what it says, with which exit code, and that what it mends
 //! comes back whatever happens.
 
-use std::{
-    fs,
-    io::Write as _,
-    os::{
-        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
-        unix::{fs::PermissionsExt as _, process::CommandExt as _},
-    },
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-use weir::lab::netns;
 
-use crate::{SOON, Test, bench::NamedLab, failure, output, scale, skip, success, tests, weir};
+use crate::bench::NamedLab;
+use crate::{SOON, Test, failure, output, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![

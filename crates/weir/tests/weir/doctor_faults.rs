@@ -7,30 +7,23 @@
 //! system calls of the doctor under test.
 #![allow(unsafe_code)]
 
-use std::{
-    fs,
-    os::{
-        fd::{AsFd as _, BorrowedFd},
-        unix::process::CommandExt as _,
-    },
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
-    time::Duration,
-};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::netns;
 use serde_json::Value;
-use weir::{
-    doctor::{self, Check, Context, Evidence, Finding, Fix, Verdict, context::LinkBrief},
-    lab::{Lab, LabConfig, netns},
-};
+use weir::doctor;
+use weir::doctor::context::LinkBrief;
+use weir::doctor::{Check, Context, Evidence, Finding, Fix, Verdict};
+use weir::lab::{Lab, LabConfig};
 
-use crate::{
-    Test,
-    doctor::{namespace_with_bridge, run_in},
-    doctor_faults_device, output, tests, weir,
-};
+use crate::doctor::{namespace_with_bridge, run_in};
+use crate::{Test, doctor_faults_device, output, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![

@@ -2,40 +2,27 @@
 //! network namespace of its own, and must be found; what can be mended is mended, found mended,
 //! and taken back.
 
-use std::{
-    fs,
-    io::Write as _,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    path::PathBuf,
-    process::{Command, Stdio, id},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio, id};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use weir::{
-    doctor::{
-        self, Check, Context, Finding, Fix, Step, Verdict,
-        device::{
-            coalescing_verdict, lro_verdict,
-            netlink::{XdpFeatures, XdpSocket},
-            ring_verdict, socket_verdict,
-        },
-    },
-    lab::{
-        Lab, LabConfig,
-        ethtool::{Feature, RxCoalesce, RxRing},
-        netns,
-    },
-};
-use xsk::{AttachMode, Device, testing::programs::attach_other};
+use hostnet::ethtool::{Feature, RxCoalesce, RxRing};
+use hostnet::netlink::{XdpFeatures, XdpSocket};
+use hostnet::netns;
+use weir::doctor;
+use weir::doctor::device::{coalescing_verdict, lro_verdict, ring_verdict, socket_verdict};
+use weir::doctor::{Check, Context, Finding, Fix, Step, Verdict};
+use weir::lab::{Lab, LabConfig};
+use xsk::testing::programs::attach_other;
+use xsk::{AttachMode, Device};
 
-use crate::{
-    Test,
-    doctor_faults::{Fault, Outcome, Way, fixture, guest},
-    success, tests, weir,
-};
+use crate::doctor_faults::{Fault, Outcome, Way, fixture, guest};
+use crate::{Test, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![

@@ -1,16 +1,16 @@
 //! `weir cost flame`, on the load of a bench.
 
-use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Test, bench::soon, failure, output, success, tests, weir};
+use crate::bench::soon;
+use crate::{Test, failure, output, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![

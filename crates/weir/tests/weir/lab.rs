@@ -1,20 +1,20 @@
 //! Labs come whole and go without trace.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    os::fd::BorrowedFd,
-    path::Path,
-    process::{Command, Stdio, id},
-    thread::sleep,
-    time::Duration,
-};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::process::{Command, Stdio, id};
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::netns;
 use serde_json::Value;
-use weir::lab::{Lab, LabConfig, netns};
+use weir::lab::{Lab, LabConfig};
 
-use crate::{Test, bench::soon, failure, success, tests, weir};
+use crate::bench::soon;
+use crate::{Test, failure, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -324,7 +324,7 @@ fn a_lab_is_quiet() -> Result<()> {
     for side in [lab.app(), lab.load()] {
         let counters = side.counters()?;
         ensure!(
-            counters == weir::lab::Counters::default(),
+            counters == hostnet::device::Counters::default(),
             "{}: {counters:?}",
             side.device
         );

@@ -1,29 +1,24 @@
 //! The load sends what it says, and the sink counts what arrives.
 
-use std::{
-    io::{BufRead as _, BufReader, Lines},
-    process::{Child, ChildStdout, Command, Stdio},
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::cpulist::CpuList;
+use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::{
-    bench::traffic::{SinkCounts, receiver_mac},
-    bench::{
-        frame::{APP_MAC, LOAD_MAC, Template, check},
-        load::LoadEvent,
-    },
-    bpf::program_ids,
-    cpulist::CpuList,
-    lab::{Lab, LabConfig, Side, netns},
-};
+use weir::bpf::program_ids;
+use weir::lab::{Lab, LabConfig, Side};
+use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template, check};
+use weir::traffic::load::LoadEvent;
+use weir::traffic::programs::{SinkCounts, receiver_mac};
 
-use crate::{
-    SOON, Test, a_cpu, bench::soon, failure, packet::PacketSocket, quiet::when_quiet, skip, tests,
-    tests_alone, weir,
-};
+use crate::bench::soon;
+use crate::packet::PacketSocket;
+use crate::quiet::when_quiet;
+use crate::{SOON, Test, a_cpu, failure, skip, tests, tests_alone, weir};
 
 pub fn trials() -> Vec<Test> {
     let alone = tests_alone![a_paced_load_is_exact_and_every_frame_is_intact];

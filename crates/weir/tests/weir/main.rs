@@ -19,15 +19,13 @@ mod quiet;
 mod quiet_rule;
 mod storm;
 
-use std::{
-    process::{Command, ExitCode, Output},
-    sync::{PoisonError, RwLock},
-};
+use std::process::{Command, ExitCode, Output};
+use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context as _, Result};
+use hostnet::cpulist::CpuList;
 use libtest_mimic::{Arguments, Completion, Trial};
 use quiet::Noise;
-use weir::cpulist::CpuList;
 
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();

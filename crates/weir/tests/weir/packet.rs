@@ -3,19 +3,16 @@
 //! Unsafe code is needed for one call: nothing else here can bind to a `sockaddr_ll`.
 #![allow(unsafe_code)]
 
-use std::{
-    fs::File,
-    io::{ErrorKind, Read as _, Write as _},
-    os::fd::{AsRawFd as _, OwnedFd},
-    time::Duration,
-};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, eth, socket_with,
-    sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout},
-};
-use weir::lab::{Side, netns};
+use hostnet::netns;
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with};
+use weir::lab::Side;
 
 /// Room for the frames of seconds, so that a reader that has to wait for its CPU loses none.
 const RECEIVE_BUFFER: usize = 64 << 20;

@@ -8,26 +8,18 @@
 //! offer.
 #![allow(unsafe_code)]
 
-use std::{
-    fs::{read_dir, read_to_string},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Sender, channel},
-    },
-    thread::{JoinHandle, sleep, spawn},
-    time::Duration,
-};
+use std::fs::{read_dir, read_to_string};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use hostnet::cpulist::{CpuList, pin};
 use rustix::time::{ClockId, clock_gettime};
-use weir::{
-    cost::{
-        accounting::{Accounting, CpuTotals},
-        progress::{Progress, ProgressLoad},
-    },
-    cpulist::{CpuList, pin},
-};
+use weir::accounting::busy_loop::{Progress, ProgressLoad};
+use weir::accounting::tracepoints::{Accounting, CpuTotals};
 
 use crate::{Test, tests_alone};
 

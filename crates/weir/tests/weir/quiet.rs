@@ -4,13 +4,11 @@
 //! or another guest of the hypervisor. Such a test runs inside [`when_quiet`], which measures what
 //! CPUs lose before the test and after it, with the same limit whatever the test has found.
 
-use std::{
-    fmt, fs, panic, thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{fmt, fs, panic, thread};
 
 use anyhow::Result;
-use weir::cpulist::{CpuList, pin};
+use hostnet::cpulist::{CpuList, pin};
 
 /// How long a look takes. A neighbour with a fifth of the CPU, in bursts of some 25 ms, leaves it
 /// alone for so long once in 200 looks.

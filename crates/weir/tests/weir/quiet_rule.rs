@@ -1,23 +1,16 @@
 //! The rule of tests that need a quiet machine holds for a neighbour that is there, and for a test
 //! that fails without one.
 
-use std::{
-    hint,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::{hint, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use weir::cpulist::{CpuList, pin};
+use hostnet::cpulist::{CpuList, pin};
 
-use crate::{
-    Test,
-    quiet::{Noise, when_quiet},
-    tests_alone,
-};
+use crate::quiet::{Noise, when_quiet};
+use crate::{Test, tests_alone};
 
 pub fn trials() -> Vec<Test> {
     tests_alone![

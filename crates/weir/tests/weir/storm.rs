@@ -1,25 +1,22 @@
 //! The spinlock storm: many flows, spread over the CPUs by RPS, meet at the lock of a queueing
 //! discipline on a tap. The doctor names it and mends it, and `weir cost` measures both.
 
-use std::{
-    fmt, fs,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{fmt, fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::cpulist::CpuList;
+use hostnet::netns;
+use hostnet::sysfs::Sysfs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use weir::{
-    cost::curve::{Path, stage::Stage},
-    cpulist::CpuList,
-    lab::netns,
-    process::interrupt::Interrupt,
-    sysfs::Sysfs,
-};
+use weir::cost::curve::Path;
+use weir::cost::curve::stage::Stage;
+use weir::process::stop::StopSignal;
 
-use crate::{Test, bench::Directory, skip, success, tests_alone, weir};
+use crate::bench::Directory;
+use crate::{Test, skip, success, tests_alone, weir};
 
 pub fn trials() -> Vec<Test> {
     // It takes all of two CPUs.
@@ -52,8 +49,8 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
         return Err(skip("a storm needs two CPUs"));
     };
     let journal = Directory::new("storm")?;
-    let interrupt = Interrupt::default();
-    let stage = Stage::make(Path::Bridge, 1, other_cpu, None, &interrupt)?;
+    let stop = StopSignal::default();
+    let stage = Stage::make(Path::Bridge, 1, other_cpu, None, &stop)?;
     let host = stage.lab.app();
     netns::run_in(host.netns(), || {
         let path = format!("/{}/queues/rx-0/rps_cpus", host.device);

@@ -4,12 +4,11 @@ use serde::Serialize;
 
 use super::check::Check;
 use super::plan::{Combination, Unavailable};
-use super::protocol::{Bench, Engine, Mode, Wait};
 use super::runner::{Measured, Settings};
+use crate::engine::protocol::{Bench, Engine, Mode, Wait};
 
 pub mod host;
 pub mod html;
-pub mod progress;
 pub mod summary;
 pub mod table;
 

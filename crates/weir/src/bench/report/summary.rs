@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Run;
 use crate::bench::plan::Combination;
-use crate::bench::protocol::{Engine, Wait};
+use crate::engine::protocol::{Engine, Wait};
 
 /// The medians of one combination, and its ratio to one other, if there is one to compare with.
 /// A combination has as many of these as it has others to be compared with, and at least one.
@@ -175,7 +175,7 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::super::tests::run;
     use super::*;
-    use crate::bench::protocol::Mode;
+    use crate::engine::protocol::Mode;
 
     const DRV: Option<Mode> = Some(Mode::Drv);
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::bench::report::progress::Progress;
+use crate::accounting::tracepoints::Accounting;
 use crate::cli::bench::Cpus;
-use crate::cost::accounting::Accounting;
 use crate::cost::curve::guest::GuestSettings;
 use crate::cost::curve::measure::{Runner, Settings};
 use crate::cost::curve::plan::{Choices, Combination, Rate, missing};
 use crate::cost::curve::report::{Failed, Host, Point, Report, Unavailable};
 use crate::cost::curve::stage::Stage;
 use crate::cost::curve::{Path, chart, csv, html, notes, table};
-use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::process::stop::{EXIT_CODE, StopSignal};
+use crate::report::progress_bar::Progress;
 use crate::report::{Machine, ReportFile};
 
 const AFTER_HELP: &str = "\
@@ -176,10 +176,10 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
     let picture = args.file(args.svg.as_ref())?;
     let page = args.file(args.html.as_ref())?;
     let cpus = Cpus::choose(args.load_cpu, args.app_cpu)?;
-    let interrupt = Interrupt::listen()?;
+    let stop = StopSignal::listen()?;
     // Without it nothing can be said: better now than after all is set up.
     drop(Accounting::start(&[cpus.load])?);
-    let report = measure(args, &cpus, &interrupt)?;
+    let report = measure(args, &cpus, &stop)?;
     print(&report, args.format)?;
     if let Some(picture) = picture {
         picture.write(&chart::picture(&report)?)?;
@@ -195,7 +195,7 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
 }
 
 /// Measures what can be measured here, or until a signal comes.
-fn measure(args: &CurveArgs, cpus: &Cpus, interrupt: &Interrupt) -> Result<Report> {
+fn measure(args: &CurveArgs, cpus: &Cpus, stop: &StopSignal) -> Result<Report> {
     let choices = args.choices();
     let settings = args.settings(cpus);
     let guest = args.guest(&choices, &settings)?;
@@ -207,8 +207,8 @@ fn measure(args: &CurveArgs, cpus: &Cpus, interrupt: &Interrupt) -> Result<Repor
         notes: notes::setting(&settings, guest.as_ref()),
     });
     let unavailable = &mut report.unavailable;
-    let stages = stages(&choices, cpus.app, guest.as_ref(), interrupt, unavailable);
-    report.interrupted = interrupt.is_raised();
+    let stages = stages(&choices, cpus.app, guest.as_ref(), stop, unavailable);
+    report.interrupted = stop.is_raised();
     if stages.is_empty() && !report.interrupted {
         let missing = report.unavailable.iter();
         let reasons: Vec<String> = missing
@@ -219,7 +219,7 @@ fn measure(args: &CurveArgs, cpus: &Cpus, interrupt: &Interrupt) -> Result<Repor
     cpus.leave_to_engines()?;
     let runner = Runner {
         settings: &settings,
-        interrupt,
+        stop,
     };
     measure_all(&choices, &stages, &runner, &mut report);
     report.summarize();
@@ -231,7 +231,7 @@ fn stages<'a>(
     choices: &Choices,
     app_cpu: usize,
     guest: Option<&GuestSettings>,
-    interrupt: &'a Interrupt,
+    stop: &'a StopSignal,
     unavailable: &mut Vec<Unavailable>,
 ) -> Vec<Stage<'a>> {
     let mut stages = Vec::new();
@@ -242,11 +242,11 @@ fn stages<'a>(
             progress.working_on(&format!("setting up {path}"));
             let stage = match missing(path, receivers, guest.is_some()) {
                 Some(reason) => Err(reason.to_owned()),
-                None => Stage::make(path, receivers, app_cpu, guest, interrupt)
+                None => Stage::make(path, receivers, app_cpu, guest, stop)
                     .map_err(|it| format!("{it:#}")),
             };
             progress.end();
-            if interrupt.is_raised() {
+            if stop.is_raised() {
                 return stages;
             }
             match stage {
@@ -288,11 +288,11 @@ fn measure_all(choices: &Choices, stages: &[Stage<'_>], runner: &Runner<'_>, rep
                 }
                 report.points.push(point);
             }
-            Err(_) if runner.interrupt.is_raised() => {}
+            Err(_) if runner.stop.is_raised() => {}
             Err(error) => report.fail(combination, round, format!("{error:#}"), &progress),
         }
         progress.end();
-        if let Err(interrupted) = runner.interrupt.check() {
+        if let Err(interrupted) = runner.stop.check() {
             report.interrupted = true;
             progress.say(&interrupted.to_string());
             return;

@@ -10,11 +10,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cost::flame::{self, Clock, Labels, Options, Profile};
-use crate::cpulist::CpuList;
-use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::cost::flame;
+use crate::cost::flame::{Clock, Labels, Options, Profile};
+use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::text::wrap;
 use crate::report::{Machine, ReportFile};
+use hostnet::cpulist::CpuList;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -101,7 +102,7 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode> {
     let prepare = |path: &PathBuf| ReportFile::prepare(path, args.force);
     let graph = args.output.as_ref().map(prepare).transpose()?;
     let folded = args.folded.as_ref().map(prepare).transpose()?;
-    let interrupt = Interrupt::listen()?;
+    let stop = StopSignal::listen()?;
     let options = Options {
         cpus: cpus.as_slice().to_vec(),
         duration: Duration::from_secs_f64(args.seconds),
@@ -109,7 +110,7 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode> {
         everything: args.all,
     };
     let bar = progress(&options);
-    let profile = flame::sample(&options, &interrupt, |elapsed| {
+    let profile = flame::sample(&options, &stop, |elapsed| {
         bar.set_position(elapsed.as_secs());
     });
     bar.finish_and_clear();
@@ -124,7 +125,7 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode> {
         None if graph.is_none() => print(&profile.folded())?,
         None => {}
     }
-    Ok(if interrupt.is_raised() {
+    Ok(if stop.is_raised() {
         ExitCode::from(EXIT_CODE)
     } else {
         ExitCode::SUCCESS

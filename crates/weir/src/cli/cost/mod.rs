@@ -14,15 +14,16 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cost::measure::{DeviceTraffic, Ended, Options, measure};
+use crate::accounting::measure::{DeviceTraffic, Ended, Options, measure};
+use crate::accounting::proc;
 use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
-use crate::cost::{proc, table};
-use crate::cpulist::CpuList;
-use crate::lab::netns;
-use crate::lab::route::{Link, Route};
-use crate::process::interrupt::{EXIT_CODE, Interrupt};
+use crate::cost::table;
+use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::Machine;
+use hostnet::cpulist::CpuList;
+use hostnet::netns;
+use hostnet::rtnetlink::{Link, Rtnetlink};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -141,9 +142,9 @@ fn parse_limit(text: &str) -> Result<f64, String> {
 pub fn run(args: &CostArgs) -> Result<ExitCode> {
     match &args.command {
         None => {
-            let interrupt = Interrupt::listen()?;
-            let result = measure_host(args, &interrupt);
-            if result.is_err() && interrupt.is_raised() {
+            let stop = StopSignal::listen()?;
+            let result = measure_host(args, &stop);
+            if result.is_err() && stop.is_raised() {
                 eprintln!("weir: interrupted before anything was measured");
                 return Ok(ExitCode::from(EXIT_CODE));
             }
@@ -154,7 +155,7 @@ pub fn run(args: &CostArgs) -> Result<ExitCode> {
     }
 }
 
-fn measure_host(args: &CostArgs, interrupt: &Interrupt) -> Result<ExitCode> {
+fn measure_host(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
     let cpus = match &args.cpu {
         Some(cpus) => cpus.clone(),
         None => CpuList::allowed()?,
@@ -162,7 +163,7 @@ fn measure_host(args: &CostArgs, interrupt: &Interrupt) -> Result<ExitCode> {
     cpus.check_allowed()?;
     let load = args
         .lab
-        .then(|| SampleLoad::start(args.pps, interrupt))
+        .then(|| SampleLoad::start(args.pps, stop))
         .transpose()?;
     let place = match &load {
         Some(load) => load.describe(),
@@ -185,7 +186,7 @@ fn measure_host(args: &CostArgs, interrupt: &Interrupt) -> Result<ExitCode> {
             devices: &mut *devices,
             command,
         },
-        interrupt,
+        stop,
         &|elapsed| bar.set_position(elapsed.as_millis() as u64),
     )?;
     bar.finish_and_clear();
@@ -241,7 +242,7 @@ fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<D
     if let Some(load) = load {
         return Ok(Box::new(|| load.traffic()));
     }
-    let mut route = Route::open()?;
+    let mut route = Rtnetlink::open()?;
     let netns = netns::current()?;
     for name in &args.dev {
         route.link(name)?;

@@ -3,7 +3,9 @@
 use anyhow::{Context as _, Result};
 
 use crate::bpf::{Attached, Object, Programs};
-use crate::lab::{Side, Tap, netns};
+use crate::lab::Side;
+use hostnet::netns;
+use hostnet::tap::Tap;
 
 static OBJECT: Object = Object {
     name: "forward",

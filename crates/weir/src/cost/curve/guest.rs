@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::lab::{Side, Tap};
+use crate::lab::Side;
 use crate::process::child::Child;
-use crate::process::interrupt::Interrupt;
+use crate::process::stop::StopSignal;
+use hostnet::tap::Tap;
 
 /// What begins the guest's own lines; the rest of its console is the kernel's.
 const SAYS: &str = "weir-guest: ";
@@ -89,10 +90,10 @@ impl<'a> Guest<'a> {
         settings: &GuestSettings,
         side: &Side,
         tap: &Tap,
-        interrupt: &'a Interrupt,
+        stop: &'a StopSignal,
     ) -> Result<Self> {
         let mut pid = 0;
-        let console = Child::start("guest", settings.command(), interrupt, |command| {
+        let console = Child::start("guest", settings.command(), stop, |command| {
             let tap = tap.descriptor().try_clone_to_owned();
             command.stdin(Stdio::from(tap.context("cannot duplicate a descriptor")?));
             let process = side.spawn(command)?;

@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::report::Report;
 use super::{chart, notes, table};
-use crate::report::page::{self, escape, page};
+use crate::report::page;
+use crate::report::page::{escape, page};
 
 const STYLE: &str = "<style>\n\
     .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); \

@@ -13,14 +13,14 @@ use super::Path;
 use super::plan::{Combination, Rate};
 use super::receiver::PORT;
 use super::stage::{Counts, Stage};
-use crate::bench::load::LoadEvent;
-use crate::bench::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
-use crate::bench::worker::WorkerArgs;
-use crate::cost::accounting::{Accounting, CpuTotals, now_ns};
-use crate::cpulist::CpuList;
-use crate::lab::Counters;
+use crate::accounting::tracepoints::{Accounting, CpuTotals, now_ns};
+use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
+use crate::engine::worker::WorkerArgs;
 use crate::process::child::{Child, own_command};
-use crate::process::interrupt::Interrupt;
+use crate::process::stop::StopSignal;
+use crate::traffic::load::LoadEvent;
+use hostnet::cpulist::CpuList;
+use hostnet::device::Counters;
 
 /// The longest that a process takes to begin.
 const START: Duration = Duration::from_secs(10);
@@ -116,7 +116,7 @@ pub struct Runner<'a> {
     /// How.
     pub settings: &'a Settings,
     /// Until when.
-    pub interrupt: &'a Interrupt,
+    pub stop: &'a StopSignal,
 }
 
 /// Everything at one moment.
@@ -185,7 +185,7 @@ impl<'a> Runner<'a> {
     fn start_receiver(&self, stage: &Stage<'_>, number: u8) -> Result<Receiver<'a>> {
         let command = self.receiver_command(stage, number);
         let mut pid = 0;
-        let child = Child::start("receiver", command, self.interrupt, |command| {
+        let child = Child::start("receiver", command, self.stop, |command| {
             if let Some(tap) = stage.taps.get(usize::from(number)) {
                 let tap = tap.descriptor().try_clone_to_owned();
                 command.stdin(Stdio::from(tap.context("cannot duplicate a descriptor")?));
@@ -248,9 +248,7 @@ impl<'a> Runner<'a> {
         if stage.path == Path::Stack {
             command.arg("--by-port");
         }
-        let mut load = Child::start("load", command, self.interrupt, |command| {
-            side.spawn(command)
-        })?;
+        let mut load = Child::start("load", command, self.stop, |command| side.spawn(command))?;
         match load.expect(START)? {
             LoadEvent::Started => Ok(load),
             event => bail!("the load said {event:?} at its start"),
@@ -261,7 +259,7 @@ impl<'a> Runner<'a> {
     fn wait(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         loop {
-            self.interrupt.check()?;
+            self.stop.check()?;
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());

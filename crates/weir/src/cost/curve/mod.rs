@@ -22,8 +22,8 @@ pub mod notes;
 pub mod ovs;
 pub mod plan;
 pub mod receiver;
+mod recvmmsg;
 pub mod report;
-mod socket;
 pub mod stage;
 pub mod table;
 

@@ -10,7 +10,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::io::{self, Write as _, stdout};
+use std::io;
+use std::io::{Write as _, stdout};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child as Process, Command, ExitCode, Stdio};
@@ -23,12 +24,14 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::{Deserialize, Serialize};
-use signal_hook::{consts::SIGTERM, iterator::Signals};
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
 
-use crate::cpulist::pin;
-use crate::lab::{Side, Tap};
+use crate::lab::Side;
 use crate::process::child::{Child, own_command};
-use crate::process::interrupt::Interrupt;
+use crate::process::stop::StopSignal;
+use hostnet::cpulist::pin;
+use hostnet::tap::Tap;
 
 /// Where everything of the daemons is.
 const DIRECTORY: &str = "/run";
@@ -85,7 +88,7 @@ impl<'a> Switch<'a> {
         side: &Side,
         stations: &[(&Tap, [u8; 6])],
         cpu: usize,
-        interrupt: &'a Interrupt,
+        stop: &'a StopSignal,
     ) -> Result<Self> {
         let mut command = own_command("cost-ovs");
         command
@@ -94,8 +97,7 @@ impl<'a> Switch<'a> {
         for (tap, mac) in stations {
             command.args(["--port", &format!("{}={}", tap.device().name(), text(*mac))]);
         }
-        let mut supervisor =
-            Child::start("switch", command, interrupt, |command| side.spawn(command))?;
+        let mut supervisor = Child::start("switch", command, stop, |command| side.spawn(command))?;
         match supervisor.expect(START + START)? {
             SwitchEvent::Ready { pids } => Ok(Self {
                 pids,

@@ -2,7 +2,8 @@
 //!
 //! It speaks as a worker of the bench does: `ready` (or `failed`), and `done` after SIGTERM.
 
-use std::io::{self, stdin};
+use std::io;
+use std::io::stdin;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -17,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::set_current_timer_slack;
 
-use super::socket::Batch;
-use crate::bench::engine::Failure;
-use crate::bench::frame::Tracker;
-use crate::bench::protocol::{Event, Totals};
-use crate::bench::worker::{settle, tell};
+use super::recvmmsg::Batch;
+use crate::engine::Failure;
+use crate::engine::protocol::{Event, Totals};
+use crate::engine::worker::{settle, tell};
+use crate::traffic::frame::Tracker;
 
 /// The address that frames are sent to, see `bench::frame`.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);

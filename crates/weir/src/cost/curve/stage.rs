@@ -10,9 +10,12 @@ use super::guest::{Guest, GuestSettings};
 use super::ovs::Switch;
 use super::receiver::ADDRESS;
 use crate::bench::check::between;
-use crate::bench::traffic::receiver_mac;
-use crate::lab::{Counters, Lab, LabConfig, Tap, netns};
-use crate::process::interrupt::Interrupt;
+use crate::lab::{Lab, LabConfig};
+use crate::process::stop::StopSignal;
+use crate::traffic::programs::receiver_mac;
+use hostnet::device::Counters;
+use hostnet::netns;
+use hostnet::tap::Tap;
 
 /// The MAC address of the host's device where it is a port: no frame is for it.
 const UPLINK_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
@@ -70,7 +73,7 @@ impl<'a> Stage<'a> {
         receivers: u8,
         app_cpu: usize,
         guest: Option<&GuestSettings>,
-        interrupt: &'a Interrupt,
+        stop: &'a StopSignal,
     ) -> Result<Self> {
         let mut lab = Lab::anonymous(&LabConfig::default())?;
         let taps: Vec<Tap> = (0..receivers)
@@ -88,7 +91,7 @@ impl<'a> Stage<'a> {
             Path::Xdp => forwarder = Some(Forwarder::attach(lab.app(), &stations)?),
             Path::Ovs => {
                 lab.set_app_mac(UPLINK_MAC)?;
-                switch = Some(Switch::start(lab.app(), &stations, app_cpu, interrupt)?);
+                switch = Some(Switch::start(lab.app(), &stations, app_cpu, stop)?);
             }
             Path::Stack => lab.app().add_address(ADDRESS, PREFIX)?,
             Path::AfXdp | Path::AfPacket => {}
@@ -97,7 +100,7 @@ impl<'a> Stage<'a> {
         let guests = guest
             .into_iter()
             .flat_map(|guest| taps.iter().map(move |tap| (guest, tap)))
-            .map(|(guest, tap)| Guest::start(guest, lab.app(), tap, interrupt))
+            .map(|(guest, tap)| Guest::start(guest, lab.app(), tap, stop))
             .collect::<Result<_>>()?;
         Ok(Self {
             path,

@@ -2,9 +2,8 @@
 
 use comfy_table::presets;
 
-use super::Path;
-use super::notes;
 use super::report::{Ratio, Report, Spread, Summary};
+use super::{Path, notes};
 use crate::report::text::{row, table, unframed, wrap};
 
 /// Where the sentences of the legend begin.

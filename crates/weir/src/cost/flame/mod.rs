@@ -20,11 +20,11 @@ pub use self::path::{Account, is_packet_path};
 pub use self::profile::{Counts, Profile};
 pub use self::sampler::Stack;
 pub use self::svg::{Labels, render};
-pub use super::perf_event::Clock;
+pub use crate::accounting::perf_event::Clock;
 
 use self::profile::Collector;
 use self::sampler::Sampler;
-use crate::process::interrupt::Interrupt;
+use crate::process::stop::StopSignal;
 
 /// Time between two readings of the stacks. The kernel has room for 8192 different ones, about
 /// what 40 CPUs need for this time if no two of their samples are alike.
@@ -47,13 +47,13 @@ pub struct Options {
 /// passed.
 pub fn sample(
     options: &Options,
-    interrupt: &Interrupt,
+    stop: &StopSignal,
     mut progress: impl FnMut(Duration),
 ) -> Result<Profile> {
     let mut collector = Collector::new(options.everything)?;
     let mut sampler = Sampler::start(&options.cpus, options.frequency)?;
     let start = Instant::now();
-    while start.elapsed() < options.duration && !interrupt.is_raised() {
+    while start.elapsed() < options.duration && !stop.is_raised() {
         let left = options.duration.saturating_sub(start.elapsed());
         thread::sleep(left.min(READ_EVERY));
         collector.add(sampler.drain()?);

@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result};
 
+use crate::accounting::perf_event;
+use crate::accounting::perf_event::Clock;
 use crate::bpf::{Attached, Map, Object, Programs};
-use crate::cost::perf_event::{self, Clock};
 
 static OBJECT: Object = Object {
     name: "flame",

@@ -5,7 +5,6 @@
 //! for, or that has a program; what matters to XDP alone is looked at there only.
 
 mod command;
-pub mod netlink;
 mod offload;
 mod qdisc;
 mod queues;
@@ -23,10 +22,8 @@ pub use offload::lro_verdict;
 pub use queues::{coalescing_verdict, ring_verdict};
 pub use sockets::socket_verdict;
 
-use crate::lab::{
-    ethtool::Feature,
-    route::{Link, Route},
-};
+use hostnet::ethtool::Feature;
+use hostnet::rtnetlink::{Link, Rtnetlink};
 
 /// The checks of each network device.
 pub const CHECKS: &[Check] = &[
@@ -65,7 +62,7 @@ fn each(
     context: &Context,
     look: impl Fn(&Link) -> Result<Option<Verdict>>,
 ) -> Result<Vec<Verdict>> {
-    let devices = Route::open()?.links()?;
+    let devices = Rtnetlink::open()?.links()?;
     let devices = devices.iter().filter(|device| is_selected(context, device));
     Ok(devices
         .filter_map(|device| {

@@ -3,13 +3,10 @@
 use anyhow::Result;
 
 use super::{each, ethtool_fix, fine, is_on, is_wanted, programs, veth};
-use crate::{
-    doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict},
-    lab::{
-        ethtool::{self, Feature},
-        route::Link,
-    },
-};
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
+use hostnet::ethtool;
+use hostnet::ethtool::Feature;
+use hostnet::rtnetlink::Link;
 
 pub const LRO: Check = Check {
     id: "lro",

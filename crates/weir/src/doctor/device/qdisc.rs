@@ -6,7 +6,7 @@ use netlink_packet_core::{DefaultNla, Nla as _};
 use netlink_packet_route::tc::{TcHandle, TcOption, TcQdiscFqCodelOption};
 
 use super::command::words;
-use crate::lab::route::Qdisc;
+use hostnet::rtnetlink::Qdisc;
 
 /// Those that need no lock of their own to take a packet: `noqueue` has no queue, `pfifo_fast`
 /// is lockless (`TCQ_F_NOLOCK`, Linux 4.16), `noop` drops everything.

@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::{command, each, fine, is_wanted, traffic};
-use crate::{
-    cpulist::CpuList,
-    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Step, Verdict, irq},
-    lab::{
-        ethtool::{self, Channels, Queues, RxCoalesce, RxRing},
-        route::Link,
-    },
-};
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Step, Verdict, irq};
+use hostnet::cpulist::CpuList;
+use hostnet::ethtool;
+use hostnet::ethtool::{Channels, Queues, RxCoalesce, RxRing};
+use hostnet::rtnetlink::Link;
 
 pub const QUEUES: Check = Check {
     id: "queues",

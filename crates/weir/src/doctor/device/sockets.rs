@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 
-use super::{is_selected, netlink};
-use crate::{
-    doctor::{Check, Context, Evidence, Finding, Fix, HOST, Severity, Verdict},
-    lab::route::Route,
-};
+use super::is_selected;
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, HOST, Severity, Verdict};
+use hostnet::netlink;
+use hostnet::rtnetlink::Rtnetlink;
 
 pub const XSK_ZERO_COPY: Check = Check {
     id: "xsk-zero-copy",
@@ -26,7 +25,7 @@ fn run(context: &Context) -> Result<Vec<Verdict>> {
             reason: "this kernel does not list AF_XDP sockets: it needs CONFIG_XDP_SOCKETS_DIAG (module xsk_diag)".into(),
         }]);
     };
-    let devices = Route::open()?.links()?;
+    let devices = Rtnetlink::open()?.links()?;
     let mut verdicts = Vec::new();
     for socket in sockets {
         let device = devices.iter().find(|device| device.index == socket.device);

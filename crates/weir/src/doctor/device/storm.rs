@@ -6,14 +6,10 @@ use anyhow::{Context as _, Result};
 use netlink_packet_route::tc::TcHandle;
 
 use super::{command, fine, is_selected, qdisc};
-use crate::{
-    cpulist::CpuList,
-    doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict, irq},
-    lab::{
-        ethtool,
-        route::{Link, Qdisc, Route},
-    },
-};
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict, irq};
+use hostnet::cpulist::CpuList;
+use hostnet::ethtool;
+use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink};
 
 pub const RPS_LOCK_QDISC: Check = Check {
     id: "rps-lock-qdisc",
@@ -40,7 +36,7 @@ struct Spread<'a> {
 }
 
 fn run(context: &Context) -> Result<Vec<Verdict>> {
-    let mut route = Route::open()?;
+    let mut route = Rtnetlink::open()?;
     let (links, qdiscs) = (route.links()?, route.qdiscs()?);
     let devices = || links.iter().filter(|device| !device.loopback);
     let mut spreads = Vec::new();

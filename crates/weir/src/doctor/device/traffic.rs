@@ -3,10 +3,8 @@
 use anyhow::{Context as _, Result};
 
 use super::{each, fine};
-use crate::{
-    doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict},
-    lab::route::Link,
-};
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
+use hostnet::rtnetlink::Link;
 
 pub const DEVICE_ERRORS: Check = Check {
     id: "device-errors",

@@ -3,15 +3,11 @@
 use anyhow::Result;
 use xsk::AttachMode;
 
-use super::{each, ethtool_fix, fine, is_on, netlink, programs, unchecked};
-use crate::{
-    bpf,
-    doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict},
-    lab::{
-        ethtool,
-        route::{Link, Route},
-    },
-};
+use super::{each, ethtool_fix, fine, is_on, programs, unchecked};
+use crate::bpf;
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
+use hostnet::rtnetlink::{Link, Rtnetlink};
+use hostnet::{ethtool, netlink};
 
 pub const VETH_NAPI: Check = Check {
     id: "veth-napi",
@@ -40,7 +36,7 @@ pub fn peer(device: &Link) -> Result<Option<Link>> {
     if device.kind.as_deref() != Some("veth") || device.lower_netns.is_some() {
         return Ok(None);
     }
-    let links = Route::open()?.links()?;
+    let links = Rtnetlink::open()?.links()?;
     Ok(links
         .into_iter()
         .find(|link| Some(link.index) == device.lower && link.index != device.index))
@@ -61,7 +57,7 @@ fn napi(context: &Context) -> Result<Vec<Verdict>> {
 /// The devices whose native program has a map of devices.
 fn redirecting() -> Result<Vec<(Link, Evidence)>> {
     let mut found = Vec::new();
-    for device in Route::open()?.links()? {
+    for device in Rtnetlink::open()?.links()? {
         for program in programs(&device)? {
             if program.mode == AttachMode::Driver && bpf::has_device_map(program.id) {
                 let source = format!("bpf(2), the maps of the program on {}", device.name);

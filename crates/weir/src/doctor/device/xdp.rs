@@ -3,14 +3,11 @@
 use anyhow::Result;
 use xsk::{AttachMode, AttachedProgram};
 
-use super::{each, fine, is_wanted, netlink, programs, unchecked};
-use crate::{
-    doctor::{Check, Context, Evidence, Finding, Fix, Severity, Step, Verdict},
-    lab::{
-        MAX_MTU,
-        route::{Link, Route},
-    },
-};
+use super::{each, fine, is_wanted, programs, unchecked};
+use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Step, Verdict};
+use crate::lab::MAX_MTU;
+use hostnet::netlink;
+use hostnet::rtnetlink::{Link, Rtnetlink};
 
 pub const XDP_GENERIC: Check = Check {
     id: "xdp-generic",
@@ -210,7 +207,7 @@ fn features(context: &Context, device: &Link) -> Result<Option<Verdict>> {
 }
 
 fn upper(context: &Context) -> Result<Vec<Verdict>> {
-    let links = Route::open()?.links()?;
+    let links = Rtnetlink::open()?.links()?;
     each(context, |device| {
         if !is_upper(device) || !is_wanted(context, device)? {
             return Ok(None);

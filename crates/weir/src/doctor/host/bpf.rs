@@ -3,10 +3,9 @@
 use anyhow::Result;
 
 use super::setting::{Wrong, absent, fine, found, judge, unchecked};
-use crate::{
-    doctor::{Check, Context, Evidence, Fix, Read, Severity, Step, Verdict, fix::words},
-    mounts::{MOUNTS, top_mount},
-};
+use crate::doctor::fix::words;
+use crate::doctor::{Check, Context, Evidence, Fix, Read, Severity, Step, Verdict};
+use hostnet::mounts::{MOUNTS, top_mount};
 
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";

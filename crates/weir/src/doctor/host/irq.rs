@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::setting::write;
-use crate::cpulist::CpuList;
-use crate::doctor::irq::{self, Irq};
-use crate::doctor::{Check, Context, Finding, Fix, Severity, Verdict};
+use crate::doctor::irq::Irq;
+use crate::doctor::{Check, Context, Finding, Fix, Severity, Verdict, irq};
+use hostnet::cpulist::CpuList;
 
 const INTERRUPTS: &str = "/proc/interrupts";
 const ONLINE: &str = "/sys/devices/system/cpu/online";

@@ -1,11 +1,13 @@
 //! Rules of iptables and nftables that packets meet, or do not.
 
 use anyhow::{Context as _, Result};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use netlink_sys::{Socket, SocketAddr};
 use rustix::io::Errno;
 
 use super::setting::{fine, fine_all, found, write};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict, context::LinkBrief};
+use crate::doctor::context::LinkBrief;
+use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
 
 const BRIDGE_NF: [&str; 3] = [
     "/proc/sys/net/bridge/bridge-nf-call-iptables",

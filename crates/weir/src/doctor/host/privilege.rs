@@ -3,10 +3,8 @@
 use anyhow::{Context as _, Result};
 use rustix::process::geteuid;
 
-use super::{
-    memory::memlock,
-    setting::{fine_all, found, unchecked},
-};
+use super::memory::memlock;
+use super::setting::{fine_all, found, unchecked};
 use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
 
 const STATUS: &str = "/proc/self/status";

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::setting::{Wrong, fine, found, judge};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict, context::LinkBrief};
+use crate::doctor::context::LinkBrief;
+use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const L3MDEV: [&str; 2] = [

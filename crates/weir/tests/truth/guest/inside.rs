@@ -1,15 +1,15 @@
 //! The program in the guest: answers the host on the console.
 
-use std::{fs, io, thread, time::Duration};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
-use weir::cost::{
-    accounting::{Accounting, CpuTotals, now_ns},
-    proc::clock_source,
-    progress::{ProgressLoad, gaps::Taken},
-};
+use weir::accounting::busy_loop::ProgressLoad;
+use weir::accounting::busy_loop::gaps::Taken;
+use weir::accounting::proc::clock_source;
+use weir::accounting::tracepoints::{Accounting, CpuTotals, now_ns};
 
 use crate::burn::{Burn, Burned};
 

@@ -1,31 +1,24 @@
 //! The guest from outside: QEMU, its console, and the thread that is its CPU.
 
-use std::{
-    fs::{self, File},
-    io::{BufRead as _, BufReader, Write as _},
-    os::fd::AsRawFd as _,
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
-    thread,
-    time::Duration,
-};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::{
-    io::{FdFlags, fcntl_setfd},
-    process::Pid,
-    thread::{CpuSet, sched_setaffinity},
-};
-use weir::{
-    cost::accounting::now_ns,
-    lab::{Side, Tap},
-};
+use hostnet::tap::Tap;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use weir::accounting::tracepoints::now_ns;
+use weir::lab::Side;
 
-use super::{
-    Clocks,
-    inside::{Answer, Question, SAYS},
-};
+use super::Clocks;
+use super::inside::{Answer, Question, SAYS};
 use crate::{MEASURED, ROLE, SENDER};
 
 /// The longest that the guest takes for an answer, over the time that it was asked to take: it boots in five

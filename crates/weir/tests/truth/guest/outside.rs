@@ -1,19 +1,19 @@
 //! One thread sends packets to the guest while it measures, stops and continues it, and records the
 //! run time of its CPU.
 
-use std::{
-    fs::File,
-    os::unix::fs::FileExt as _,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use hostnet::cpulist::pin;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::{cost::accounting::now_ns, cpulist::pin};
+use weir::accounting::tracepoints::now_ns;
 
-use crate::{SENDER, packet::PacketSocket};
+use crate::SENDER;
+use crate::packet::PacketSocket;
 
 /// How often it looks.
 const LOOK_NS: u64 = 1_000_000;

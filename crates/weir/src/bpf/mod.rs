@@ -1,0 +1,519 @@
+//! The BPF programs that are compiled from `bpf/` into `weir`, through libbpf. No other file
+//! names it.
+//!
+//! Programs and maps are held by descriptors and a `bpf_link`, so that the kernel removes all of
+//! it when the process ends, however it ends.
+//!
+//! Unsafe code is needed for the calls of libbpf that libbpf-rs has no wrapper for.
+#![allow(unsafe_code)]
+
+pub mod layout;
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::{io, ptr, slice};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{
+    AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
+    OpenObject, ProgramInput, ProgramMut, libbpf_sys,
+};
+use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
+
+use hostnet::cpulist::CpuList;
+use layout::Layout;
+
+/// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
+const RUN_ON_CPU: u32 = 1 << 0;
+/// `BPF_F_TEST_XDP_LIVE_FRAMES` of linux/bpf.h: what the program redirects is really sent.
+const LIVE_FRAMES: u32 = 1 << 1;
+/// How often one system call runs the program of a load without an end. Nothing is sent while a
+/// call is set up and torn down (10 to 100 us on Linux 6.18, by measurement; tens of milliseconds
+/// have been seen on others), so there should be one for a whole load: at 10 million runs a second
+/// this one lasts 200 s. A signal ends it at once.
+pub const ENDLESS: u32 = 1 << 31;
+
+/// A file of `bpf/`, compiled.
+pub struct Object {
+    /// The file's name, without `.bpf.c`.
+    pub name: &'static str,
+    /// The ELF file that clang made.
+    pub bytes: &'static [u8],
+    /// The kernel that its programs need, and for what.
+    pub needs: &'static str,
+    /// The structures of its maps.
+    pub layouts: &'static [Layout],
+    /// Arrays whose size in C is that for one CPU.
+    pub arrays_by_cpu: &'static [&'static str],
+}
+
+/// The programs and maps of an [`Object`], loaded into the kernel.
+#[must_use = "programs and maps are gone when this is dropped"]
+pub struct Programs {
+    object: libbpf_rs::Object,
+    about: &'static Object,
+    /// The names of the programs that were loaded.
+    names: Vec<String>,
+}
+
+/// A program that is attached somewhere.
+#[must_use = "the program is detached when this is dropped"]
+pub struct Attached {
+    _link: Link,
+}
+
+/// How often a program ran, and how long: see [`count_run_time`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// Runs that were timed.
+    pub count: u64,
+    /// Nanoseconds in them.
+    pub ns: u64,
+}
+
+impl Object {
+    /// Reads the object, and makes sure that its structures are ours.
+    fn open(&self) -> Result<OpenObject> {
+        let name = self.name;
+        let object = ObjectBuilder::default()
+            .open_memory(self.bytes)
+            .with_context(|| format!("cannot read {name}.bpf.o of this program"))?;
+        self.check_layouts()
+            .with_context(|| format!("{name}.bpf.o is not of the same build as this program"))?;
+        Ok(object)
+    }
+
+    /// Compares the structures that this program and the object share.
+    ///
+    /// # Errors
+    ///
+    /// Names the first difference.
+    pub fn check_layouts(&self) -> Result<()> {
+        if self.layouts.is_empty() {
+            return Ok(());
+        }
+        let types = Btf::from_raw(self.name, self.bytes)
+            .context("its types cannot be read")?
+            .context("it has no types")?;
+        self.layouts
+            .iter()
+            .try_for_each(|layout| layout.check(&types))
+    }
+}
+
+fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
+    let mut map = object
+        .maps_mut()
+        .find(|map| map.name() == name)
+        .with_context(|| format!("there is no map {name}"))?;
+    // There may be gaps between their numbers.
+    let last = CpuList::possible()?.as_slice().last().copied();
+    let cpus = last.context("no CPU is possible")? + 1;
+    map.set_max_entries(map.max_entries() * cpus as u32)
+        .with_context(|| format!("cannot set the size of the map {name}"))
+}
+
+impl Programs {
+    /// Loads those programs of an object for which `wanted` is true. `constants` are the bytes
+    /// of its constants (`const volatile` in C), if it has any.
+    pub fn load(
+        about: &'static Object,
+        constants: Option<&[u8]>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
+        // libbpf says nothing by itself: errors are told once, by us; with `WEIR_BPF_LOG` set
+        // it tells all, with the verifier's log.
+        if std::env::var_os("WEIR_BPF_LOG").is_none() {
+            libbpf_rs::set_print(None);
+        }
+        let mut object = about.open()?;
+        for name in about.arrays_by_cpu {
+            size_by_cpu(&mut object, name)?;
+        }
+        if let Some(constants) = constants {
+            object
+                .maps_mut()
+                .find(|map| map.name().to_string_lossy().ends_with(".rodata"))
+                .with_context(|| format!("{}.bpf.o has no constants", about.name))?
+                .set_initial_value(constants)
+                .with_context(|| format!("{}.bpf.o has other constants", about.name))?;
+        }
+        let mut names = Vec::new();
+        for mut program in object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            if wanted(&name) {
+                names.push(name);
+            } else {
+                program.set_autoload(false);
+            }
+        }
+        let object = object.load().map_err(|error| {
+            let cure = match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    "this needs CAP_BPF, and CAP_PERFMON or CAP_NET_ADMIN: run it as root"
+                        .to_owned()
+                }
+                ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)".to_owned(),
+                _ => format!(
+                    "this kernel may lack something, it needs {}; WEIR_BPF_LOG=1 shows the details",
+                    about.needs
+                ),
+            };
+            anyhow!(error).context(format!(
+                "cannot load the BPF programs of bpf/{}.bpf.c: {cure}",
+                about.name
+            ))
+        })?;
+        Ok(Self {
+            object,
+            about,
+            names,
+        })
+    }
+
+    /// Runs an XDP program on `count` frames, each a copy of `frame` at first, or until a signal
+    /// comes. What it redirects is really sent.
+    pub fn run_on_live_frames(&self, name: &str, frame: &[u8], count: u32) -> Result<()> {
+        let result = self.program(name)?.test_run(ProgramInput {
+            data_in: Some(frame),
+            flags: LIVE_FRAMES,
+            repeat: count,
+            ..ProgramInput::default()
+        });
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.run_error(name, error)),
+        }
+    }
+
+    /// Runs a raw tracepoint program once, on `cpu`, in the context of whatever runs there.
+    pub fn run_on_cpu(&self, name: &str, cpu: usize) -> Result<()> {
+        self.program(name)?
+            .test_run(ProgramInput {
+                flags: RUN_ON_CPU,
+                cpu: cpu as u32,
+                ..ProgramInput::default()
+            })
+            .map(drop)
+            .map_err(|error| self.run_error(name, error))
+    }
+
+    fn run_error(&self, name: &str, error: libbpf_rs::Error) -> anyhow::Error {
+        let cure = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "this needs CAP_BPF, and CAP_PERFMON or CAP_NET_ADMIN: run it as root".to_owned()
+            }
+            _ => format!("it needs {}", self.about.needs),
+        };
+        anyhow!(error).context(format!("cannot run the BPF program {name}: {cure}"))
+    }
+
+    /// Attaches a program to the hook that its section names, such as a tracepoint.
+    pub fn attach(&self, name: &str) -> Result<Attached> {
+        let link = self.program(name)?.attach().map_err(|error| {
+            let cure = match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    "this needs CAP_BPF and CAP_PERFMON: run it as root; a locked-down kernel \
+                     or a container may refuse it to root too"
+                }
+                ErrorKind::NotFound => "this kernel does not have it",
+                _ => "WEIR_BPF_LOG=1 shows the details",
+            };
+            anyhow!(error).context(format!("cannot attach {name} to its tracepoint: {cure}"))
+        })?;
+        Ok(Attached { _link: link })
+    }
+
+    /// Attaches a program to a perf event, whose samples run it from then on.
+    pub fn attach_perf_event(&self, name: &str, event: BorrowedFd<'_>) -> Result<Attached> {
+        // libbpf closes the descriptor together with the link.
+        let event = event
+            .try_clone_to_owned()
+            .context("cannot duplicate a descriptor")?;
+        let link = self
+            .program(name)?
+            .attach_perf_event(std::os::fd::IntoRawFd::into_raw_fd(event))
+            .map_err(|error| {
+                anyhow!(error).context(format!(
+                    "cannot attach {name} to a perf event: this needs CAP_BPF and CAP_PERFMON, \
+                     run it as root"
+                ))
+            })?;
+        Ok(Attached { _link: link })
+    }
+
+    /// Attaches an XDP program, in native mode where the driver has one.
+    pub fn attach_xdp(&self, name: &str, ifindex: u32) -> Result<Attached> {
+        let link = self
+            .program(name)?
+            .attach_xdp(ifindex.cast_signed())
+            .map_err(|error| {
+                let cure = match error.kind() {
+                    ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN: run it as root",
+                    _ => "is there another XDP program on the device? `bpftool net` shows it",
+                };
+                anyhow!(error).context(format!("cannot attach {name} to the device: {cure}"))
+            })?;
+        Ok(Attached { _link: link })
+    }
+
+    /// Attaches a tc program where packets come in (Linux 6.6).
+    pub fn attach_tcx(&self, name: &str, ifindex: u32) -> Result<Attached> {
+        let program = self.program(name)?;
+        let raw = program.as_libbpf_object().as_ptr();
+        // SAFETY: needed because libbpf-rs does not offer tcx. `raw` is a loaded program that
+        // `program` keeps alive, and libbpf takes no options for a null pointer.
+        let link =
+            unsafe { libbpf_sys::bpf_program__attach_tcx(raw, ifindex.cast_signed(), ptr::null()) };
+        let link = NonNull::new(link).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: needed to own what libbpf made. The link was made two lines above, and nothing
+        // else has it.
+        let link = unsafe { Link::from_ptr(link) };
+        Ok(Attached { _link: link })
+    }
+
+    /// The bytes of the variables in a section, `.bss` or `.data`.
+    pub fn variables(&self, section: &str) -> Result<Vec<u8>> {
+        let about = self.about.name;
+        self.object
+            .maps()
+            .find(|map| map.name().to_string_lossy().ends_with(section))
+            .with_context(|| format!("{about}.bpf.o has no {section}"))?
+            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot read {section} of {about}.bpf.o"))?
+            .with_context(|| format!("{about}.bpf.o has no {section}"))
+    }
+
+    /// A map by its name, to be read also from other threads.
+    pub fn map(&self, name: &str) -> Result<Map> {
+        let about = self.about.name;
+        let map = self
+            .object
+            .maps()
+            .find(|map| map.name() == name)
+            .with_context(|| format!("{about}.bpf.o has no map {name}"))?;
+        let handle = MapHandle::try_from(&map)
+            .with_context(|| format!("cannot use the map {name} of {about}.bpf.o"))?;
+        Ok(Map { handle })
+    }
+
+    /// The names of the programs that were loaded.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// How often and how long each loaded program ran while [`count_run_time`] was on.
+    pub fn run_times(&self) -> Result<Vec<(String, RunTime)>> {
+        self.names
+            .iter()
+            .map(|name| Ok((name.clone(), self.run_time(name)?)))
+            .collect()
+    }
+
+    fn run_time(&self, name: &str) -> Result<RunTime> {
+        let program = self.program(name)?;
+        let fd = program.as_fd().as_raw_fd();
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut length = size_of_val(&info) as u32;
+        // SAFETY: needed because libbpf-rs reads all programs of the system or none. The
+        // kernel writes at most `length` bytes to `info`, which has as many, and reads no
+        // pointer from it, as all of them are zero.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut length) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(-result))
+                .context("cannot ask for the run time of a BPF program");
+        }
+        Ok(RunTime {
+            count: info.run_cnt,
+            ns: info.run_time_ns,
+        })
+    }
+
+    /// A raw tracepoint program that any thread can run.
+    pub fn runner(&self, name: &str) -> Result<Runner> {
+        let program = self.program(name)?;
+        let fd = program.as_fd().try_clone_to_owned();
+        Ok(Runner {
+            fd: fd.context("cannot duplicate a descriptor")?,
+        })
+    }
+
+    fn program<'obj>(&'obj self, name: &str) -> Result<ProgramMut<'obj>> {
+        self.object
+            .progs_mut()
+            .find(|program| program.name() == name)
+            .with_context(|| format!("{}.bpf.o has no program {name}", self.about.name))
+    }
+}
+
+/// A raw tracepoint program, to be run in the context of whoever calls.
+pub struct Runner {
+    fd: OwnedFd,
+}
+
+impl Runner {
+    /// Runs it once, in the calling thread and on its CPU.
+    pub fn run(&self) -> Result<()> {
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
+            ..libbpf_sys::bpf_test_run_opts::default()
+        };
+        // SAFETY: needed because libbpf-rs ties a program to its object, which cannot be shared
+        // between threads. The descriptor is open, and the options, which have no pointers, live
+        // as long as the call.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.fd.as_raw_fd(), &raw mut options) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(-result)).context("cannot run a BPF program");
+        }
+        Ok(())
+    }
+}
+
+/// The entries of an array with the flag `BPF_F_MMAPABLE` (Linux 5.5), as the programs change them.
+#[must_use = "the memory is unmapped when this is dropped"]
+pub struct MappedArray {
+    address: NonNull<c_void>,
+    length: usize,
+    words_by_entry: usize,
+}
+
+// SAFETY: needed because of the pointer. The memory belongs to this value alone until it is
+// dropped, and all references into it are to atomics.
+unsafe impl Send for MappedArray {}
+// SAFETY: as above.
+unsafe impl Sync for MappedArray {}
+
+impl MappedArray {
+    /// The words of an entry, or `None` past the end.
+    pub fn entry(&self, index: usize) -> Option<&[AtomicU64]> {
+        // SAFETY: needed to read the kernel's memory. `length` bytes from `address` on stay mapped
+        // as long as `self`, a page is aligned for words, and whatever changes them meanwhile is
+        // in the kernel, which writes words; reading those atomically needs no right to write on
+        // the 64-bit machines that these programs run on.
+        let words = unsafe {
+            slice::from_raw_parts(self.address.cast::<AtomicU64>().as_ptr(), self.length / 8)
+        };
+        let begin = index.checked_mul(self.words_by_entry)?;
+        words.get(begin..begin.checked_add(self.words_by_entry)?)
+    }
+}
+
+impl Drop for MappedArray {
+    fn drop(&mut self) {
+        // SAFETY: needed to give the memory back. It was mapped by `Map::mapped` with this length,
+        // and nothing of it is borrowed any more. It cannot fail for such a mapping.
+        let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
+    }
+}
+
+/// A map of BPF programs.
+pub struct Map {
+    handle: MapHandle,
+}
+
+impl Map {
+    /// An array of words, mapped into this process to be read.
+    pub fn mapped(&self) -> Result<MappedArray> {
+        let name = self.name();
+        let (size, entries) = (self.handle.value_size(), self.handle.max_entries());
+        ensure!(
+            size > 0 && size % 8 == 0,
+            "the BPF map {name} is not of words"
+        );
+        let length = size as usize * entries as usize;
+        // SAFETY: needed to read without system calls. The address is the kernel's choice, so no
+        // memory in use is replaced.
+        let address = unsafe {
+            mmap(
+                ptr::null_mut(),
+                length,
+                ProtFlags::READ,
+                Mmap::SHARED,
+                self.handle.as_fd(),
+                0,
+            )
+        };
+        let address = address.with_context(|| format!("cannot map the BPF map {name}"))?;
+        Ok(MappedArray {
+            address: NonNull::new(address).context("mapped at address 0")?,
+            length,
+            words_by_entry: size as usize / 8,
+        })
+    }
+
+    /// The value of `key`, or `None` if there is none.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.handle
+            .lookup(key, MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))
+    }
+
+    /// The values of `key`, one for each possible CPU.
+    pub fn get_per_cpu(&self, key: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+        self.handle
+            .lookup_percpu(key, MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))
+    }
+
+    /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
+    /// none.
+    pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.handle
+            .lookup_and_delete(key)
+            .with_context(|| format!("cannot take from the BPF map {}", self.name()))
+    }
+
+    /// Sets the value of `key`.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.handle
+            .update(key, value, MapFlags::ANY)
+            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
+    }
+
+    /// All keys at this moment.
+    pub fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.handle.keys()
+    }
+
+    fn name(&self) -> String {
+        self.handle.name().to_string_lossy().into_owned()
+    }
+}
+
+/// Has the kernel time every run of every BPF program, for as long as the descriptor is open
+/// (`BPF_ENABLE_STATS`, Linux 5.8). It costs two readings of the clock a run.
+pub fn count_run_time() -> Result<OwnedFd> {
+    // SAFETY: needed because libbpf-rs has no wrapper. The call takes a number.
+    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd))
+            .context("cannot have the kernel time BPF programs: this needs CAP_SYS_ADMIN");
+    }
+    // SAFETY: needed to own what the kernel made: the descriptor is new, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The numbers of all programs in the kernel.
+pub fn program_ids() -> Vec<u32> {
+    ProgInfoIter::default().map(|program| program.id).collect()
+}
+
+/// Whether a program has a map of devices to redirect to. One that cannot be looked at has none
+/// that is known.
+pub fn has_device_map(program: u32) -> bool {
+    let with_maps = ProgInfoQueryOptions::default().include_map_ids(true);
+    let maps = ProgInfoIter::with_query_opts(with_maps)
+        .find(|info| info.id == program)
+        .map(|info| info.map_ids)
+        .unwrap_or_default();
+    MapInfoIter::default().any(|map| {
+        maps.contains(&map.id) && matches!(map.ty, MapType::Devmap | MapType::DevmapHash)
+    })
+}

@@ -1,0 +1,262 @@
+//! The AF_PACKET engines, tuned as far as AF_PACKET goes: mapped rings in both
+//! directions, no queueing discipline, nothing of our own sending received again.
+
+use std::io;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::tpacket::{Rings, Shape, Socket, Version};
+use super::{Engine, Failure, Inspect, Round, Source, WAIT};
+use crate::engine::protocol::{Bench, Mode, Wait};
+use crate::traffic::frame::swap_macs;
+
+const ETH_P_ALL: u16 = 3;
+
+/// Frames of 2048 bytes have room for the header and an MTU of 1500.
+const FRAME: usize = 2048;
+
+/// Blocks of this size can be had from a fragmented memory too.
+const BLOCK: usize = 1 << 17;
+
+/// Bytes of sent frames that may be on their way: more than the send ring holds, so that
+/// the ring is the limit.
+const SEND_BUFFER: u32 = 16 << 20;
+
+/// An AF_PACKET socket at work.
+#[derive(Debug)]
+pub struct Packet {
+    rings: Rings,
+    wait: Wait,
+    batch: usize,
+    sent_template: bool,
+}
+
+/// What a [`Packet`] is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// The ring layout.
+    pub version: Version,
+    /// The device's name, in this network namespace.
+    pub device: &'a str,
+    /// Decides which rings are made.
+    pub bench: Bench,
+    /// `Adaptive` waits as `Poll` does.
+    pub wait: Wait,
+    /// Packets handled in one round at most.
+    pub batch: usize,
+}
+
+impl Packet {
+    /// Opens a socket on the device, with the rings that the bench needs.
+    pub fn open(options: &Options<'_>) -> Result<Self, Failure> {
+        let receives = options.bench != Bench::Txpush;
+        let sends = options.bench != Bench::Rxdrop;
+        let socket = Socket::new(options.version).map_err(|error| socket_failure(&error))?;
+        tune(&socket, receives, sends)?;
+        let rings = socket
+            .rings(
+                receives.then_some(RECEIVE_SHAPE),
+                sends.then_some(SEND_SHAPE),
+            )
+            .map_err(|error| rings_failure(&error))?;
+        let ifindex = rustix::net::netdevice::name_to_index(&rings, options.device)
+            .map_err(|errno| bind_failure(options.device, &errno.into()))?;
+        rings
+            .bind(ifindex, if receives { ETH_P_ALL } else { 0 })
+            .map_err(|error| bind_failure(options.device, &error))?;
+        Ok(Self {
+            rings,
+            wait: options.wait,
+            batch: options.batch,
+            sent_template: false,
+        })
+    }
+
+    /// Whether there is something to do now; `false` if the wait timed out.
+    fn wait_for(&self, events: PollFlags) -> Result<bool, Failure> {
+        if self.wait == Wait::Spin {
+            return Ok(true);
+        }
+        match poll(&mut [PollFd::new(&self.rings, events)], Some(&WAIT)) {
+            Ok(0) | Err(Errno::INTR) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(errno) => Err(Failure::new("poll", &errno.into(), "this is a defect")),
+        }
+    }
+
+    fn wait_for_frames(&self) -> Result<bool, Failure> {
+        // Part of a V3 block may be left over, which poll does not know of.
+        if self.rings.has_frames() {
+            return Ok(true);
+        }
+        self.wait_for(PollFlags::IN)
+    }
+
+    fn reap(&mut self) -> Result<u64, Failure> {
+        match self.rings.reap() {
+            Ok(count) => Ok(count as u64),
+            Err(error) => Err(send_failure(&error)),
+        }
+    }
+}
+
+const TIMED_OUT: Round = Round {
+    received: 0,
+    completed: 0,
+    timed_out: true,
+};
+
+impl Engine for Packet {
+    fn mode_obtained(&self) -> Option<Mode> {
+        None
+    }
+
+    fn refusals(&self) -> &[String] {
+        &[]
+    }
+
+    #[inline]
+    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+        if !self.wait_for_frames()? {
+            return Ok(TIMED_OUT);
+        }
+        let received = self.rings.take(self.batch, |frame| inspect.frame(frame));
+        Ok(Round {
+            received: received as u64,
+            ..Round::default()
+        })
+    }
+
+    #[inline]
+    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure> {
+        if !self.sent_template {
+            self.rings.prepare(source.template.bytes());
+            self.sent_template = true;
+        }
+        if !self.wait_for(PollFlags::OUT)? {
+            return Ok(TIMED_OUT);
+        }
+        let completed = self.reap()?;
+        let size = source.template.bytes().len();
+        self.rings
+            .push(self.batch, size, |frame| source.stamp(frame));
+        self.rings.flush().map_err(|error| send_failure(&error))?;
+        Ok(Round {
+            completed,
+            ..Round::default()
+        })
+    }
+
+    #[inline]
+    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+        if !self.wait_for_frames()? {
+            return Ok(Round {
+                timed_out: true,
+                ..self.complete()?
+            });
+        }
+        let completed = self.reap()?;
+        let received = self.rings.forward(self.batch, |frame, copy| {
+            inspect.frame(frame);
+            swap_macs(copy);
+        });
+        self.rings.flush().map_err(|error| send_failure(&error))?;
+        Ok(Round {
+            received: received as u64,
+            completed,
+            ..Round::default()
+        })
+    }
+
+    fn complete(&mut self) -> Result<Round, Failure> {
+        self.rings.flush().map_err(|error| send_failure(&error))?;
+        Ok(Round {
+            completed: self.reap()?,
+            ..Round::default()
+        })
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.rings.in_flight() as u64
+    }
+
+    fn kernel_drops(&mut self) -> Result<u64, Failure> {
+        self.rings
+            .drops()
+            .map_err(|error| Failure::new("PACKET_STATISTICS", &error, "this is a defect"))
+    }
+}
+
+const SEND_SHAPE: Shape = Shape {
+    block: BLOCK,
+    blocks: 16,
+    frame: FRAME,
+};
+
+/// 8 MiB. On a veth the kernel's side is the limit: there, sizes from 256 KiB to 32 MiB, and
+/// frames of 256 bytes, receive equally much.
+const RECEIVE_SHAPE: Shape = Shape {
+    block: BLOCK,
+    blocks: 64,
+    frame: FRAME,
+};
+
+fn tune(socket: &Socket, receives: bool, sends: bool) -> Result<(), Failure> {
+    let failure = |error| Failure::new("setsockopt", &error, "needs Linux 4.20 or later");
+    if receives {
+        socket.ignore_outgoing().map_err(failure)?;
+    }
+    if sends {
+        socket.bypass_qdisc().map_err(failure)?;
+        // Without CAP_NET_ADMIN the system's limit stays: slower, not wrong.
+        let _ = socket.send_buffer(SEND_BUFFER);
+    }
+    Ok(())
+}
+
+fn socket_failure(error: &io::Error) -> Failure {
+    let hint = match error.raw_os_error() {
+        Some(libc::EPERM) => "a packet socket needs CAP_NET_RAW: run as root, or grant it",
+        Some(libc::EAFNOSUPPORT) => {
+            "this kernel has no AF_PACKET: load af_packet or enable CONFIG_PACKET"
+        }
+        _ => "no packet socket with TPACKET rings can be had here",
+    };
+    Failure::new("socket", error, hint)
+}
+
+fn rings_failure(error: &io::Error) -> Failure {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN) => {
+            "not enough memory for the rings (about 10 MiB): free some"
+        }
+        Some(libc::EPERM) => "the rings may not be mapped: CAP_IPC_LOCK or a higher `ulimit -l`",
+        _ => "this kernel refuses the rings",
+    };
+    Failure::new("rings", error, hint)
+}
+
+fn bind_failure(device: &str, error: &io::Error) -> Failure {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENODEV | libc::ENXIO) => {
+            format!("no device {device} in this network namespace: see `ip link`")
+        }
+        Some(libc::ENETDOWN) => {
+            format!("{device} is down: `ip link set dev {device} up`")
+        }
+        _ => format!("{device} cannot be bound"),
+    };
+    Failure::new("bind", error, hint)
+}
+
+fn send_failure(error: &io::Error) -> Failure {
+    let hint = match error.raw_os_error() {
+        Some(libc::EMSGSIZE) => {
+            "the frame is longer than the device's MTU: lower --size, or raise the MTU"
+        }
+        Some(libc::ENETDOWN | libc::ENXIO) => "the device went down or away during the run",
+        _ => "the kernel refuses to send",
+    };
+    Failure::new("send", error, hint)
+}

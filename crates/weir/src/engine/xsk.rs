@@ -1,0 +1,237 @@
+//! The engine on weir's own library.
+
+use std::time::Duration;
+
+use ::xsk::{Error, ModeObtained, Socket, Umem};
+
+use super::{Engine, Failure, Inspect, Round, Source};
+use crate::engine::protocol::{Bench, Mode, Wait};
+use crate::traffic::frame::swap_macs;
+
+/// Chunks of the UMEM, as many as xdpsock has.
+const CHUNKS: u32 = 4096;
+
+/// The longest that a round waits when it may sleep, and when it spins.
+const SLEEP: Duration = Duration::from_millis(100);
+const SPIN: Duration = Duration::from_millis(1);
+
+/// What an [`Xsk`] is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// The device's name, in this network namespace.
+    pub device: &'a str,
+    /// The device's queue.
+    pub queue: u32,
+    /// Decides what the chunks are for.
+    pub bench: Bench,
+    /// The mode asked for.
+    pub mode: Mode,
+    /// How a round waits.
+    pub wait: Wait,
+    /// Packets handled in one round at most.
+    pub batch: u32,
+}
+
+/// An AF_XDP socket at work.
+#[derive(Debug)]
+pub struct Xsk<'u> {
+    socket: Socket<'u>,
+    refusals: Vec<String>,
+    /// Longest wait of a round.
+    patience: Duration,
+    batch: u32,
+    sent_template: bool,
+    /// Packets whose completion was not reported yet.
+    unreported: u64,
+}
+
+/// The memory of an engine.
+pub fn umem() -> Result<Umem, Failure> {
+    Umem::builder()
+        .chunks(CHUNKS)
+        .build()
+        .map_err(|error| failure("umem", &error))
+}
+
+impl<'u> Xsk<'u> {
+    /// Opens a socket on the device, with the defaults of the library.
+    pub fn open(umem: &'u Umem, options: &Options<'_>) -> Result<Self, Failure> {
+        let mode = match options.mode {
+            Mode::Auto => ::xsk::Mode::Auto,
+            Mode::Skb => ::xsk::Mode::Skb,
+            Mode::Drv => ::xsk::Mode::Driver,
+            Mode::Zc => ::xsk::Mode::ZeroCopy,
+        };
+        let (wait, patience) = match options.wait {
+            Wait::Spin => (::xsk::Wait::Spin, SPIN),
+            Wait::Poll => (::xsk::Wait::Poll, SLEEP),
+            Wait::Adaptive => (::xsk::Wait::adaptive(), SLEEP),
+        };
+        let mut builder = Socket::builder(umem, options.device, options.queue)
+            .mode(mode)
+            .wait(wait);
+        if options.bench == Bench::Txpush {
+            // Nothing is to be received: all chunks are for sending.
+            builder = builder.fill_frames(0);
+        }
+        let socket = builder.open().map_err(|error| failure("open", &error))?;
+        Ok(Self {
+            refusals: socket.refusals().iter().map(ToString::to_string).collect(),
+            socket,
+            patience,
+            batch: options.batch,
+            sent_template: false,
+            unreported: 0,
+        })
+    }
+
+    /// Packets completed since the last call, when `sent` were handed over since then.
+    #[inline]
+    fn completed(&mut self, sent: u64) -> u64 {
+        self.unreported += sent;
+        let completed = self.unreported - u64::from(self.socket.outstanding());
+        self.unreported -= completed;
+        completed
+    }
+
+    /// Writes what every frame holds into every chunk; a chunk keeps it while it is free.
+    fn prepare(&mut self, template: &[u8]) -> Result<(), Failure> {
+        let frames: Vec<_> = std::iter::from_fn(|| self.socket.alloc()).collect();
+        for mut frame in frames {
+            frame
+                .fill_with(template)
+                .map_err(|error| failure("frame", &error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Xsk<'_> {
+    fn mode_obtained(&self) -> Option<Mode> {
+        match self.socket.mode() {
+            ModeObtained::Skb => Some(Mode::Skb),
+            ModeObtained::Driver => Some(Mode::Drv),
+            ModeObtained::ZeroCopy => Some(Mode::Zc),
+            _ => None,
+        }
+    }
+
+    fn refusals(&self) -> &[String] {
+        &self.refusals
+    }
+
+    #[inline]
+    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+        let timed_out = !wait(&mut self.socket, self.patience)?;
+        let mut batch = self.socket.recv(self.batch);
+        let received = batch.len() as u64;
+        while let Some(packet) = batch.next_packet() {
+            inspect.frame(&packet);
+        }
+        Ok(Round {
+            received,
+            completed: 0,
+            timed_out,
+        })
+    }
+
+    #[inline]
+    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure> {
+        if !self.sent_template {
+            self.prepare(source.template.bytes())?;
+            self.sent_template = true;
+        }
+        let size = source.template.bytes().len();
+        let mut sent = 0;
+        for _ in 0..self.socket.tx_room().min(self.batch) {
+            let Some(mut frame) = self.socket.alloc() else {
+                break;
+            };
+            frame
+                .resize(size)
+                .map_err(|error| failure("frame", &error))?;
+            source.stamp(&mut frame);
+            if self.socket.send(frame).is_err() {
+                break;
+            }
+            sent += 1;
+        }
+        flush(&mut self.socket)?;
+        self.socket.reclaim();
+        Ok(Round {
+            received: 0,
+            completed: self.completed(sent),
+            timed_out: false,
+        })
+    }
+
+    #[inline]
+    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+        let timed_out = !wait(&mut self.socket, self.patience)?;
+        let room = self.socket.tx_room();
+        let mut batch = self.socket.recv(self.batch.min(room));
+        let mut received = 0;
+        while let Some(mut packet) = batch.next_packet() {
+            received += 1;
+            inspect.frame(&packet);
+            swap_macs(&mut packet);
+            if let Err(refused) = packet.send() {
+                return Err(Failure {
+                    step: "send",
+                    errno: 0,
+                    message: refused.reason.to_string(),
+                });
+            }
+        }
+        drop(batch);
+        flush(&mut self.socket)?;
+        Ok(Round {
+            received,
+            completed: self.completed(received),
+            timed_out,
+        })
+    }
+
+    fn complete(&mut self) -> Result<Round, Failure> {
+        flush(&mut self.socket)?;
+        self.socket.reclaim();
+        Ok(Round {
+            completed: self.completed(0),
+            ..Round::default()
+        })
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.unreported
+    }
+
+    fn kernel_drops(&mut self) -> Result<u64, Failure> {
+        let counts = self
+            .socket
+            .statistics()
+            .map_err(|error| failure("statistics", &error))?;
+        // A packet that found FILL empty is in `rx_dropped` already.
+        Ok(counts.rx_dropped + counts.rx_ring_full)
+    }
+}
+
+#[inline]
+fn wait(socket: &mut Socket<'_>, patience: Duration) -> Result<bool, Failure> {
+    socket
+        .wait(patience)
+        .map_err(|error| failure("wait", &error))
+}
+
+#[inline]
+fn flush(socket: &mut Socket<'_>) -> Result<(), Failure> {
+    socket.flush().map_err(|error| failure("send", &error))
+}
+
+#[cold]
+fn failure(step: &'static str, error: &Error) -> Failure {
+    Failure {
+        step,
+        errno: error.errno().unwrap_or(0),
+        message: error.to_string(),
+    }
+}

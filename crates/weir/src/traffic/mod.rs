@@ -1,0 +1,7 @@
+//! Traffic: frames with checked payloads, the BPF programs that send and verify them, and the
+//! process that runs these.
+
+pub mod frame;
+pub mod load;
+pub mod programs;
+pub mod turns;
