@@ -39,6 +39,20 @@ pub struct Counters {
     pub tx_errors: u64,
 }
 
+impl Counters {
+    /// The counts since an `earlier` reading of the same device.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.wrapping_sub(earlier.rx_packets),
+            tx_packets: self.tx_packets.wrapping_sub(earlier.tx_packets),
+            rx_dropped: self.rx_dropped.wrapping_sub(earlier.rx_dropped),
+            tx_dropped: self.tx_dropped.wrapping_sub(earlier.tx_dropped),
+            rx_errors: self.rx_errors.wrapping_sub(earlier.rx_errors),
+            tx_errors: self.tx_errors.wrapping_sub(earlier.tx_errors),
+        }
+    }
+}
+
 /// A device in a network namespace.
 pub struct Device {
     name: String,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::busy_loop::Progress;
 use super::busy_loop::gaps::{GAP_BOUNDS_NS, OutsideGaps, Taken};
-use super::statistics::Estimate;
+use crate::report::statistics::Estimate;
 use super::tracepoints::abi::{CpuTimes, LOCAL_TIMER, VECTOR_NAMES};
 use super::tracepoints::{CpuTotals, SOFTIRQ_NAMES};
 

@@ -9,6 +9,5 @@ pub mod ledger;
 pub mod measure;
 pub mod perf_event;
 pub mod proc;
-pub mod statistics;
 pub mod tracepoints;
 pub mod watch;

@@ -152,18 +152,6 @@ impl Sums {
     }
 }
 
-/// What a device counted between two looks.
-pub fn between(before: &Counters, after: &Counters) -> Counters {
-    Counters {
-        rx_packets: after.rx_packets.wrapping_sub(before.rx_packets),
-        tx_packets: after.tx_packets.wrapping_sub(before.tx_packets),
-        rx_dropped: after.rx_dropped.wrapping_sub(before.rx_dropped),
-        tx_dropped: after.tx_dropped.wrapping_sub(before.tx_dropped),
-        rx_errors: after.rx_errors.wrapping_sub(before.rx_errors),
-        tx_errors: after.tx_errors.wrapping_sub(before.tx_errors),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
-use super::check::{Check, between};
+use super::check::Check;
 use super::plan::{Combination, Unavailable};
 use super::runner::{Outcome, Place, Runner, end_load, failed};
 use crate::engine::protocol::{Event, Mode};
@@ -155,7 +155,7 @@ pub fn count_load(runner: &Runner<'_>, turns: Turns) -> Result<f64> {
     }
     let (sent, _) = end_load(load)?;
     end_load(drop)?;
-    let received = between(&before, &lab.app().counters()?).rx_packets;
+    let received = lab.app().counters()?.since(&before).rx_packets;
     ensure!(
         sent == received,
         "sent by the load ({sent}) is not received by the device ({received})"

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::check::{Check, Counted, between};
+use super::check::{Check, Counted};
 use super::plan::{Combination, Plan};
 use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals};
 use crate::engine::worker::WorkerArgs;
@@ -224,8 +224,8 @@ impl<'a> Runner<'a> {
         let lab = self.lab();
         let counted = Counted {
             load_sent,
-            device: between(&before.app, &after.app),
-            device_queue_full: lab.map(|_| between(&before.load, &after.load).tx_dropped),
+            device: after.app.since(&before.app),
+            device_queue_full: lab.map(|_| after.load.since(&before.load).tx_dropped),
             engine,
             sink,
         };

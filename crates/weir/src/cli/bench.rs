@@ -17,7 +17,7 @@ use crate::engine::protocol::{Bench, Engine, Mode, Wait};
 use crate::lab::{Lab, LabConfig};
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::ReportFile;
-use crate::report::progress_bar::Progress;
+use crate::report::progress_line::ProgressLine;
 use hostnet::cpulist::{CpuList, pin};
 
 const AFTER_HELP: &str = "\
@@ -231,7 +231,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         settings: &settings,
         stop: &stop,
     };
-    let progress = Progress::new(
+    let progress = ProgressLine::new(
         plan.runs().count(),
         settings.duration(),
         args.format == Format::Table,
@@ -253,11 +253,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 
 /// Measures until all is done or a signal comes. What fails is said at once, and does not keep
 /// the rest from being measured.
-fn measure_all(plan: &Plan, runner: &Runner<'_>, progress: &Progress, report: &mut Report) {
+fn measure_all(plan: &Plan, runner: &Runner<'_>, progress: &ProgressLine, report: &mut Report) {
     let mut given_up: Vec<Combination> = Vec::new();
     for (round, combination) in plan.runs() {
         if !given_up.contains(&combination) {
-            progress.begin(round, combination);
+            progress.begin(&format!("{combination}, round {round}"));
             match runner.measure(combination) {
                 Ok(Outcome::Measured(measured)) => {
                     let run = Run::new(combination, round, runner.settings, *measured);
@@ -295,7 +295,7 @@ fn measure_all(plan: &Plan, runner: &Runner<'_>, progress: &Progress, report: &m
 }
 
 impl Report {
-    fn fail(&mut self, combination: Combination, round: u32, message: String, to: &Progress) {
+    fn fail(&mut self, combination: Combination, round: u32, message: String, to: &ProgressLine) {
         to.say(&format!("error: {combination}, round {round}: {message}"));
         self.failed.push(Failed {
             combination,

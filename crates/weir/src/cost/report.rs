@@ -8,7 +8,7 @@ use crate::accounting::busy_loop::Progress;
 use crate::accounting::ledger::{GapLedger, Row, tracepoint_rows};
 use crate::accounting::measure::{DeviceTraffic, Ended, Measured};
 use crate::accounting::proc::{CpuTimes, Softnet};
-use crate::accounting::statistics::{Estimate, share};
+use crate::report::statistics::{Estimate, share};
 use crate::accounting::tracepoints::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
 use crate::accounting::watch::Slices;
 use crate::report::Machine;

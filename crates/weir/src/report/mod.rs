@@ -3,7 +3,8 @@
 pub mod file;
 pub mod machine;
 pub mod page;
-pub mod progress_bar;
+pub mod progress_line;
+pub mod statistics;
 pub mod text;
 
 pub use file::ReportFile;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::Run;
 use crate::bench::plan::Combination;
 use crate::engine::protocol::{Engine, Wait};
+use crate::report::statistics::median;
 
 /// The medians of one combination, and its ratio to one other, if there is one to compare with.
 /// A combination has as many of these as it has others to be compared with, and at least one.
@@ -159,18 +160,6 @@ fn medians(combination: Combination, rounds: &ByRound<'_>) -> Option<Summary> {
     })
 }
 
-/// The middle one, or the mean of the two in the middle; `None` of nothing.
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    if values.len() % 2 == 1 {
-        return Some(upper);
-    }
-    Some(f64::midpoint(values[middle - 1], upper))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::run;
@@ -178,14 +167,6 @@ mod tests {
     use crate::engine::protocol::Mode;
 
     const DRV: Option<Mode> = Some(Mode::Drv);
-
-    #[test]
-    fn medians_of_few() {
-        assert_eq!(median([].into_iter()), None);
-        assert_eq!(median([3.0].into_iter()), Some(3.0));
-        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
-        assert_eq!(median([9.0, 1.0, 2.0].into_iter()), Some(2.0));
-    }
 
     #[test]
     fn ratios_are_of_the_same_round() {

@@ -17,7 +17,7 @@ use crate::cost::curve::report::{Failed, Host, Point, Report, Unavailable};
 use crate::cost::curve::stage::Stage;
 use crate::cost::curve::{Path, chart, csv, html, notes, table};
 use crate::process::stop::{EXIT_CODE, StopSignal};
-use crate::report::progress_bar::Progress;
+use crate::report::progress_line::ProgressLine;
 use crate::report::{Machine, ReportFile};
 
 const AFTER_HELP: &str = "\
@@ -236,10 +236,10 @@ fn stages<'a>(
 ) -> Vec<Stage<'a>> {
     let mut stages = Vec::new();
     let each = if guest.is_some() { BOOT } else { SETUP };
-    let progress = Progress::new(choices.paths.len() * choices.receivers.len(), each, true);
+    let progress = ProgressLine::new(choices.paths.len() * choices.receivers.len(), each, true);
     for &receivers in &choices.receivers {
         for &path in &choices.paths {
-            progress.working_on(&format!("setting up {path}"));
+            progress.begin(&format!("setting up {path}"));
             let stage = match missing(path, receivers, guest.is_some()) {
                 Some(reason) => Err(reason.to_owned()),
                 None => Stage::make(path, receivers, app_cpu, guest, stop)
@@ -267,9 +267,9 @@ fn stages<'a>(
 fn measure_all(choices: &Choices, stages: &[Stage<'_>], runner: &Runner<'_>, report: &mut Report) {
     let ways: Vec<(Path, u8)> = stages.iter().map(|it| (it.path, it.receivers)).collect();
     let runs: Vec<(u32, Combination)> = choices.runs(&ways).collect();
-    let progress = Progress::new(runs.len(), runner.settings.duration(), true);
+    let progress = ProgressLine::new(runs.len(), runner.settings.duration(), true);
     for (round, combination) in runs {
-        progress.working_on(&format!("{combination}, round {round}"));
+        progress.begin(&format!("{combination}, round {round}"));
         let stage = stages
             .iter()
             .find(|it| it.path == combination.path && it.receivers == combination.receivers);
@@ -301,7 +301,7 @@ fn measure_all(choices: &Choices, stages: &[Stage<'_>], runner: &Runner<'_>, rep
 }
 
 impl Report {
-    fn fail(&mut self, combination: Combination, round: u32, message: String, to: &Progress) {
+    fn fail(&mut self, combination: Combination, round: u32, message: String, to: &ProgressLine) {
         to.say(&format!("error: {combination}, round {round}: {message}"));
         self.failed.push(Failed {
             combination,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Path;
 use super::measure::{Drops, Measured};
 use super::plan::Combination;
-use crate::bench::report::summary::median;
+use crate::report::statistics::median;
 use crate::report::Machine;
 
 /// A load that made at least this part of what was asked made what was asked.

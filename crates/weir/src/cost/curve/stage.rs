@@ -9,7 +9,6 @@ use super::forward::{ForwardCounts, Forwarder};
 use super::guest::{Guest, GuestSettings};
 use super::ovs::Switch;
 use super::receiver::ADDRESS;
-use crate::bench::check::between;
 use crate::lab::{Lab, LabConfig};
 use crate::process::stop::StopSignal;
 use crate::traffic::programs::receiver_mac;
@@ -141,9 +140,9 @@ impl Counts {
     pub fn since(&self, earlier: &Self) -> Self {
         let taps = earlier.taps.iter().zip(&self.taps);
         Self {
-            load: between(&earlier.load, &self.load),
-            host: between(&earlier.host, &self.host),
-            taps: taps.map(|(then, now)| between(then, now)).collect(),
+            load: self.load.since(&earlier.load),
+            host: self.host.since(&earlier.host),
+            taps: taps.map(|(then, now)| now.since(then)).collect(),
             forward: ForwardCounts {
                 forwarded: self.forward.forwarded - earlier.forward.forwarded,
                 unknown: self.forward.unknown - earlier.forward.unknown,

@@ -1,22 +1,20 @@
-//! The line that says how far the bench is. It is on standard error, and only on a terminal.
+//! The progress line of a command, on standard error, and only on a terminal.
 
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::bench::plan::Combination;
-
 const TEMPLATE: &str = "[{pos}/{len}] {bar:20} {msg}";
 
-/// How far the bench is.
-pub struct Progress {
+/// A progress line.
+pub struct ProgressLine {
     bar: ProgressBar,
     each: Duration,
 }
 
-impl Progress {
-    /// Of so many runs, each of which takes about so long. Shows nothing unless `shown`, and
-    /// unless standard error is a terminal.
+impl ProgressLine {
+    /// A line for `runs` runs that take about `each`. It is hidden unless `shown`, and unless
+    /// standard error is a terminal.
     pub fn new(runs: usize, each: Duration, shown: bool) -> Self {
         let target = if shown {
             ProgressDrawTarget::stderr()
@@ -31,16 +29,11 @@ impl Progress {
         Self { bar, each }
     }
 
-    /// A run begins.
-    pub fn begin(&self, round: u32, combination: Combination) {
-        self.working_on(&format!("{combination}, round {round}"));
-    }
-
-    /// A run of this description begins.
-    pub fn working_on(&self, what: &str) {
+    /// A run begins, named `run`.
+    pub fn begin(&self, run: &str) {
         let left = self.bar.length().unwrap_or(0) - self.bar.position();
         let time = HumanDuration(self.each * left as u32);
-        self.bar.set_message(format!("{what}; about {time} left"));
+        self.bar.set_message(format!("{run}; about {time} left"));
     }
 
     /// A run is over.
@@ -54,7 +47,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Means and their confidence intervals.
+//! Medians, and means with their confidence intervals.
 //!
 //! Neighbouring slices of a measurement resemble each other, so their scatter alone would
 //! promise too much. They are therefore gathered into a few long batches, whose means are
@@ -86,6 +86,18 @@ fn t_975(freedom: usize) -> f64 {
     T_975.get(index).copied().unwrap_or(Z_975)
 }
 
+/// The median: the middle value, or the mean of the two in the middle; `None` without any.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some(f64::midpoint(values[middle - 1], upper))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +173,13 @@ mod tests {
         });
         let holds = holds.count();
         assert!((925..=975).contains(&holds), "{holds} of 1000");
+    }
+
+    #[test]
+    fn medians_of_few() {
+        assert_eq!(median([].into_iter()), None);
+        assert_eq!(median([3.0].into_iter()), Some(3.0));
+        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
+        assert_eq!(median([9.0, 1.0, 2.0].into_iter()), Some(2.0));
     }
 }
