@@ -41,6 +41,7 @@ pub struct Counters {
 
 impl Counters {
     /// The counts since an `earlier` reading of the same device.
+    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             rx_packets: self.rx_packets.wrapping_sub(earlier.rx_packets),

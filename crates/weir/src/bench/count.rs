@@ -16,6 +16,7 @@ use super::runner::{Outcome, Place, Runner, end_load, failed};
 use crate::engine::protocol::{Event, Mode};
 use crate::process::child::Child;
 use crate::traffic::load::LoadEvent;
+use crate::traffic::programs::Sink;
 
 /// The longest that a turn takes, by the clock of the machine.
 const TURN: Duration = Duration::from_secs(10);
@@ -144,8 +145,8 @@ pub fn count_load(runner: &Runner<'_>, turns: Turns) -> Result<f64> {
         bail!("there is no load outside of a lab");
     };
     let before = lab.app().counters()?;
-    let drop = runner.start_load("drop", lab.app(), &["--no-load", "--sink=drop"])?;
-    let mut load = runner.start_load("load", lab.load(), &runner.load_words())?;
+    let drop = runner.start_sink(lab.app(), Sink::Drop)?;
+    let mut load = runner.start_load(lab.load())?;
     let mut sum = Sum::default();
     for counts in turns.all() {
         let ns = load_turn(&mut load)?;

@@ -11,14 +11,12 @@ use super::plan::{Combination, Plan};
 use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::lab::{Lab, Side};
-use crate::process::child::{Child, own_command};
+use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
-use crate::traffic::load::LoadEvent;
-use crate::traffic::programs::SinkCounts;
+use crate::traffic::load::{LoadArgs, LoadEvent};
+use crate::traffic::programs::{Sink, SinkCounts};
+use crate::traffic::rate::Rate;
 use hostnet::device::{Counters, Device};
-
-/// The longest that a process takes to begin: a queue that was just given up takes its time.
-pub(super) const START: Duration = Duration::from_secs(10);
 
 /// The longest that packets, or the end of a window, may stay away.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,7 +45,7 @@ pub struct Settings {
     /// Frame length without the FCS.
     pub size: u16,
     /// Frames a second that the load offers; `None` for as many as it can.
-    pub pps: Option<u64>,
+    pub pps: Option<Rate>,
     /// Time from the first packet to the window.
     pub warmup: Duration,
     /// Time that is measured.
@@ -179,9 +177,7 @@ impl<'a> Runner<'a> {
         // Two processes, so that the sink outlives the load: what the load sent last is still
         // on its way back when it ends.
         let sink = match lab {
-            Some(lab) if sends => {
-                Some(self.start_load("sink", lab.load(), &["--no-load", "--sink"])?)
-            }
+            Some(lab) if sends => Some(self.start_sink(lab.load(), Sink::Verify)?),
             _ => None,
         };
         let mut worker = self.start_worker(combination)?;
@@ -193,9 +189,7 @@ impl<'a> Runner<'a> {
             event => return self.refusal(combination, event),
         };
         let load = match lab {
-            Some(lab) if receives => {
-                Some(self.start_load("load", lab.load(), &self.load_words())?)
-            }
+            Some(lab) if receives => Some(self.start_load(lab.load())?),
             _ => None,
         };
         Ok(Outcome::Measured(Running {
@@ -281,36 +275,30 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The orders of a load.
-    pub(super) fn load_words(&self) -> Vec<String> {
-        let pps = self
-            .settings
-            .pps
-            .map(|pps| ["--pps".into(), pps.to_string()]);
-        let turn = self
-            .settings
-            .turn
-            .map(|turn| ["--turn".into(), turn.to_string()]);
-        pps.into_iter().chain(turn).flatten().collect()
+    /// Starts the load on its side of the lab.
+    pub(super) fn start_load(&self, side: &Side) -> Result<Child<'a>> {
+        let load = LoadArgs {
+            pps: self.settings.pps,
+            turn: self.settings.turn,
+            ..self.load_args(side)
+        };
+        load.start(self.stop, |command| side.spawn(command))
     }
 
-    /// Starts a load or a sink on a side of the lab, and waits until it is in place.
-    pub(super) fn start_load(
-        &self,
-        name: &'static str,
-        side: &Side,
-        words: &[impl AsRef<std::ffi::OsStr>],
-    ) -> Result<Child<'a>> {
-        let mut command: Command = own_command("bench-load");
-        command
-            .args(["--dev", &side.device])
-            .args(["--size", &self.settings.size.to_string()])
-            .args(["--cpu", &self.settings.load_cpu.to_string()])
-            .args(words);
-        let mut load = self.start(name, command, |command| side.spawn(command))?;
-        match load.expect(START)? {
-            LoadEvent::Started => Ok(load),
-            event => bail!("the {name} said {event:?} at its start"),
+    /// Starts a sink, which sends nothing, on a side of the lab.
+    pub(super) fn start_sink(&self, side: &Side, sink: Sink) -> Result<Child<'a>> {
+        let load = LoadArgs {
+            no_load: true,
+            sink: Some(sink),
+            ..self.load_args(side)
+        };
+        load.start(self.stop, |command| side.spawn(command))
+    }
+
+    fn load_args(&self, side: &Side) -> LoadArgs {
+        LoadArgs {
+            size: self.settings.size.into(),
+            ..LoadArgs::new(&side.device, self.settings.load_cpu)
         }
     }
 

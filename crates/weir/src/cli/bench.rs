@@ -13,11 +13,13 @@ use crate::bench::plan::{Choices, Combination, Plan};
 use crate::bench::report::host::Setup;
 use crate::bench::report::{Failed, Host, Refused, Report, Run, html, table};
 use crate::bench::runner::{Outcome, Place, Runner, Settings};
+use crate::cli::flags::{self, Format};
 use crate::engine::protocol::{Bench, Engine, Mode, Wait};
 use crate::lab::{Lab, LabConfig};
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::ReportFile;
 use crate::report::progress_line::ProgressLine;
+use crate::traffic::rate::Rate;
 use hostnet::cpulist::{CpuList, pin};
 
 const AFTER_HELP: &str = "\
@@ -46,15 +48,6 @@ pub enum Which {
     L2fwd,
     /// All of them
     All,
-}
-
-/// How to print the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// `weir bench`
@@ -123,15 +116,14 @@ pub struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: u32,
     /// Packets a second that the lab's load offers [default: as many as its CPU can make]
-    #[arg(long, value_name = "N", conflicts_with = "dev", help_heading = "What",
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub pps: Option<u64>,
+    #[arg(long, value_name = "N", conflicts_with = "dev", help_heading = "What")]
+    pub pps: Option<Rate>,
     /// Read and check every payload in rxdrop too, as l2fwd always does
     #[arg(long, help_heading = "What")]
     pub verify: bool,
 
     /// How long each run is measured, after a warm-up of 0.2 s
-    #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds, help_heading = "How")]
+    #[arg(long, value_name = "S", default_value = "2", value_parser = flags::seconds(0.01..=3600.0), help_heading = "How")]
     pub seconds: f64,
     /// How often each run is repeated; rounds alternate between the engines
     #[arg(long, value_name = "N", default_value_t = 5, help_heading = "How",
@@ -157,13 +149,6 @@ pub struct BenchArgs {
 
 /// Time from the first packet to the window: rings are in the cache by then, and NAPI runs.
 const WARMUP: Duration = Duration::from_millis(200);
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a run is measured for 0.01 to 3600 seconds".into()),
-    }
-}
 
 impl BenchArgs {
     fn choices(&self) -> Choices {

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod cost;
 pub mod count;
 pub mod doctor;
+pub mod flags;
 pub mod generate;
 pub mod lab;
 

@@ -8,10 +8,10 @@ use crate::accounting::busy_loop::Progress;
 use crate::accounting::ledger::{GapLedger, Row, tracepoint_rows};
 use crate::accounting::measure::{DeviceTraffic, Ended, Measured};
 use crate::accounting::proc::{CpuTimes, Softnet};
-use crate::report::statistics::{Estimate, share};
 use crate::accounting::tracepoints::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
 use crate::accounting::watch::Slices;
 use crate::report::Machine;
+use crate::report::statistics::{Estimate, share};
 
 /// Two figures that differ by no more than this are said to agree: percent of a CPU.
 pub const AGREEMENT: f64 = 2.0;

@@ -9,50 +9,46 @@ use anyhow::{Context as _, Result};
 
 use crate::accounting::measure::DeviceTraffic;
 use crate::lab::{Lab, LabConfig};
-use crate::process::child::{Child, own_command};
+use crate::process::child::Child;
 use crate::process::stop::StopSignal;
-use crate::traffic::load::LoadEvent;
+use crate::traffic::load::{LoadArgs, LoadEvent};
+use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 use hostnet::netns;
 use hostnet::sysfs::Sysfs;
 
 /// How long the load may take to start.
-const START: Duration = Duration::from_secs(10);
 /// How long the load may run before the measurement, so that queues and caches are as they stay.
 const WARM_UP: Duration = Duration::from_millis(200);
 
 /// A lab with a load.
 pub struct SampleLoad<'a> {
     lab: Lab,
-    pps: u64,
+    rate: Rate,
     sender: usize,
     receiver: usize,
     _process: Child<'a>,
 }
 
 impl<'a> SampleLoad<'a> {
-    /// Makes the lab, and sends `pps` frames a second.
-    pub fn start(pps: u64, stop: &'a StopSignal) -> Result<Self> {
+    /// Makes the lab, and sends `rate` frames a second.
+    pub fn start(rate: Rate, stop: &'a StopSignal) -> Result<Self> {
         let allowed = CpuList::allowed()?;
         let cpus = allowed.as_slice();
         let sender = cpus.first().copied().unwrap_or(0);
         let receiver = cpus.get(1).copied().unwrap_or(sender);
         let lab = Lab::anonymous(&LabConfig::default())?;
         steer(&lab, receiver)?;
-        let mut command = own_command("bench-load");
-        command
-            .args(["--dev", &lab.load().device])
-            .args(["--cpu", &sender.to_string()])
-            .args(["--pps", &pps.to_string()]);
-        let mut process = Child::start("load", command, stop, |command| lab.load().spawn(command))?;
-        let LoadEvent::Started = process.expect(START)? else {
-            anyhow::bail!("the load ended before it began");
+        let load = LoadArgs {
+            pps: Some(rate),
+            ..LoadArgs::new(&lab.load().device, sender)
         };
+        let mut process = load.start(stop, |command| lab.load().spawn(command))?;
         // It says nothing more until it is asked to end.
         process.event::<LoadEvent>(WARM_UP)?;
         Ok(Self {
             lab,
-            pps,
+            rate,
             sender,
             receiver,
             _process: process,
@@ -61,7 +57,7 @@ impl<'a> SampleLoad<'a> {
 
     /// What it is, in a few words.
     pub fn describe(&self) -> String {
-        format!("lab with {} packets a second", self.pps)
+        format!("lab with {} packets a second", self.rate.0)
     }
 
     /// Which CPU does what.

@@ -24,6 +24,7 @@ use super::tpacket::Version;
 use super::xsk::Xsk;
 use super::{Failure, Inspect, Round, Source, Unread, libxdp, xsk};
 use crate::process::usage::CpuTime;
+use crate::process::words::Words;
 use crate::traffic::frame::{APP_MAC, LOAD_MAC, MAX_SIZE, MIN_SIZE, Template, Tracker};
 use crate::traffic::turns;
 use hostnet::cpulist::set_affinity;
@@ -81,33 +82,23 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 impl WorkerArgs {
-    /// The words that give these arguments to another worker.
+    /// The command line that these arguments are parsed from.
     pub fn to_words(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = Vec::new();
-        let mut push = |name: &str, value: &dyn ToString| {
-            words.push(format!("--{name}").into());
-            words.push(value.to_string().into());
-        };
-        push("engine", &self.engine);
-        push("bench", &self.bench);
-        push("dev", &self.dev);
-        push("queue", &self.queue);
-        if let Some(mode) = &self.mode {
-            push("mode", mode);
-        }
-        push("wait", &self.wait);
-        push("size", &self.size);
-        push("batch", &self.batch);
-        push("warmup-ms", &self.warmup_ms);
-        push("window-ms", &self.window_ms);
-        if let Some(turn) = &self.turn {
-            push("turn", turn);
-        }
-        push("cpu", &self.cpu);
-        if self.verify {
-            words.push("--verify".into());
-        }
-        words
+        Words::default()
+            .value("engine", &self.engine)
+            .value("bench", &self.bench)
+            .value("dev", &self.dev)
+            .value("queue", &self.queue)
+            .option("mode", self.mode)
+            .value("wait", &self.wait)
+            .value("size", &self.size)
+            .value("batch", &self.batch)
+            .value("warmup-ms", &self.warmup_ms)
+            .value("window-ms", &self.window_ms)
+            .option("turn", self.turn)
+            .value("cpu", &self.cpu)
+            .flag("verify", self.verify)
+            .into_vec()
     }
 }
 

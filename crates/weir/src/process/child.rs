@@ -32,6 +32,10 @@ pub struct Child<'a> {
     stop: &'a StopSignal,
 }
 
+/// The longest that a process of ours takes to begin; a queue that was just given up is free a
+/// while later.
+pub const START: Duration = Duration::from_secs(10);
+
 /// A hidden command of this program.
 pub fn own_command(name: &str) -> Command {
     // Whatever happens to the file that this program was started from.

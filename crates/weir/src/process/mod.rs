@@ -3,3 +3,4 @@
 pub mod child;
 pub mod stop;
 pub mod usage;
+pub mod words;

@@ -3,47 +3,52 @@
 //! It prints one JSON object a line: `started` when frames begin to flow, and, after SIGTERM,
 //! `done` with what was sent and what the sink received.
 
+use std::ffi::OsString;
 use std::io::{Write as _, stdout};
+use std::process::{Child as Process, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use clap::Args;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum as _};
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGTERM;
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::traffic::programs::{Load, LoadOptions, Sink, SinkCounts, Spread};
-use crate::traffic::turns;
+use super::frame::MIN_SIZE;
+use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread};
+use super::rate::Rate;
+use super::turns;
+use crate::process::child::{Child, START, own_command};
+use crate::process::stop::StopSignal;
+use crate::process::words::Words;
 use hostnet::cpulist::pin;
 use hostnet::device::Device;
 
-/// More than any CPU can send, and few enough to divide a second into.
-const MAX_PPS: u64 = 1_000_000_000;
 /// How often the signal that ends the load is repeated until it has ended.
 const STOP_EVERY: Duration = Duration::from_millis(2);
 /// How long the sink may still receive after the application has stopped sending.
 const DRAIN: Duration = Duration::from_millis(10);
 
 /// `weir bench-load`
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct LoadArgs {
     /// The device that frames leave by
     #[arg(long, value_name = "IF")]
     pub dev: String,
     /// Length of a frame without FCS
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(long, value_name = "BYTES", default_value_t = MIN_SIZE)]
     pub size: usize,
     /// The CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: usize,
     /// Frames a second, instead of as many as the CPU can make
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_PPS))]
-    pub pps: Option<u64>,
+    #[arg(long, value_name = "N")]
+    pub pps: Option<Rate>,
     /// Send to so many receivers in turn: the fifth byte of the MAC address counts them
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
           value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -65,6 +70,62 @@ pub struct LoadArgs {
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "verify")]
     pub sink: Option<Sink>,
+}
+
+impl LoadArgs {
+    /// As many of the shortest frames as `cpu` can make, from one sender to one receiver.
+    pub fn new(dev: &str, cpu: usize) -> Self {
+        Self {
+            dev: dev.into(),
+            size: MIN_SIZE,
+            cpu,
+            pps: None,
+            receivers: 1,
+            by_port: false,
+            flows: 1,
+            no_load: false,
+            turn: None,
+            sink: None,
+        }
+    }
+
+    /// The command line that these arguments are parsed from.
+    pub fn to_words(&self) -> Vec<OsString> {
+        let sink = self.sink.and_then(|sink| sink.to_possible_value());
+        let sink = sink.map(|value| format!("sink={}", value.get_name()));
+        Words::default()
+            .value("dev", &self.dev)
+            .value("size", &self.size)
+            .value("cpu", &self.cpu)
+            .option("pps", self.pps.map(|rate| rate.0))
+            .option("receivers", (self.receivers > 1).then_some(self.receivers))
+            .flag("by-port", self.by_port)
+            .option("flows", (self.flows > 1).then_some(self.flows))
+            .flag("no-load", self.no_load)
+            .option("turn", self.turn)
+            .flag(sink.as_deref().unwrap_or_default(), sink.is_some())
+            .into_vec()
+    }
+
+    /// Starts a process with these arguments by `spawn`, which chooses its network namespace, and
+    /// returns when its frames flow and its sink is in place.
+    pub fn start<'a>(
+        &self,
+        stop: &'a StopSignal,
+        spawn: impl FnOnce(&mut Command) -> Result<Process>,
+    ) -> Result<Child<'a>> {
+        let name = if self.no_load { "sink" } else { "load" };
+        let mut command = own_command("bench-load");
+        command.args(self.to_words());
+        let mut child = match self.turn {
+            Some(_) => Child::start_listening(name, command, stop, spawn)?,
+            None => Child::start(name, command, stop, spawn)?,
+        };
+        match child.expect(START)? {
+            LoadEvent::Started => Ok(child),
+            event => bail!("the {name} said {event:?} at its start"),
+        }
+    }
 }
 
 /// What the load prints.
@@ -98,7 +159,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     let load = Load::new(&LoadOptions {
         ifindex: device.index()?,
         size: args.size,
-        pps: args.pps,
+        pps: args.pps.map(|rate| rate.0),
         sink: args.sink,
         spread: Spread {
             receivers: args.receivers,
@@ -175,4 +236,41 @@ fn print(event: &LoadEvent) -> Result<()> {
     writeln!(out, "{}", serde_json::to_string(event)?)
         .and_then(|()| out.flush())
         .context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        args: LoadArgs,
+    }
+
+    #[test]
+    fn words_parse_to_the_same_arguments() {
+        let plain = LoadArgs::new("weir1", 3);
+        let all = LoadArgs {
+            size: 1500,
+            pps: Some(Rate(250_000)),
+            receivers: 2,
+            by_port: true,
+            flows: 16,
+            turn: Some(1024),
+            ..plain.clone()
+        };
+        let sink = LoadArgs {
+            no_load: true,
+            sink: Some(Sink::Drop),
+            ..plain.clone()
+        };
+        for args in [plain, all, sink] {
+            let words = std::iter::once("load".into()).chain(args.to_words());
+            let parsed = Parsed::try_parse_from(words).expect("valid words");
+            assert_eq!(parsed.args, args);
+        }
+    }
 }

@@ -4,4 +4,5 @@
 pub mod frame;
 pub mod load;
 pub mod programs;
+pub mod rate;
 pub mod turns;

@@ -226,7 +226,7 @@ impl Run {
             mode_obtained: measured.mode_obtained,
             refusals: measured.refusals,
             size: settings.size,
-            offered_pps: settings.pps.filter(|_| has_load),
+            offered_pps: settings.pps.map(|rate| rate.0).filter(|_| has_load),
             round,
             seconds: measured.seconds,
             packets: measured.packets,

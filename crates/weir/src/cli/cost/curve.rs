@@ -10,15 +10,17 @@ use clap::{Args, ValueEnum};
 
 use crate::accounting::tracepoints::Accounting;
 use crate::cli::bench::Cpus;
+use crate::cli::flags;
 use crate::cost::curve::guest::GuestSettings;
 use crate::cost::curve::measure::{Runner, Settings};
-use crate::cost::curve::plan::{Choices, Combination, Rate, missing};
+use crate::cost::curve::plan::{Choices, Combination, missing};
 use crate::cost::curve::report::{Failed, Host, Point, Report, Unavailable};
 use crate::cost::curve::stage::Stage;
 use crate::cost::curve::{Path, chart, csv, html, notes, table};
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::progress_line::ProgressLine;
 use crate::report::{Machine, ReportFile};
+use crate::traffic::rate::Rate;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -86,7 +88,7 @@ pub struct CurveArgs {
     pub size: u16,
 
     /// How long each run is measured, after a warm-up of 0.2 s
-    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds, help_heading = "How")]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = flags::seconds(0.05..=3600.0), help_heading = "How")]
     pub seconds: f64,
     /// How often each run is repeated; rounds alternate between the paths
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How",
@@ -115,13 +117,6 @@ pub struct CurveArgs {
     /// Replace files that exist
     #[arg(long, help_heading = "Report")]
     pub force: bool,
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a run is measured for 0.05 to 3600 seconds".into()),
-    }
 }
 
 impl CurveArgs {

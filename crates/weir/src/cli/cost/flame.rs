@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::cli::flags;
 use crate::cost::flame;
 use crate::cost::flame::{Clock, Labels, Options, Profile};
 use crate::process::stop::{EXIT_CODE, StopSignal};
@@ -60,7 +61,7 @@ pub struct FlameArgs {
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<CpuList>,
     /// For how long
-    #[arg(long, value_name = "S", default_value = "10", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "10", value_parser = flags::seconds(0.1..=3600.0))]
     pub seconds: f64,
     /// Samples a second on each CPU. Not a round number, lest they follow the beat of timers
     #[arg(long, value_name = "HZ", default_value_t = 999,
@@ -87,13 +88,6 @@ pub struct FlameArgs {
         help_heading = "Report"
     )]
     pub title: Option<String>,
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("it samples for 0.1 to 3600 seconds".into()),
-    }
 }
 
 /// Runs `weir cost flame`.

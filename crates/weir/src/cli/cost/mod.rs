@@ -11,16 +11,18 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::accounting::measure::{DeviceTraffic, Ended, Options, measure};
 use crate::accounting::proc;
+use crate::cli::flags::{self, Format};
 use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
 use crate::cost::table;
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::Machine;
+use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 use hostnet::netns;
 use hostnet::rtnetlink::{Link, Rtnetlink};
@@ -57,18 +59,9 @@ Exit status:
   N    that of COMMAND, if it ended by itself and failed";
 
 /// The rate of the lab's load unless told: enough to see, few enough for any machine.
-const LAB_PPS: u64 = 200_000;
+const LAB_PPS: Rate = Rate(200_000);
 /// A measurement without a command lasts so long unless told.
 const SECONDS: f64 = 10.0;
-
-/// How to print the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
 
 /// `weir cost`
 #[derive(Debug, Args)]
@@ -86,7 +79,7 @@ pub struct CostArgs {
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<CpuList>,
     /// How long to measure [default: 10, or until COMMAND ends]
-    #[arg(long, value_name = "N", value_parser = parse_seconds)]
+    #[arg(long, value_name = "N", value_parser = flags::seconds(0.1..=86_400.0))]
     pub seconds: Option<f64>,
     /// Count packets of this device only; may be repeated [default: all of this namespace]
     #[arg(long, value_name = "IF", conflicts_with = "lab")]
@@ -102,9 +95,8 @@ pub struct CostArgs {
     #[arg(long)]
     pub lab: bool,
     /// Packets a second in the lab
-    #[arg(long, value_name = "N", requires = "lab", default_value_t = LAB_PPS,
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub pps: u64,
+    #[arg(long, value_name = "N", requires = "lab", default_value_t = LAB_PPS)]
+    pub pps: Rate,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -122,13 +114,6 @@ pub enum CostCommand {
 
     /// Where on the packet path the CPUs are: a flame graph
     Flame(flame::FlameArgs),
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a measurement lasts 0.1 to 86400 seconds".into()),
-    }
 }
 
 fn parse_limit(text: &str) -> Result<f64, String> {

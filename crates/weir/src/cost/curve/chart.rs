@@ -15,9 +15,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, IntoTextStyle as _, RGBColor, TextStyle};
 
 use super::Path;
-use super::plan::Rate;
 use super::report::{Report, Spread, Summary};
 use crate::report::page::escape;
+use crate::traffic::rate::Rate;
 
 /// What charts look like, wherever they are.
 const STYLE: &str = include_str!("chart.css");

@@ -10,20 +10,20 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 
 use super::Path;
-use super::plan::{Combination, Rate};
-use super::receiver::PORT;
+use super::plan::Combination;
+use super::receiver::{Origin, PORT, ReceiverArgs};
 use super::stage::{Counts, Stage};
 use crate::accounting::tracepoints::{Accounting, CpuTotals, now_ns};
 use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
 use crate::engine::worker::WorkerArgs;
-use crate::process::child::{Child, own_command};
+use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
-use crate::traffic::load::LoadEvent;
+use crate::traffic::load::{LoadArgs, LoadEvent};
+use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 use hostnet::device::Counters;
 
 /// The longest that a process takes to begin.
-const START: Duration = Duration::from_secs(10);
 /// The longest that a window, or the end of a process, may be late.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a wait looks for Ctrl-C.
@@ -201,8 +201,8 @@ impl<'a> Runner<'a> {
         let engine = match stage.path {
             Path::AfXdp => Engine::Xsk,
             Path::AfPacket => Engine::PacketV3,
-            Path::Stack => return self.own_receiver("udp", PORT + u16::from(number)),
-            Path::Bridge | Path::Xdp | Path::Ovs => return self.own_receiver("tap", PORT),
+            Path::Stack => return self.own_receiver(Origin::Udp, PORT + u16::from(number)),
+            Path::Bridge | Path::Xdp | Path::Ovs => return self.own_receiver(Origin::Tap, PORT),
         };
         let settings = self.settings;
         let is_xsk = engine == Engine::Xsk;
@@ -226,33 +226,28 @@ impl<'a> Runner<'a> {
         command
     }
 
-    fn own_receiver(&self, origin: &str, port: u16) -> Command {
+    fn own_receiver(&self, origin: Origin, port: u16) -> Command {
+        let args = ReceiverArgs {
+            origin,
+            port,
+            size: self.settings.size.into(),
+            cpu: self.settings.app_cpu as u32,
+        };
         let mut command = own_command("cost-receiver");
-        command
-            .args(["--origin", origin])
-            .args(["--port", &port.to_string()])
-            .args(["--size", &self.settings.size.to_string()])
-            .args(["--cpu", &self.settings.app_cpu.to_string()]);
+        command.args(args.to_words());
         command
     }
 
     fn start_load(&self, stage: &Stage<'_>, rate: Rate) -> Result<Child<'a>> {
         let side = stage.lab.load();
-        let mut command = own_command("bench-load");
-        command
-            .args(["--dev", &side.device])
-            .args(["--size", &self.settings.size.to_string()])
-            .args(["--cpu", &self.settings.load_cpu.to_string()])
-            .args(["--pps", &rate.0.to_string()])
-            .args(["--receivers", &stage.receivers.to_string()]);
-        if stage.path == Path::Stack {
-            command.arg("--by-port");
-        }
-        let mut load = Child::start("load", command, self.stop, |command| side.spawn(command))?;
-        match load.expect(START)? {
-            LoadEvent::Started => Ok(load),
-            event => bail!("the load said {event:?} at its start"),
-        }
+        let load = LoadArgs {
+            size: self.settings.size.into(),
+            pps: Some(rate),
+            receivers: stage.receivers.into(),
+            by_port: stage.path == Path::Stack,
+            ..LoadArgs::new(&side.device, self.settings.load_cpu)
+        };
+        load.start(self.stop, |command| side.spawn(command))
     }
 
     /// Waits, but not for a signal's sake.

@@ -9,7 +9,7 @@
 //! what the threads of a process share, and a hook that runs between fork and exec.
 #![allow(unsafe_code)]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::io::{Write as _, stdout};
 use std::os::unix::process::CommandExt as _;
@@ -28,8 +28,9 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::lab::Side;
-use crate::process::child::{Child, own_command};
+use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
+use crate::process::words::Words;
 use hostnet::cpulist::pin;
 use hostnet::tap::Tap;
 
@@ -40,7 +41,6 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// The bridge inside the switch.
 const BRIDGE: &str = "weirovs";
 /// The longest that the daemons take to begin.
-const START: Duration = Duration::from_secs(10);
 /// Daemons are not in the path of every user.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -64,6 +64,17 @@ pub struct OvsArgs {
     /// The CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: usize,
+}
+
+impl OvsArgs {
+    /// The command line that these arguments are parsed from.
+    fn to_words(&self) -> Vec<OsString> {
+        let words = Words::default()
+            .value("uplink", &self.uplink)
+            .value("cpu", &self.cpu);
+        let with_port = |words: Words, port: &String| words.value("port", port);
+        self.port.iter().fold(words, with_port).into_vec()
+    }
 }
 
 /// What the process that has the daemons prints.
@@ -90,13 +101,14 @@ impl<'a> Switch<'a> {
         cpu: usize,
         stop: &'a StopSignal,
     ) -> Result<Self> {
+        let port = |(tap, mac): &(&Tap, [u8; 6])| format!("{}={}", tap.device().name(), text(*mac));
+        let args = OvsArgs {
+            uplink: side.device.clone(),
+            port: stations.iter().map(port).collect(),
+            cpu,
+        };
         let mut command = own_command("cost-ovs");
-        command
-            .args(["--uplink", &side.device])
-            .args(["--cpu", &cpu.to_string()]);
-        for (tap, mac) in stations {
-            command.args(["--port", &format!("{}={}", tap.device().name(), text(*mac))]);
-        }
+        command.args(args.to_words());
         let mut supervisor = Child::start("switch", command, stop, |command| side.spawn(command))?;
         match supervisor.expect(START + START)? {
             SwitchEvent::Ready { pids } => Ok(Self {

@@ -2,6 +2,7 @@
 //!
 //! It speaks as a worker of the bench does: `ready` (or `failed`), and `done` after SIGTERM.
 
+use std::ffi::OsString;
 use std::io;
 use std::io::stdin;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -22,6 +23,7 @@ use super::recvmmsg::Batch;
 use crate::engine::Failure;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::{settle, tell};
+use crate::process::words::Words;
 use crate::traffic::frame::Tracker;
 
 /// The address that frames are sent to, see `bench::frame`.
@@ -70,6 +72,22 @@ pub struct ReceiverArgs {
     /// The CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: u32,
+}
+
+impl ReceiverArgs {
+    /// The command line that these arguments are parsed from.
+    pub fn to_words(&self) -> Vec<OsString> {
+        let origin = self.origin.to_possible_value();
+        Words::default()
+            .option(
+                "origin",
+                origin.as_ref().map(clap::builder::PossibleValue::get_name),
+            )
+            .value("port", &self.port)
+            .value("size", &self.size)
+            .value("cpu", &self.cpu)
+            .into_vec()
+    }
 }
 
 /// Receives until SIGTERM. Whatever goes wrong is printed as an event.

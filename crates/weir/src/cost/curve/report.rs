@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::Path;
 use super::measure::{Drops, Measured};
 use super::plan::Combination;
-use crate::report::statistics::median;
 use crate::report::Machine;
+use crate::report::statistics::median;
 
 /// A load that made at least this part of what was asked made what was asked.
 const AS_ASKED: f64 = 0.98;
@@ -373,8 +373,8 @@ impl Spread {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::measure::Window;
-    use super::super::plan::Rate;
     use super::*;
+    use crate::traffic::rate::Rate;
 
     fn measured(offered: u64, softirq_ns: u64) -> Measured {
         Measured {

@@ -5,6 +5,7 @@ use comfy_table::presets;
 use super::report::{Ratio, Report, Spread, Summary};
 use super::{Path, notes};
 use crate::report::text::{row, table, unframed, wrap};
+use crate::traffic::rate::Rate;
 
 /// Where the sentences of the legend begin.
 const LEGEND: usize = 13;
@@ -129,7 +130,7 @@ pub fn ratio_cells(ratio: &Ratio) -> [String; 4] {
     let bound = ratio.softirq_percent_of_bridge_at_most;
     let bound = bound.map_or_else(|| "-".into(), |it| format!("< {it:.0}"));
     [
-        super::plan::Rate(ratio.asked_pps).to_string(),
+        Rate(ratio.asked_pps).to_string(),
         ratio.receivers.to_string(),
         ratio
             .softirq_percent_of_bridge

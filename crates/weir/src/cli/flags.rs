@@ -1,0 +1,28 @@
+//! Flags that several commands have: one definition, one help text.
+
+use std::ops::RangeInclusive;
+
+use clap::ValueEnum;
+
+/// The format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables
+    Table,
+    /// JSON
+    Json,
+}
+
+/// A parser for a number of seconds within `range`.
+pub fn seconds(
+    range: RangeInclusive<f64>,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text| match text.parse() {
+        Ok(seconds) if range.contains(&seconds) => Ok(seconds),
+        _ => Err(format!(
+            "choose from {} to {} seconds",
+            range.start(),
+            range.end()
+        )),
+    }
+}
