@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# Sourced by ./run: a small virtual machine with a kernel of its own, for what this machine's
+# Sourced by ./run: a small virtual machine with a kernel of its own, for features that this machine's
 # kernel lacks or must not be changed in. It is emulated, so it needs neither KVM nor root.
-# crates/weir/tests/guest/README.md says what is in it and how it talks.
+# crates/weir/tests/guest/README.md describes its contents and its protocol.
 #
 # The kernel and busybox are Debian's packages: apt downloads and verifies them, nothing of them is
-# installed. What was downloaded or made stays in target/guest.
+# installed. Downloads and built files stay in target/guest.
 
 guest_sources=crates/weir/tests/guest
 guest_missing="" # why there is no guest
 guest_seconds=120 # how long a script may take
 
-# What the guest needs of the kernel's modules: networks, and what those are built on.
+# The kernel modules of the guest: networking and its dependencies.
 guest_modules=(net drivers/net drivers/virtio lib crypto arch/x86/crypto)
 # The shell is bash, because busybox's runs its own ip instead of the one in PATH.
 guest_tools=(bash ip tc ethtool)
@@ -57,7 +57,7 @@ guest_package() { compgen -G "$guest_dir/packages/$1_*.deb" | sort -V | tail -n 
 
 have_guest_packages() { [[ -n $(guest_package "$guest_kernel") && -n $(guest_package "$guest_busybox") ]]; }
 
-# What was downloaded once is kept, also when there is a newer version by now.
+# A download is kept, also when there is a newer version by now.
 guest_packages() {
     have_guest_packages && return
     if ! have apt-get; then
@@ -143,7 +143,7 @@ guest_archive() {
     )
 }
 
-# What every guest is started with; the console is standard output.
+# The command line of every guest; the console is standard output.
 guest_qemu=(
     qemu-system-x86_64 -accel "tcg,thread=single" -cpu Nehalem -nodefaults -no-user-config
     -display none -serial stdio -no-reboot
@@ -163,7 +163,7 @@ guest_count=(
     -smp 1 -m 1024 -icount "shift=0,sleep=off" -rtc "base=2020-01-01,clock=vm" -seed 1
 )
 
-# What the scripts find beside them: weir, and each other. Sets guest_payload.
+# The scripts' directory in the guest: weir, and each other. Sets guest_payload.
 guest_payload() {
     guest_payload=$guest_dir/scripts
     run_step guest-build 900 cargo build --locked --workspace --all-features --bins || return

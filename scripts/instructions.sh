@@ -124,7 +124,7 @@ show_instructions() {
          }' "$2" "$1"
 }
 
-# compare_instructions NOW BEFORE WHAT: fails where a move takes more than before.
+# compare_instructions NOW BEFORE NAME: fails where a move takes more than before.
 compare_instructions() {
     local worse=()
     show_instructions "$1" "$2"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by ./run: the toolchain, the packages and root, each asked for only where it is needed.
 
-# What is being done; standard output is for results, e.g. `./run bench --format json >FILE`.
+# Progress goes to standard error; standard output is for results, e.g. `./run bench --format json >FILE`.
 say() { printf '== %s\n' "$*" >&2; }
 
 die() {
@@ -21,7 +21,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # Debian keeps ip, ethtool and bpftool where an ordinary user's PATH does not look.
 PATH=$PATH:/usr/sbin:/sbin
 
-# What is needed, as "check:Debian package:what for". A check is a command's name, or a
+# Needs, as "check:Debian package:purpose". A check is a command's name, or a
 # pkg-config module written as lib=NAME; a package with a leading ? is one that weir works without.
 build_needs=(
     "cc:gcc:the linker"
@@ -161,7 +161,7 @@ apt_install_optional() {
     apt_get install --no-install-recommends "$package" || say "$package was not installed; weir does without"
 }
 
-# Under sudo the toolchain is the calling user's, but what root writes goes elsewhere: files of
+# Under sudo the toolchain is the calling user's, but root writes elsewhere: files of
 # root in ~/.cargo or target/ would stop that user's next build.
 adopt_sudo_user() {
     local home

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by ./run: `./run test`. Each step runs whatever became of the ones before it; what it
-# ran is counted from the test programs' own summaries, and a skip always has a reason.
+# Sourced by ./run: `./run test`. Each step runs, also after a failed one. Tests are
+# counted from the test programs' own summaries, and a skip always has a reason.
 # `./run test --long` says so to the tests with WEIR_TEST_LONG=1: to those that can try more.
 
 passed=0 failed=0 skipped=0
@@ -30,7 +30,7 @@ run_step() {
 
 show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
 
-# What a step measured: its lines are worth reading also where all is well.
+# A step's measurements are printed also when it passes.
 show_measured() { grep -E '^(doctor score|in the storm|.*: percent of|.*rows counted|  +(outside  )?(to burn|[0-9]+  )|(moves|receive|send|forward) +[0-9b])' "$log" | sed 's/^/   | /' >&2 || true; }
 
 outcome() { printf '   %s (%s s of %s s)\n' "$1" "$took" "$limit" >&2; }
@@ -64,7 +64,7 @@ tests_step() {
     count_step "$1" "$status"
 }
 
-# count_step NAME STATUS: counts what a step of tests has logged. The step fails too when it does
+# count_step NAME STATUS: counts the tests in a step's log. The step fails too when it does
 # not build, dies half-way, or ran no test.
 count_step() {
     local status=$2 ok bad ignored names
@@ -295,7 +295,7 @@ guest_receiver_step() {
         [[ $said == *"weir-guest: ready"* ]]' _ "${guest_receiver[@]}"
 }
 
-# What a run could leave behind on this machine, one line each. Programs and links are those of the
+# Everything that a run could leave behind on this machine, one line each. Programs and links are those of the
 # kinds that weir makes, and any that carries its name.
 inventory() {
     ip netns list | sed 's/^/namespace /'
@@ -317,7 +317,7 @@ processes_and_memfds() {
 # Processes end while they are looked at, and some may not be looked at: that is no failure.
 take_inventory() { { inventory || true; } 2>/dev/null | sort >"$log_dir/$1"; }
 
-# The kernel takes an AF_XDP socket apart after its close, so what goes within seconds is no leak.
+# The kernel takes an AF_XDP socket apart after its close, so an object that goes within seconds is no leak.
 test_leaks() {
     local left try
     for try in 1 2 3 4 5 6; do

@@ -1,4 +1,4 @@
-//! Builds what `weir` carries inside it.
+//! Builds the BPF programs and the libxdp engine that `weir` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};

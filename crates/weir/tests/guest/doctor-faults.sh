@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the doctor finds on devices that only this guest has: bonds, VLANs, teams, fq_codel. Each
+# Findings of the doctor on devices that only this guest has: bonds, VLANs, teams, fq_codel. Each
 # function breaks one thing in a network namespace of its own, and is named after the check that
 # must find it. One line each, as README.md says.
 
@@ -179,7 +179,7 @@ card() {
     return "$result"
 }
 
-# switches ID LINE: what has LINE in `ethtool -k` is found on, turned off, and taken back.
+# switches ID LINE: the feature on LINE of `ethtool -k` is found on, turned off, and restored.
 switches() {
     must_not_find "$1" eth0 && must_find "$1" eth0 --dev eth0 || return
     in_ns ./weir doctor --dev eth0 --fix "$1" --yes || return

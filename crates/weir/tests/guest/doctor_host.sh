@@ -50,7 +50,7 @@ broken() {
     echo "$healthy" >"$2"
 }
 
-# told ID COMMAND: what is found after the command has to be mended by hand.
+# told ID COMMAND: the finding after COMMAND has no automatic fix.
 told() {
     eval "$2" >/tmp/log 2>&1
     if ! found "$1"; then
@@ -62,7 +62,7 @@ told() {
     fi
 }
 
-# raised ID FILE VALUE: what is found under load with VALUE is raised by the fix, and taken back.
+# raised ID FILE VALUE: under load, VALUE gives a finding; the fix raises it, the undo restores it.
 # Whether that is enough depends on the load.
 raised() {
     healthy=$(cat "$2")
@@ -97,7 +97,7 @@ core=/proc/sys/net/core
 clock=/sys/devices/system/clocksource/clocksource0/current_clocksource
 thp=/sys/kernel/mm/transparent_hugepage/enabled
 
-# Nothing is wrong with the guest as it is; this leaves out what may be said of its clock.
+# An untouched guest gives no finding, its clock left aside.
 report
 if sed -e 's/"unchecked":.*//' -e 's/"id":"clocksource"//' /tmp/log | grep -q '"id":'; then
     not_ok no-false-alarm "something is found in a guest that nobody has touched"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Drops every packet: what the guest does as a receiver. Needs no header, so that clang is all it
+/* Drops every packet: the guest as a receiver. Needs no header, so that clang is all it
  * takes to compile it.
  */
 #define XDP_DROP 1

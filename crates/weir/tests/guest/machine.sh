@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the other scripts here rely on: each kind of device and qdisc can be made in this guest, the
+# The base of the other scripts: each kind of device and qdisc can be made in this guest, the
 # module coming by itself, and weir runs. One line each, as README.md says.
 
 # shellcheck disable=SC2317 # called through check
@@ -31,7 +31,7 @@ namespace_works() {
     ip netns add a && ip netns exec a ip link set lo up && ip netns del a
 }
 
-# Native XDP on a veth: what the lab is made of.
+# Native XDP on a veth, as in the lab.
 xdp_works() {
     ip link add v0 type veth peer name v1 &&
         ip link set v0 xdpdrv object /drop.bpf.o section xdp &&

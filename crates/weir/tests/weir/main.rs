@@ -1,6 +1,6 @@
 //! Tests of `weir` on real packets, in network namespaces of their own.
 //!
-//! A test that needs what this process has not is reported as ignored, with the reason, and
+//! A test without the rights or the kernel that it needs is reported as ignored, with the reason, and
 //! never as passed.
 
 mod accounting;
@@ -104,7 +104,7 @@ impl std::fmt::Display for Skip {
 
 impl std::error::Error for Skip {}
 
-/// What a test that cannot run here ends with: it is reported as ignored.
+/// The end of a test that cannot run here: it is reported as ignored.
 fn skip(reason: &str) -> anyhow::Error {
     Skip(reason.into()).into()
 }
@@ -155,7 +155,7 @@ fn output(command: &mut Command) -> Result<Output> {
     command.output().context("cannot run weir")
 }
 
-/// What a command that succeeded wrote.
+/// The output of a command that succeeded.
 fn success(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -163,7 +163,7 @@ fn success(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What a command that failed with exit code `code` wrote on standard error.
+/// The standard error of a command that failed with exit code `code`.
 fn failure(command: &mut Command, code: i32) -> Result<String> {
     let output = output(command)?;
     let stderr = String::from_utf8(output.stderr)?;
