@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use netlink_packet_core::{DefaultNla, Nla as _};
-use netlink_packet_route::tc::{TcHandle, TcOption, TcQdiscFqCodelOption};
-
 use super::command::words;
-use hostnet::rtnetlink::Qdisc;
+use hostnet::rtnetlink::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
 
 /// Those that need no lock of their own to take a packet: `noqueue` has no queue, `pfifo_fast`
 /// is lockless (`TCQ_F_NOLOCK`, Linux 4.16), `noop` drops everything.
@@ -53,10 +50,11 @@ pub fn restore(device: &str, root: &Qdisc) -> Option<Vec<String>> {
     if root.handle == TcHandle::UNSPEC {
         return Some(words(&format!("tc qdisc del dev {device} root")));
     }
-    let settings = match root.kind.as_str() {
-        "noqueue" | "pfifo_fast" => String::new(),
-        "pfifo" | "bfifo" => format!("limit {}", fifo_limit(&root.options)?),
-        "fq_codel" => fq_codel_settings(&root.options)?,
+    let settings = match (root.kind.as_str(), root.options) {
+        ("noqueue" | "pfifo_fast", _) => String::new(),
+        (_, QdiscOptions::Fifo { limit }) => format!("limit {limit}"),
+        ("fq_codel", QdiscOptions::None) => String::new(),
+        (_, QdiscOptions::FqCodel(options)) => fq_codel_settings(&options)?,
         _ => return None,
     };
     let (kind, handle) = (&root.kind, root.handle.major);
@@ -65,47 +63,32 @@ pub fn restore(device: &str, root: &Qdisc) -> Option<Vec<String>> {
     )))
 }
 
-/// The limit in `struct tc_fifo_qopt`.
-fn fifo_limit(options: &[TcOption]) -> Option<u32> {
-    let [TcOption::Other(option)] = options else {
+/// The settings in the words of tc-fq_codel(8); none for those that it cannot set.
+fn fq_codel_settings(options: &FqCodelOptions) -> Option<String> {
+    let masked = [options.ce_threshold_selector, options.ce_threshold_mask];
+    if masked.into_iter().flatten().any(|value| value != 0) {
         return None;
+    }
+    // The kernel rounds times down both ways, see FqCodelOptions: one microsecond more than it
+    // reports gives the same time again.
+    let time = |name: &str, usecs: Option<u32>| {
+        usecs.map(|usecs| format!("{name} {}us", usecs.saturating_add(1)))
     };
-    value(option).try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn value(option: &DefaultNla) -> Vec<u8> {
-    let mut bytes = vec![0; option.value_len()];
-    option.emit_value(&mut bytes);
-    bytes
-}
-
-fn fq_codel_settings(options: &[TcOption]) -> Option<String> {
-    let settings = options.iter().map(|option| match option {
-        TcOption::FqCodel(option) => fq_codel_setting(option),
-        _ => None,
-    });
-    Some(settings.collect::<Option<Vec<_>>>()?.join(" "))
-}
-
-fn fq_codel_setting(option: &TcQdiscFqCodelOption) -> Option<String> {
-    use TcQdiscFqCodelOption as Setting;
-    // The kernel keeps times in units of 1024 ns and rounds down both ways, so that only one
-    // microsecond more than it tells gives the same time again (`codel_time_to_us`).
-    let time = |usecs: u32| usecs.saturating_add(1);
-    Some(match *option {
-        Setting::Target(usecs) => format!("target {}us", time(usecs)),
-        Setting::Interval(usecs) => format!("interval {}us", time(usecs)),
-        Setting::CeThreshold(usecs) => format!("ce_threshold {}us", time(usecs)),
-        Setting::Limit(packets) => format!("limit {packets}"),
-        Setting::Flows(flows) => format!("flows {flows}"),
-        Setting::Quantum(bytes) => format!("quantum {bytes}"),
-        Setting::MemoryLimit(bytes) => format!("memory_limit {bytes}"),
-        Setting::DropBatchSize(packets) => format!("drop_batch {packets}"),
-        Setting::Ecn(0) => "noecn".into(),
-        Setting::Ecn(_) => "ecn".into(),
-        Setting::CeThresholdSelector(0) | Setting::CeThresholdMask(0) => String::new(),
-        _ => return None,
-    })
+    let number = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
+    let ecn = options.ecn.map(|ecn| if ecn { "ecn" } else { "noecn" });
+    let settings = [
+        time("target", options.target),
+        number("limit", options.limit),
+        time("interval", options.interval),
+        ecn.map(Into::into),
+        number("flows", options.flows),
+        number("quantum", options.quantum),
+        time("ce_threshold", options.ce_threshold),
+        number("drop_batch", options.drop_batch),
+        number("memory_limit", options.memory_limit),
+    ];
+    let settings: Vec<_> = settings.into_iter().flatten().collect();
+    Some(settings.join(" "))
 }
 
 #[cfg(test)]
@@ -123,7 +106,7 @@ mod tests {
             kind: kind.into(),
             handle,
             parent,
-            options: Vec::new(),
+            options: QdiscOptions::None,
         }
     }
 
@@ -144,19 +127,17 @@ mod tests {
     fn settings_come_back() {
         let mut pfifo = qdisc("pfifo", MAJOR, TcHandle::ROOT);
         assert_eq!(restored(&pfifo), None, "a limit that is not known");
-        let limit = DefaultNla::new(2, 1000_u32.to_ne_bytes().to_vec());
-        pfifo.options = vec![TcOption::Other(limit)];
+        pfifo.options = QdiscOptions::Fifo { limit: 1000 };
         assert_eq!(
             restored(&pfifo).as_deref(),
             Some("tc qdisc replace dev tap0 root handle 8004: pfifo limit 1000")
         );
         let mut codel = qdisc("fq_codel", MAJOR, TcHandle::ROOT);
-        codel.options = [
-            TcQdiscFqCodelOption::Target(4999),
-            TcQdiscFqCodelOption::Ecn(1),
-        ]
-        .map(TcOption::FqCodel)
-        .to_vec();
+        codel.options = QdiscOptions::FqCodel(FqCodelOptions {
+            target: Some(4999),
+            ecn: Some(true),
+            ..FqCodelOptions::default()
+        });
         assert_eq!(
             restored(&codel).as_deref(),
             Some("tc qdisc replace dev tap0 root handle 8004: fq_codel target 5000us ecn")
