@@ -243,7 +243,7 @@ fn name_features(names: &[u32], blocks: &[u32]) -> Vec<Feature> {
     let bits = blocks.chunks(BLOCK_WORDS).flat_map(|block| {
         (0..32).map(move |bit| {
             let is_set = |word: usize| block.get(word).is_some_and(|word| word >> bit & 1 == 1);
-            // "Never changed" is what the driver fixed, also where it could be asked for.
+            // A bit that is "never changed" is fixed, also where it is available.
             (is_set(2), is_set(0) && !is_set(3))
         })
     });

@@ -12,7 +12,7 @@
 //! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing |
 //! | [`tap`] | Documentation/networking/tuntap.rst |
 //! | [`genetlink`] | generic netlink: XDP features (`netdev`) |
-//! | [`sock_diag`] | sock_diag(7): AF_XDP sockets (`xdp_diag`) |
+//! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
 //! | [`kernel_config`] | `/proc/config.gz` |

@@ -13,7 +13,7 @@ pub const MOUNTS: &str = "/proc/self/mounts";
 /// A line of [`MOUNTS`]: `source target type options 0 0`.
 ///
 /// The words are as the kernel writes them: a space in a path is `\040` (`mangle` in
-/// fs/proc_namespace.c).
+/// `fs/proc_namespace.c`).
 ///
 /// ```
 /// use hostnet::mount::Mount;

@@ -4,76 +4,8 @@ mod address;
 mod bridge;
 mod link;
 mod qdisc;
-
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::protocols::NETLINK_ROUTE;
-
-use crate::error::{Context as _, ErrorKind, Result};
-use crate::netlink::Socket;
+mod socket;
 
 pub use link::{Counters, Link, VethEnd};
 pub use qdisc::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
-
-/// Flags for an object that must not exist yet.
-const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
-
-/// A socket to the kernel's routing subsystem, for one request at a time.
-///
-/// It belongs to the network namespace of the thread that opened it, in whichever thread it is
-/// used. Changes need `CAP_NET_ADMIN` in the user namespace that owns the network namespace.
-///
-/// # Errors
-///
-/// A method fails with [`ErrorKind::PermissionDenied`] without that capability, with
-/// [`ErrorKind::NotFound`] if a device that it names is not there, and with
-/// [`ErrorKind::AlreadyExists`] if an object that it makes is there already. The message has the
-/// kernel's own reason where it gives one (`NLMSGERR_ATTR_MSG`).
-///
-/// ```no_run
-/// use hostnet::rtnetlink::Rtnetlink;
-///
-/// let mut rtnetlink = Rtnetlink::open()?;
-/// for link in rtnetlink.links()? {
-///     println!("{}: {} mtu {}", link.index, link.name, link.mtu);
-/// }
-/// let link = rtnetlink.link("eth0")?;
-/// rtnetlink.set_up(link.index)?;
-/// # Ok::<(), hostnet::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Rtnetlink(Socket);
-
-impl Rtnetlink {
-    /// Opens a socket in the calling thread's network namespace.
-    pub fn open() -> Result<Self> {
-        Ok(Self(Socket::open(NETLINK_ROUTE)?))
-    }
-
-    /// Reads one object.
-    fn get(&mut self, message: RouteNetlinkMessage) -> Result<Option<RouteNetlinkMessage>> {
-        Ok(self.0.request(message, NLM_F_ACK)?.into_iter().next())
-    }
-
-    /// Reads every object of a kind.
-    fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
-        self.0.request(message, NLM_F_DUMP)
-    }
-
-    /// Makes, changes or removes an object. `step` names that in an error.
-    fn change(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-        step: impl FnOnce() -> String,
-    ) -> Result<()> {
-        let answer = self.0.request(message, NLM_F_ACK | flags);
-        answer.with_context(step).map_err(|error| {
-            error.cure(
-                ErrorKind::PermissionDenied,
-                "this needs CAP_NET_ADMIN, run as root",
-            )
-        })?;
-        Ok(())
-    }
-}
+pub use socket::Rtnetlink;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::{NEW, Rtnetlink};
+use super::socket::{NEW, Rtnetlink};
 use crate::error::Result;
 
 impl Rtnetlink {

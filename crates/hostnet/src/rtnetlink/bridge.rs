@@ -8,7 +8,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::{NEW, Rtnetlink};
+use super::socket::{NEW, Rtnetlink};
 use crate::error::{ErrorKind, Result};
 
 impl Rtnetlink {

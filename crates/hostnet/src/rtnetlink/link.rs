@@ -8,7 +8,7 @@ use netlink_packet_route::link::{
     Stats64,
 };
 
-use super::{NEW, Rtnetlink};
+use super::socket::{NEW, Rtnetlink};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 
 /// Frames that a device has carried, dropped and failed on since it was made.
@@ -92,7 +92,7 @@ pub struct VethEnd<'a> {
     pub netns: BorrowedFd<'a>,
 }
 
-/// A device, by the attributes of `RTM_NEWLINK` (linux/if_link.h).
+/// A device, by the attributes of `RTM_NEWLINK` (`linux/if_link.h`).
 ///
 /// ```
 /// use hostnet::rtnetlink::Link;
@@ -287,7 +287,7 @@ impl Link {
             LinkAttribute::NumRxQueues(queues) => self.queues = queues,
             LinkAttribute::OperState(state) => self.running = state == State::Up,
             LinkAttribute::Stats64(stats) => self.stats = stats.into(),
-            LinkAttribute::Xdp(xdp) => self.xdp_program = xdp.into_iter().find_map(program),
+            LinkAttribute::Xdp(xdp) => self.xdp_program = xdp.iter().find_map(program),
             _ => {}
         }
     }
@@ -300,9 +300,9 @@ fn kind(info: LinkInfo) -> Option<String> {
     }
 }
 
-fn program(xdp: LinkXdp) -> Option<u32> {
+fn program(xdp: &LinkXdp) -> Option<u32> {
     match xdp {
-        LinkXdp::ProgId(id) => Some(id),
+        LinkXdp::ProgId(id) => Some(*id),
         _ => None,
     }
 }

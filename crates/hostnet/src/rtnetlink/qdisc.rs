@@ -4,7 +4,7 @@ use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE, Nla as _};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{self, TcAttribute, TcMessage, TcOption, TcQdiscFqCodelOption};
 
-use super::Rtnetlink;
+use super::socket::Rtnetlink;
 use crate::error::{Context as _, Result};
 
 /// The handle of a queueing discipline or class: `8001:` is major 0x8001, minor 0 (tc(8)).
@@ -100,10 +100,10 @@ pub enum QdiscOptions {
 }
 
 /// The settings of `fq_codel`, those that the kernel reported (`TCA_FQ_CODEL_*` in
-/// linux/pkt_sched.h; tc-fq_codel(8)).
+/// `linux/pkt_sched.h`; tc-fq_codel(8)).
 ///
 /// The kernel keeps times in units of 1024 ns and rounds down in both directions
-/// (`codel_time_to_us` in net/sched/sch_fq_codel.c): set one microsecond more than it reports to
+/// (`codel_time_to_us` in `net/sched/sch_fq_codel.c`): set one microsecond more than it reports to
 /// get the same time again.
 ///
 /// ```
@@ -258,7 +258,10 @@ mod tests {
         let limit = other(&1000_u32.to_ne_bytes());
         let fifo = QdiscOptions::Fifo { limit: 1000 };
         assert_eq!(QdiscOptions::read("pfifo", &[]), QdiscOptions::None);
-        assert_eq!(QdiscOptions::read("pfifo", &[limit.clone()]), fifo);
+        assert_eq!(
+            QdiscOptions::read("pfifo", std::slice::from_ref(&limit)),
+            fifo
+        );
         assert_eq!(
             QdiscOptions::read("bfifo", &[other(&[1])]),
             QdiscOptions::Unknown

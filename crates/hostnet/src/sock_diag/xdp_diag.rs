@@ -1,4 +1,4 @@
-//! AF_XDP sockets (linux/xdp_diag.h; `CONFIG_XDP_SOCKETS_DIAG`, Linux 5.1).
+//! AF_XDP sockets (`linux/xdp_diag.h`; `CONFIG_XDP_SOCKETS_DIAG`, Linux 5.1).
 
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
@@ -63,7 +63,7 @@ pub fn xdp_sockets() -> Result<Option<Vec<XdpSocket>>> {
     }
 }
 
-/// `struct xdp_diag_req`: family, protocol, padding; inode; what to show; cookie of two words.
+/// `struct xdp_diag_req`: family, protocol, padding; inode; attributes to show; cookie of two words.
 fn request() -> Vec<u8> {
     let mut request = vec![libc::AF_XDP as u8, 0, 0, 0, 0, 0, 0, 0];
     request.extend(SHOW_INFO_AND_UMEM.to_ne_bytes());
