@@ -51,9 +51,8 @@ pub fn restore(device: &str, root: &Qdisc) -> Option<Vec<String>> {
         return Some(words(&format!("tc qdisc del dev {device} root")));
     }
     let settings = match (root.kind.as_str(), root.options) {
-        ("noqueue" | "pfifo_fast", _) => String::new(),
+        ("noqueue" | "pfifo_fast", _) | ("fq_codel", QdiscOptions::None) => String::new(),
         (_, QdiscOptions::Fifo { limit }) => format!("limit {limit}"),
-        ("fq_codel", QdiscOptions::None) => String::new(),
         (_, QdiscOptions::FqCodel(options)) => fq_codel_settings(&options)?,
         _ => return None,
     };
