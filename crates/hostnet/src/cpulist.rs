@@ -69,7 +69,9 @@ impl CpuList {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the text is no mask.
+    /// [`ErrorKind::InvalidInput`] if the text is no mask.
+    ///
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn from_mask(text: &str) -> Result<Self> {
         let mut cpus = Vec::new();
         for (index, word) in text.trim().rsplit(',').enumerate() {
@@ -108,8 +110,10 @@ impl CpuList {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for an empty list, or with
-    /// the first CPU that is offline or outside the thread's affinity.
+    /// [`ErrorKind::InvalidInput`] for an empty list, or with the first CPU that is offline or
+    /// outside the thread's affinity.
+    ///
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn check_allowed(&self) -> Result<()> {
         let allowed = Self::allowed()?;
         // Without sysfs, as in some containers, an offline CPU looks like one outside the

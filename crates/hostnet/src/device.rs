@@ -14,9 +14,8 @@ pub use crate::rtnetlink::Counters;
 ///
 /// # Errors
 ///
-/// Each method fails with [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) once the device
-/// is gone or renamed, and a change with
-/// [`ErrorKind::PermissionDenied`](crate::ErrorKind::PermissionDenied) without `CAP_NET_ADMIN`.
+/// Each method fails with [`ErrorKind::NotFound`] once the device is gone or renamed, and a change
+/// with [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN`.
 ///
 /// ```no_run
 /// use std::os::fd::AsFd as _;
@@ -31,6 +30,9 @@ pub use crate::rtnetlink::Counters;
 /// println!("{:?}", device.counters()?);
 /// # Ok::<(), hostnet::Error>(())
 /// ```
+///
+/// [`ErrorKind::NotFound`]: crate::ErrorKind::NotFound
+/// [`ErrorKind::PermissionDenied`]: crate::ErrorKind::PermissionDenied
 #[derive(Debug)]
 pub struct Device {
     name: String,

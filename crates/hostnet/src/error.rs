@@ -98,12 +98,10 @@ impl Error {
         self
     }
 
-    /// The same error with a cure behind its message, if it is of this kind.
-    pub(crate) fn cure(mut self, kind: ErrorKind, cure: &str) -> Self {
-        if self.0.kind == kind {
-            self.0.message.push_str(": ");
-            self.0.message.push_str(cure);
-        }
+    /// The same error with a cure behind its message.
+    fn cure(mut self, cure: &str) -> Self {
+        self.0.message.push_str(": ");
+        self.0.message.push_str(cure);
         self
     }
 
@@ -173,11 +171,17 @@ impl Cause for io::Error {
     }
 }
 
-/// Names the step that failed.
+/// Names the step that failed, and its cure.
 pub(crate) trait Context<T> {
     fn context(self, step: impl fmt::Display) -> Result<T>;
 
     fn with_context<D: fmt::Display>(self, step: impl FnOnce() -> D) -> Result<T>;
+
+    /// A cure for errors of this kind.
+    fn cure(self, kind: ErrorKind, cure: &str) -> Result<T>;
+
+    /// The capability that the step needs: the cure for `EPERM`.
+    fn needs(self, capability: &str) -> Result<T>;
 }
 
 impl<T, E: Cause> Context<T> for Result<T, E> {
@@ -187,6 +191,22 @@ impl<T, E: Cause> Context<T> for Result<T, E> {
 
     fn with_context<D: fmt::Display>(self, step: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|cause| cause.into_error().context(step()))
+    }
+
+    fn cure(self, kind: ErrorKind, cure: &str) -> Result<T> {
+        self.map_err(|cause| match cause.into_error() {
+            error if error.kind() == kind => error.cure(cure),
+            error => error,
+        })
+    }
+
+    fn needs(self, capability: &str) -> Result<T> {
+        self.map_err(|cause| match cause.into_error() {
+            error if error.0.errno == Some(Errno::PERM) => {
+                error.cure(&format!("this needs {capability}, run as root"))
+            }
+            error => error,
+        })
     }
 }
 
@@ -252,12 +272,13 @@ mod tests {
     #[test]
     fn a_refusal_names_step_cause_cure_and_errno() {
         let refused: Result<(), Errno> = Err(Errno::PERM);
-        let error = refused.context("cannot bring eth0 up").unwrap_err();
-        let error = error.cure(ErrorKind::NotFound, "not this one");
-        let error = error.cure(ErrorKind::PermissionDenied, "run as root");
+        let refused = refused.context("cannot bring eth0 up");
+        let refused = refused.cure(ErrorKind::NotFound, "not this one");
+        let error = refused.needs("CAP_NET_ADMIN").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot bring eth0 up: run as root (EPERM 1: Operation not permitted)"
+            "cannot bring eth0 up: this needs CAP_NET_ADMIN, run as root \
+             (EPERM 1: Operation not permitted)"
         );
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert_eq!(error.errno(), Some(libc::EPERM));

@@ -183,12 +183,7 @@ pub fn set(device: &str, offload: Offload, on: bool) -> Result<()> {
         let value = if on { "on" } else { "off" };
         format!("cannot switch {offload} of {device} {value}")
     });
-    switched.map_err(|error| {
-        error.cure(
-            ErrorKind::PermissionDenied,
-            "this needs CAP_NET_ADMIN, run as root",
-        )
-    })
+    switched.needs("CAP_NET_ADMIN")
 }
 
 /// Every feature of `device`.

@@ -1,8 +1,8 @@
 //! A Linux host's network: how it is set up, and how to change it.
 //!
 //! Network namespaces, devices over rtnetlink and ethtool, taps, XDP features and AF_XDP sockets,
-//! sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library to link, no async
-//! runtime and no command line: a small privileged daemon can use this crate alone.
+//! sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library besides libc, no
+//! async runtime and no command line: a small privileged daemon can use this crate alone.
 //!
 //! | module | source |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | [`tap`] | Documentation/networking/tuntap.rst |
 //! | [`genetlink`] | generic netlink: XDP features (`netdev`) |
 //! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
+//! | [`nfnetlink`] | tables of nftables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
 //! | [`kernel_config`] | `/proc/config.gz` |
@@ -57,6 +58,7 @@ pub mod kernel_config;
 pub mod mount;
 mod netlink;
 pub mod netns;
+pub mod nfnetlink;
 pub mod rtnetlink;
 pub mod sock_diag;
 pub mod sysfs;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-use crate::error::{Context as _, ErrorKind, Result};
+use crate::error::{Context as _, Result};
 
 /// The mounts of this process's mount namespace, one a line, the topmost last (proc(5)).
 pub const MOUNTS: &str = "/proc/self/mounts";
@@ -82,12 +82,7 @@ impl DetachedMount {
         };
         let mounted: rustix::io::Result<_> = mount();
         let mounted = mounted.with_context(|| format!("cannot mount {filesystem}"));
-        let mounted = mounted.map_err(|error| {
-            error.cure(
-                ErrorKind::PermissionDenied,
-                "this needs CAP_SYS_ADMIN, run as root",
-            )
-        });
+        let mounted = mounted.needs("CAP_SYS_ADMIN");
         Ok(Self(mounted?))
     }
 

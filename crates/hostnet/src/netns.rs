@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::error::{Context as _, Error, Result};
 
 /// The file system type that statfs(2) reports for a file of a namespace (linux/magic.h).
 const NSFS_MAGIC: u64 = 0x6e73_6673;
@@ -135,12 +135,7 @@ pub fn enter(namespace: BorrowedFd<'_>) -> Result<()> {
     let moved = move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network));
     moved
         .context("cannot enter the network namespace")
-        .map_err(|error| {
-            error.cure(
-                ErrorKind::PermissionDenied,
-                "this needs CAP_SYS_ADMIN, run as root",
-            )
-        })
+        .needs("CAP_SYS_ADMIN")
 }
 
 /// Starts `command` in `namespace`. The kernel kills the process when the thread that started it
@@ -175,12 +170,7 @@ pub fn spawn(namespace: BorrowedFd<'_>, command: &mut Command) -> Result<Child> 
     command
         .spawn()
         .with_context(|| format!("cannot start {program} in the network namespace"))
-        .map_err(|error| {
-            error.cure(
-                ErrorKind::PermissionDenied,
-                "this needs CAP_SYS_ADMIN, run as root",
-            )
-        })
+        .needs("CAP_SYS_ADMIN")
 }
 
 /// The inode number of a namespace, which identifies it while it lives, as in
@@ -229,6 +219,9 @@ pub fn processes(namespace: BorrowedFd<'_>) -> Result<Vec<u32>> {
 ///
 /// [`ErrorKind::NotFound`] if there is no such file, [`ErrorKind::InvalidInput`] for a file of
 /// another kind, such as the empty one that a name's mount leaves.
+///
+/// [`ErrorKind::NotFound`]: crate::ErrorKind::NotFound
+/// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
 pub fn open(path: &Path) -> Result<OwnedFd> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let stat = rustix::fs::fstatfs(&file).context("cannot stat a network namespace")?;
@@ -244,6 +237,7 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn this_process_is_in_its_namespace() {

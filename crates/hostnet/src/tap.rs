@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::device::Device;
-use crate::error::{Context as _, ErrorKind, Result};
+use crate::error::{Context as _, Result};
 use crate::ifreq::{self, IFNAMSIZ};
 
 const TUNSETIFF: Opcode = opcode::write::<libc::c_int>(b'T', 202);
@@ -55,6 +55,8 @@ impl Tap {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`] for an empty name, one of more than 15 bytes or with `%`.
+    ///
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn create(name: &str) -> Result<Self> {
         let mut request = Ifreq {
             name: ifreq::name(name)?,
@@ -73,12 +75,7 @@ impl Tap {
         // bytes of an ifreq, for which any value is valid, and keeps no pointer to it.
         let made = unsafe { ioctl(&descriptor, call) };
         made.with_context(|| format!("cannot make the tap {name}"))
-            .map_err(|error| {
-                error.cure(
-                    ErrorKind::PermissionDenied,
-                    "this needs CAP_NET_ADMIN, run as root",
-                )
-            })?;
+            .needs("CAP_NET_ADMIN")?;
         Ok(Self {
             descriptor,
             device: Device::open(name)?,

@@ -34,7 +34,6 @@ const MOUNT_SOURCE: &str = "hostnet";
 const STICKY: u32 = 0o1000;
 /// The longest wait for others that have the directory open to read it.
 const READERS: Duration = Duration::from_millis(200);
-const CURE: &str = "this needs CAP_SYS_ADMIN, run as root";
 
 /// The names of all namespaces, sorted. There may be no namespace behind a name: a program that is
 /// killed while it adds one leaves an empty file.
@@ -125,12 +124,14 @@ impl Directory {
             .open(&path)
             .with_context(|| format!("cannot make {}", path.display()))?;
         let source = format!("/proc/self/fd/{}", namespace.as_raw_fd());
-        mount_bind(source.as_str(), &path).map_err(|errno| {
+        let mounted = mount_bind(source.as_str(), &path);
+        if mounted.is_err() {
             // Made above, and nothing is mounted on it.
             let _ = fs::remove_file(&path);
-            let step = format!("cannot mount a network namespace at {}", path.display());
-            Error::os(errno, step).cure(ErrorKind::PermissionDenied, CURE)
-        })
+        }
+        mounted
+            .with_context(|| format!("cannot mount a network namespace at {}", path.display()))
+            .needs("CAP_SYS_ADMIN")
     }
 
     /// Removes a name, also one without a namespace behind it, and one that others are removing at
@@ -139,11 +140,10 @@ impl Directory {
         let path = path(name)?;
         match unmount(&path, UnmountFlags::DETACH) {
             // INVAL: there was an empty file. NOENT: it was removed without the lock.
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(errno) => {
-                let step = format!("cannot unmount {}", path.display());
-                return Err(Error::os(errno, step).cure(ErrorKind::PermissionDenied, CURE));
-            }
+            Err(Errno::INVAL | Errno::NOENT) => {}
+            unmounted => unmounted
+                .with_context(|| format!("cannot unmount {}", path.display()))
+                .needs("CAP_SYS_ADMIN")?,
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() == IoErrorKind::NotFound => Ok(()),
@@ -194,7 +194,7 @@ fn make_directory() -> Result<()> {
         Err(error) if error.kind() == IoErrorKind::AlreadyExists => Ok(()),
         made => made
             .with_context(|| format!("cannot make {DIRECTORY}"))
-            .map_err(|error| error.cure(ErrorKind::PermissionDenied, "run as root")),
+            .cure(ErrorKind::PermissionDenied, "run as root"),
     }
 }
 
@@ -204,8 +204,9 @@ fn share() -> Result<bool> {
     match mount_change(DIRECTORY, shared) {
         Err(Errno::INVAL) => Ok(false),
         changed => {
-            let changed = changed.with_context(|| format!("cannot share {DIRECTORY}"));
-            changed.map_err(|error| error.cure(ErrorKind::PermissionDenied, CURE))?;
+            changed
+                .with_context(|| format!("cannot share {DIRECTORY}"))
+                .needs("CAP_SYS_ADMIN")?;
             Ok(true)
         }
     }
@@ -222,7 +223,7 @@ fn mount_directory() -> Result<()> {
     };
     mounted
         .with_context(|| format!("cannot mount {DIRECTORY}"))
-        .map_err(|error| error.cure(ErrorKind::PermissionDenied, CURE))
+        .needs("CAP_SYS_ADMIN")
 }
 
 fn is_empty() -> Result<bool> {
@@ -253,8 +254,9 @@ fn unmount_unused() -> Result<()> {
             // NOENT, INVAL: another program has done it since.
             Ok(()) | Err(Errno::BUSY | Errno::NOENT | Errno::INVAL) => return Ok(()),
             Err(errno) => {
-                let step = format!("cannot unmount {DIRECTORY}");
-                return Err(Error::os(errno, step).cure(ErrorKind::PermissionDenied, CURE));
+                return Err(errno)
+                    .with_context(|| format!("cannot unmount {DIRECTORY}"))
+                    .needs("CAP_SYS_ADMIN");
             }
         }
     }

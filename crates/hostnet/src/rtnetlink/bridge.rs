@@ -9,7 +9,7 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::socket::{NEW, Rtnetlink};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Context as _, ErrorKind, Result};
 
 impl Rtnetlink {
     /// Makes a bridge, down and without ports. Multicast snooping is off in it, so that it sends
@@ -39,12 +39,10 @@ impl Rtnetlink {
         let made = self.change(RouteNetlinkMessage::NewLink(message), NEW, || {
             format!("cannot make the bridge {name}")
         });
-        made.map_err(|error| {
-            error.cure(
-                ErrorKind::Unsupported,
-                "load the module bridge (`modprobe bridge`)",
-            )
-        })
+        made.cure(
+            ErrorKind::Unsupported,
+            "load the module bridge (`modprobe bridge`)",
+        )
     }
 
     /// Makes the device with the index `port` a port of the bridge with the index `bridge`.

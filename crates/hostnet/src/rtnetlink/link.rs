@@ -176,12 +176,10 @@ impl Rtnetlink {
         let made = self.change(RouteNetlinkMessage::NewLink(message), NEW, || {
             format!("cannot make the veth pair {name}, {peer} of {queues} queues and MTU {mtu}")
         });
-        made.map_err(|error| {
-            error.cure(
-                ErrorKind::Unsupported,
-                "load the module veth (`modprobe veth`)",
-            )
-        })
+        made.cure(
+            ErrorKind::Unsupported,
+            "load the module veth (`modprobe veth`)",
+        )
     }
 
     /// Brings a device up (`IFF_UP`).
@@ -231,12 +229,10 @@ impl Rtnetlink {
         let answer = self.get(RouteNetlinkMessage::GetLink(message));
         let answer = answer
             .with_context(|| format!("cannot read the device {name}"))
-            .map_err(|error| {
-                error.cure(
-                    ErrorKind::NotFound,
-                    "`ip link` lists the devices of this network namespace",
-                )
-            })?;
+            .cure(
+                ErrorKind::NotFound,
+                "`ip link` lists the devices of this network namespace",
+            )?;
         match answer {
             Some(RouteNetlinkMessage::NewLink(message)) => Ok(message.into()),
             _ => Err(Error::new(

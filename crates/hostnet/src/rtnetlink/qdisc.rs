@@ -175,6 +175,34 @@ impl Rtnetlink {
     }
 }
 
+impl Qdisc {
+    /// The settings in the words of tc(8): with them behind the kind, `tc qdisc replace` makes the
+    /// same discipline again. `None` for settings that this crate does not read, or that tc(8)
+    /// cannot set.
+    ///
+    /// ```
+    /// use hostnet::rtnetlink::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
+    ///
+    /// let options = FqCodelOptions { target: Some(4999), ecn: Some(true), ..Default::default() };
+    /// let qdisc = Qdisc {
+    ///     device: 2,
+    ///     kind: "fq_codel".into(),
+    ///     handle: TcHandle { major: 0x8001, minor: 0 },
+    ///     parent: TcHandle::ROOT,
+    ///     options: QdiscOptions::FqCodel(options),
+    /// };
+    /// assert_eq!(qdisc.tc_settings().as_deref(), Some("target 5000us ecn"));
+    /// ```
+    pub fn tc_settings(&self) -> Option<String> {
+        match (self.kind.as_str(), self.options) {
+            ("noqueue" | "pfifo_fast", _) | ("fq_codel", QdiscOptions::None) => Some(String::new()),
+            (_, QdiscOptions::Fifo { limit }) => Some(format!("limit {limit}")),
+            (_, QdiscOptions::FqCodel(options)) => options.tc_settings(),
+            _ => None,
+        }
+    }
+}
+
 impl From<TcMessage> for Qdisc {
     fn from(message: TcMessage) -> Self {
         let (mut kind, mut options) = (String::new(), Vec::new());
@@ -217,6 +245,33 @@ fn limit(option: &DefaultNla) -> Option<u32> {
 }
 
 impl FqCodelOptions {
+    fn tc_settings(&self) -> Option<String> {
+        let masked = [self.ce_threshold_selector, self.ce_threshold_mask];
+        if masked.into_iter().flatten().any(|value| value != 0) {
+            return None;
+        }
+        // One microsecond more than the kernel reports sets the same time again.
+        let time = |name: &str, usecs: Option<u32>| {
+            usecs.map(|usecs| format!("{name} {}us", usecs.saturating_add(1)))
+        };
+        let number =
+            |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
+        let ecn = self.ecn.map(|ecn| if ecn { "ecn" } else { "noecn" });
+        let settings = [
+            time("target", self.target),
+            number("limit", self.limit),
+            time("interval", self.interval),
+            ecn.map(Into::into),
+            number("flows", self.flows),
+            number("quantum", self.quantum),
+            time("ce_threshold", self.ce_threshold),
+            number("drop_batch", self.drop_batch),
+            number("memory_limit", self.memory_limit),
+        ];
+        let settings: Vec<_> = settings.into_iter().flatten().collect();
+        Some(settings.join(" "))
+    }
+
     fn read(options: &[TcOption]) -> Option<Self> {
         let mut read = Self::default();
         for option in options {
@@ -267,6 +322,29 @@ mod tests {
             QdiscOptions::Unknown
         );
         assert_eq!(QdiscOptions::read("tbf", &[limit]), QdiscOptions::Unknown);
+    }
+
+    #[test]
+    fn settings_are_written_for_tc() {
+        let qdisc = |kind: &str, options| Qdisc {
+            device: 2,
+            kind: kind.into(),
+            handle: TcHandle::UNSPEC,
+            parent: TcHandle::ROOT,
+            options,
+        };
+        let settings = |kind, options| qdisc(kind, options).tc_settings();
+        let fifo = QdiscOptions::Fifo { limit: 1000 };
+        assert_eq!(settings("pfifo", fifo).as_deref(), Some("limit 1000"));
+        assert_eq!(settings("pfifo", QdiscOptions::None), None);
+        let none = settings("pfifo_fast", QdiscOptions::Unknown);
+        assert_eq!(none.as_deref(), Some(""));
+        assert_eq!(settings("tbf", QdiscOptions::Unknown), None);
+        let selected = FqCodelOptions {
+            ce_threshold_mask: Some(1),
+            ..FqCodelOptions::default()
+        };
+        assert_eq!(settings("fq_codel", QdiscOptions::FqCodel(selected)), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use crate::error::{Context as _, ErrorKind, Result};
+use crate::error::{Context as _, Result};
 use crate::netlink::Socket;
 
 /// Flags for an object that must not exist yet.
@@ -33,6 +33,10 @@ pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 /// rtnetlink.set_up(link.index)?;
 /// # Ok::<(), hostnet::Error>(())
 /// ```
+///
+/// [`ErrorKind::PermissionDenied`]: crate::ErrorKind::PermissionDenied
+/// [`ErrorKind::NotFound`]: crate::ErrorKind::NotFound
+/// [`ErrorKind::AlreadyExists`]: crate::ErrorKind::AlreadyExists
 #[derive(Debug)]
 pub struct Rtnetlink(Socket);
 
@@ -66,12 +70,7 @@ impl Rtnetlink {
         step: impl FnOnce() -> String,
     ) -> Result<()> {
         let answer = self.0.request(message, NLM_F_ACK | flags);
-        answer.with_context(step).map_err(|error| {
-            error.cure(
-                ErrorKind::PermissionDenied,
-                "this needs CAP_NET_ADMIN, run as root",
-            )
-        })?;
+        answer.with_context(step).needs("CAP_NET_ADMIN")?;
         Ok(())
     }
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 
-use hostnet::netns;
 use hostnet::rtnetlink::Rtnetlink;
 use hostnet::sysfs::Sysfs;
+use hostnet::{netns, nfnetlink};
 
 use crate::{Need, Result, Test};
 
+const NFT: &[Need] = &[Need::Program("nft")];
 const IPV6: &[Need] = &[Need::File("/proc/sys/net/ipv6")];
 
 pub fn tests() -> Vec<Test> {
@@ -18,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_process_starts_inside", process),
         Test::needing("ipv6_is_off_for_new_devices", IPV6, ipv6),
         Test::new("a_sysfs_shows_its_namespace", sysfs),
+        Test::needing("tables_of_nftables_have_names", NFT, nftables),
     ]
 }
 
@@ -66,5 +68,19 @@ fn sysfs() -> Result<()> {
     }
     devices.retain(|name| name != "bonding_masters");
     assert_eq!(devices, ["lo"]);
+    Ok(())
+}
+
+fn nftables() -> Result<()> {
+    let namespace = netns::create()?;
+    let tables = || netns::run_in(namespace.as_fd(), nfnetlink::tables);
+    assert!(tables()?.is_empty());
+    for name in ["one", "two"] {
+        let mut command = Command::new("nft");
+        command.args(["add", "table", "inet", name]);
+        let added = netns::spawn(namespace.as_fd(), &mut command)?.wait()?;
+        assert!(added.success());
+    }
+    assert_eq!(tables()?, ["one", "two"]);
     Ok(())
 }

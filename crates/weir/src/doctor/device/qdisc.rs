@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::command::words;
-use hostnet::rtnetlink::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
+use hostnet::rtnetlink::{Qdisc, TcHandle};
 
 /// Those that need no lock of their own to take a packet: `noqueue` has no queue, `pfifo_fast`
 /// is lockless (`TCQ_F_NOLOCK`, Linux 4.16), `noop` drops everything.
@@ -50,49 +50,17 @@ pub fn restore(device: &str, root: &Qdisc) -> Option<Vec<String>> {
     if root.handle == TcHandle::UNSPEC {
         return Some(words(&format!("tc qdisc del dev {device} root")));
     }
-    let settings = match (root.kind.as_str(), root.options) {
-        ("noqueue" | "pfifo_fast", _) | ("fq_codel", QdiscOptions::None) => String::new(),
-        (_, QdiscOptions::Fifo { limit }) => format!("limit {limit}"),
-        (_, QdiscOptions::FqCodel(options)) => fq_codel_settings(&options)?,
-        _ => return None,
-    };
+    let settings = root.tc_settings()?;
     let (kind, handle) = (&root.kind, root.handle.major);
     Some(words(&format!(
         "tc qdisc replace dev {device} root handle {handle:x}: {kind} {settings}"
     )))
 }
 
-/// The settings in the words of tc-fq_codel(8); none for those that it cannot set.
-fn fq_codel_settings(options: &FqCodelOptions) -> Option<String> {
-    let masked = [options.ce_threshold_selector, options.ce_threshold_mask];
-    if masked.into_iter().flatten().any(|value| value != 0) {
-        return None;
-    }
-    // The kernel rounds times down both ways, see FqCodelOptions: one microsecond more than it
-    // reports gives the same time again.
-    let time = |name: &str, usecs: Option<u32>| {
-        usecs.map(|usecs| format!("{name} {}us", usecs.saturating_add(1)))
-    };
-    let number = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
-    let ecn = options.ecn.map(|ecn| if ecn { "ecn" } else { "noecn" });
-    let settings = [
-        time("target", options.target),
-        number("limit", options.limit),
-        time("interval", options.interval),
-        ecn.map(Into::into),
-        number("flows", options.flows),
-        number("quantum", options.quantum),
-        time("ce_threshold", options.ce_threshold),
-        number("drop_batch", options.drop_batch),
-        number("memory_limit", options.memory_limit),
-    ];
-    let settings: Vec<_> = settings.into_iter().flatten().collect();
-    Some(settings.join(" "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hostnet::rtnetlink::{FqCodelOptions, QdiscOptions};
 
     const MAJOR: TcHandle = TcHandle {
         major: 0x8004,
