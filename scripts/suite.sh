@@ -207,7 +207,7 @@ test_musl() {
         skip musl "rustup could not add the target $triple"
         return
     fi
-    check_step musl 300 cargo build --locked --package xsk --target "$triple"
+    check_step musl 300 cargo build --locked --package xsk --package hostnet --target "$triple"
 }
 
 # All scripts in one guest, and the guest as a receiver.

@@ -1,22 +1,36 @@
-//! Sets of CPUs as the kernel writes them, which CPUs may be used, and keeping a thread on one.
+//! Sets of CPUs in the kernel's formats, and the CPU affinity of threads.
 //!
 //! The kernel writes lists, such as `0-3,5` (cpuset(7), "List format"), in
 //! `/sys/devices/system/cpu/online`, and masks, such as `00000000,0000002f` ("Mask format"), in
 //! `rps_cpus` of a device's queue.
+//!
+//! The highest CPU is 1023, the limit of the C library's `cpu_set_t`.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::{fmt, fs};
 
-use anyhow::{Context as _, Result, bail, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::error::{Context as _, Error, Result};
+
 /// CPUs in ascending order, each once.
+///
+/// ```
+/// use hostnet::cpulist::CpuList;
+///
+/// let cpus: CpuList = "0-3,5".parse()?;
+/// assert_eq!(cpus.as_slice(), [0, 1, 2, 3, 5]);
+/// assert_eq!(cpus.to_string(), "0-3,5");
+/// assert_eq!(cpus.mask(), "0000002f");
+/// assert_eq!(CpuList::from_mask("2f")?, cpus);
+/// # Ok::<(), hostnet::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
 impl CpuList {
-    /// These CPUs, in ascending order and each once.
+    /// A list of these CPUs, given in any order.
     pub fn new(cpus: impl IntoIterator<Item = usize>) -> Self {
         let mut cpus: Vec<usize> = cpus.into_iter().collect();
         cpus.sort_unstable();
@@ -24,20 +38,22 @@ impl CpuList {
         Self(cpus)
     }
 
-    /// The CPUs that the calling thread may run on. Those that are offline are not among them.
+    /// The CPUs that the calling thread may run on (`sched_getaffinity(2)`), those that are
+    /// offline left out.
     pub fn allowed() -> Result<Self> {
-        let set = sched_getaffinity(None).context("cannot ask which CPUs this process may use")?;
+        let set = sched_getaffinity(None).context("cannot read this thread's CPU affinity")?;
         Ok(Self::new(
             (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)),
         ))
     }
 
-    /// The CPUs that are online, whether this process may run there or not.
+    /// The online CPUs (`/sys/devices/system/cpu/online`), whether this process may use them or
+    /// not.
     pub fn online() -> Result<Self> {
         Self::of_system("online")
     }
 
-    /// The CPUs that there may ever be.
+    /// The CPUs that can be present at some time (`/sys/devices/system/cpu/possible`).
     pub fn possible() -> Result<Self> {
         Self::of_system("possible")
     }
@@ -48,12 +64,21 @@ impl CpuList {
         text.parse().with_context(|| format!("cannot read {path}"))
     }
 
-    /// The CPUs of a mask.
+    /// The CPUs of a mask: words of 32 bits in hexadecimal, separated by commas, the highest
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if the text is no mask.
+    ///
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn from_mask(text: &str) -> Result<Self> {
         let mut cpus = Vec::new();
         for (index, word) in text.trim().rsplit(',').enumerate() {
-            let word = u32::from_str_radix(word, 16).with_context(|| {
-                format!("{text:?} is no mask of CPUs: write one such as f,0000002f")
+            let word = u32::from_str_radix(word, 16).map_err(|_| {
+                Error::invalid(format!(
+                    "{text:?} is no mask of CPUs: write one such as f,0000002f"
+                ))
             })?;
             let set = (0..32).filter(|bit| word >> bit & 1 == 1);
             cpus.extend(set.map(|bit| index * 32 + bit));
@@ -61,7 +86,7 @@ impl CpuList {
         Ok(Self::new(cpus))
     }
 
-    /// Their mask.
+    /// The mask of these CPUs, as the kernel reads it: as many words as the highest CPU needs.
     pub fn mask(&self) -> String {
         let mut words = vec![0_u32; self.0.last().map_or(0, |cpu| cpu / 32) + 1];
         for cpu in &self.0 {
@@ -71,64 +96,82 @@ impl CpuList {
         words.collect::<Vec<_>>().join(",")
     }
 
-    /// The CPUs.
+    /// The CPUs, in ascending order.
     pub fn as_slice(&self) -> &[usize] {
         &self.0
     }
 
-    /// Whether no CPU is in both.
+    /// Whether the two have no CPU in common.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         !self.0.iter().any(|cpu| other.0.contains(cpu))
     }
 
-    /// Says which CPU of these this process cannot run on, and why, if there is one.
+    /// Checks that the calling thread may run on each of these CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for an empty list, or with the first CPU that is offline or
+    /// outside the thread's affinity.
+    ///
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn check_allowed(&self) -> Result<()> {
         let allowed = Self::allowed()?;
-        // Without sysfs, as in some containers, a CPU that is offline cannot be told from one
-        // that is not allowed.
+        // Without sysfs, as in some containers, an offline CPU looks like one outside the
+        // affinity.
         self.check_among(&allowed, Self::online().ok().as_ref())
     }
 
     fn check_among(&self, allowed: &Self, online: Option<&Self>) -> Result<()> {
-        ensure!(!self.0.is_empty(), "no CPU: choose among {allowed}");
+        if self.0.is_empty() {
+            return Err(Error::invalid(format!("no CPU: choose among {allowed}")));
+        }
         let Some(cpu) = self.0.iter().find(|cpu| !allowed.0.contains(cpu)) else {
             return Ok(());
         };
-        match online {
-            Some(online) if !online.0.contains(cpu) => bail!(
+        Err(Error::invalid(match online {
+            Some(online) if !online.0.contains(cpu) => format!(
                 "CPU {cpu} is offline or does not exist: choose among {allowed}, or put it online \
                  by `echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`"
             ),
-            _ => bail!(
+            _ => format!(
                 "this process may not run on CPU {cpu}: choose among {allowed}, \
                  or widen its set (`taskset`, cpuset.cpus of its cgroup)"
             ),
-        }
+        }))
     }
 }
 
-/// Keeps the calling thread on one CPU. Says what the kernel says if that cannot be.
-pub fn set_affinity(cpu: usize) -> rustix::io::Result<()> {
+/// Keeps the calling thread on one CPU (`sched_setaffinity(2)`).
+///
+/// # Errors
+///
+/// `EINVAL` if the CPU is offline, does not exist or is outside the cpuset of the thread's
+/// cgroup.
+///
+/// ```
+/// use hostnet::cpulist::{CpuList, pin};
+///
+/// let cpu = CpuList::allowed()?.as_slice()[0];
+/// pin(cpu)?;
+/// assert_eq!(CpuList::allowed()?.as_slice(), [cpu]);
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
-    // The kernel refuses an empty set as it refuses a CPU that is not there.
+    // The kernel refuses an empty set as it refuses a CPU that does not exist.
     if cpu < CpuSet::MAX_CPU {
         set.set(cpu);
     }
-    sched_setaffinity(None, &set)
-}
-
-/// Keeps the calling thread on one CPU.
-pub fn pin(cpu: usize) -> Result<()> {
-    set_affinity(cpu).with_context(|| {
+    sched_setaffinity(None, &set).with_context(|| {
         let online = CpuList::online().unwrap_or_default();
         format!("cannot run on CPU {cpu}: choose one that is online ({online}) and in this cgroup's cpuset")
     })
 }
 
+/// Reads a list. Empty text is a list without CPUs, as in `/sys/devices/system/cpu/offline`.
 impl FromStr for CpuList {
-    type Err = anyhow::Error;
+    type Err = Error;
 
-    /// Empty text is no CPU at all, as in `/sys/devices/system/cpu/offline`.
     fn from_str(text: &str) -> Result<Self> {
         let text = text.trim();
         if text.is_empty() {
@@ -142,24 +185,30 @@ impl FromStr for CpuList {
 /// `5` or `0-3`.
 fn range(text: &str) -> Result<RangeInclusive<usize>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| -> Result<usize> {
-        let cpu = text.trim().parse().ok();
-        let cpu = cpu.with_context(|| format!("{text:?} is no CPU: write a list such as 0-3,5"))?;
-        ensure!(
-            cpu < CpuSet::MAX_CPU,
-            "CPU {cpu} is out of range: the highest is {}",
-            CpuSet::MAX_CPU - 1
-        );
-        Ok(cpu)
-    };
     let (first, last) = (number(first)?, number(last)?);
-    ensure!(
-        first <= last,
-        "{text} is no range of CPUs: write the lower one first"
-    );
+    if first > last {
+        return Err(Error::invalid(format!(
+            "{text} is no range of CPUs: write the lower one first"
+        )));
+    }
     Ok(first..=last)
 }
 
+fn number(text: &str) -> Result<usize> {
+    let cpu = text
+        .trim()
+        .parse()
+        .map_err(|_| Error::invalid(format!("{text:?} is no CPU: write a list such as 0-3,5")))?;
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(Error::invalid(format!(
+            "CPU {cpu} is out of range: the highest is {}",
+            CpuSet::MAX_CPU - 1
+        )));
+    }
+    Ok(cpu)
+}
+
+/// The list as the kernel writes it, such as `0-3,5`.
 impl fmt::Display for CpuList {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = self.0.chunk_by(|cpu, next| cpu + 1 == *next);
@@ -215,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_says_so() {
+    fn text_that_is_no_list_is_refused() {
         for (text, word) in [
             ("a", "such as 0-3,5"),
             ("1,", "such as 0-3,5"),

@@ -1,73 +1,51 @@
-//! A network device, as the kernel describes it.
+//! A network device that stays in its namespace, whichever thread uses it.
 
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
-use serde::Serialize;
-
+use crate::error::{Context as _, Result};
 use crate::rtnetlink::{Link, Rtnetlink};
 
-/// What a device has carried since it was made.
-///
-/// A veth counts a frame once, where it arrives, and shows it at both ends: as received at one
-/// and as sent at the other (`veth_get_stats64` in drivers/net/veth.c). Which counter of the
-/// kernel it lands in depends on how it arrives, and [`Device::counters`] reads the sum:
-///
-/// | frame | counted |
-/// |---|---|
-/// | into a side with NAPI (GRO or a native XDP program) | when NAPI takes it off the queue, before any XDP program: native or generic, drop or redirect or pass |
-/// | into a side without NAPI | by the sender, when it is handed over |
-/// | that finds the receiver's queue of 256 full | not as a packet: `tx_dropped` of the sender, and for a redirected frame `rx_dropped` of the receiver too |
-/// | that the receiver's NAPI has no memory for | as a packet, and in `rx_dropped` of the receiver |
-///
-/// So once nothing is under way, `rx_packets` of one side and `tx_packets` of the other are
-/// equal and exact for AF_PACKET, AF_XDP in generic (SKB) and in native (DRV) mode; what an XDP
-/// program or a full socket dropped is counted as received by the device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
-    /// Frames received.
-    pub rx_packets: u64,
-    /// Frames sent.
-    pub tx_packets: u64,
-    /// Frames that were meant for this device and got lost.
-    pub rx_dropped: u64,
-    /// Frames that this device was to send and lost.
-    pub tx_dropped: u64,
-    /// Receive errors.
-    pub rx_errors: u64,
-    /// Transmit errors.
-    pub tx_errors: u64,
-}
+pub use crate::rtnetlink::Counters;
 
-impl Counters {
-    /// The counts since an `earlier` reading of the same device.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            rx_packets: self.rx_packets.wrapping_sub(earlier.rx_packets),
-            tx_packets: self.tx_packets.wrapping_sub(earlier.tx_packets),
-            rx_dropped: self.rx_dropped.wrapping_sub(earlier.rx_dropped),
-            tx_dropped: self.tx_dropped.wrapping_sub(earlier.tx_dropped),
-            rx_errors: self.rx_errors.wrapping_sub(earlier.rx_errors),
-            tx_errors: self.tx_errors.wrapping_sub(earlier.tx_errors),
-        }
-    }
-}
-
-/// A device in a network namespace.
+/// A device of a network namespace, by its name there.
+///
+/// It keeps a netlink socket of that namespace open, so that any thread can use it, in whatever
+/// namespace that thread is. The socket keeps the namespace alive.
+///
+/// # Errors
+///
+/// Each method fails with [`ErrorKind::NotFound`] once the device is gone or renamed, and a change
+/// with [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN`.
+///
+/// ```no_run
+/// use std::os::fd::AsFd as _;
+/// use std::path::Path;
+///
+/// use hostnet::device::Device;
+/// use hostnet::netns;
+///
+/// let namespace = netns::open(Path::new("/run/netns/guest"))?;
+/// let device = netns::run_in(namespace.as_fd(), || Device::open("eth0"))?;
+/// device.set_up()?;
+/// println!("{:?}", device.counters()?);
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+///
+/// [`ErrorKind::NotFound`]: crate::ErrorKind::NotFound
+/// [`ErrorKind::PermissionDenied`]: crate::ErrorKind::PermissionDenied
+#[derive(Debug)]
 pub struct Device {
     name: String,
     /// One request at a time: an answer belongs to the request before it.
-    route: Mutex<Rtnetlink>,
+    rtnetlink: Mutex<Rtnetlink>,
 }
 
 impl Device {
-    /// The device `name` of the calling thread's network namespace. It stays that device,
-    /// whatever namespace a thread that uses it is in.
+    /// The device `name` of the calling thread's network namespace.
     pub fn open(name: &str) -> Result<Self> {
         let device = Self {
             name: name.into(),
-            route: Mutex::new(Rtnetlink::open()?),
+            rtnetlink: Mutex::new(Rtnetlink::open()?),
         };
         device.state()?;
         Ok(device)
@@ -78,43 +56,44 @@ impl Device {
         &self.name
     }
 
-    /// The device's number in its namespace.
+    /// The device's index in its namespace.
     pub fn index(&self) -> Result<u32> {
         Ok(self.state()?.index)
     }
 
-    /// What the device has carried so far: exact once nothing is under way, see [`Counters`].
+    /// The device's counters: exact once no frame is in flight, see [`Counters`].
     pub fn counters(&self) -> Result<Counters> {
-        let stats = self.state()?.stats;
-        Ok(Counters {
-            rx_packets: stats.rx_packets,
-            tx_packets: stats.tx_packets,
-            rx_dropped: stats.rx_dropped,
-            tx_dropped: stats.tx_dropped,
-            rx_errors: stats.rx_errors,
-            tx_errors: stats.tx_errors,
-        })
+        Ok(self.state()?.stats)
     }
 
     /// The device as rtnetlink describes it now.
     pub fn state(&self) -> Result<Link> {
-        self.with_route(|route| route.link(&self.name))
+        self.with_rtnetlink(|rtnetlink| rtnetlink.link(&self.name))
     }
 
-    /// Sets the device up (`IFF_UP`).
+    /// Brings the device up (`IFF_UP`).
     pub fn set_up(&self) -> Result<()> {
-        let index = self.index()?;
-        self.with_route(|route| route.set_up(index))
+        self.change(Rtnetlink::set_up)
     }
 
-    /// Removes the device; a veth takes its peer with it.
+    /// Removes the device; the peer of a veth goes with it.
     pub fn delete(&self) -> Result<()> {
-        let index = self.index()?;
-        self.with_route(|route| route.delete(index))
+        self.change(Rtnetlink::delete)
     }
 
-    fn with_route<T>(&self, work: impl FnOnce(&mut Rtnetlink) -> Result<T>) -> Result<T> {
+    fn change(&self, change: impl FnOnce(&mut Rtnetlink, u32) -> Result<()>) -> Result<()> {
+        let index = self.index()?;
+        self.with_rtnetlink(|rtnetlink| change(rtnetlink, index))
+            .context(&self.name)
+    }
+
+    fn with_rtnetlink<T>(&self, work: impl FnOnce(&mut Rtnetlink) -> Result<T>) -> Result<T> {
         // A request that panicked leaves at most an answer unread, which the next one skips.
-        work(&mut self.route.lock().unwrap_or_else(PoisonError::into_inner))
+        work(
+            &mut self
+                .rtnetlink
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }

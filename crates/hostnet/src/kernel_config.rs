@@ -1,17 +1,25 @@
-//! How the running kernel was configured when it was built.
+//! The configuration that the running kernel was built with.
 
-use std::fs;
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 
-use anyhow::{Result, bail};
 use flate2::read::GzDecoder;
 
-/// The largest configuration that is read; real ones have some 300 KB.
-const MOST: u64 = 16 << 20;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The largest configuration that is read, in bytes; real ones have some 300 KB.
+const LIMIT: u64 = 16 << 20;
 
 /// The `.config` of a kernel.
+///
+/// ```
+/// use hostnet::kernel_config::KernelConfig;
+///
+/// let config = KernelConfig::new("test", "CONFIG_HZ=250\nCONFIG_VETH=m\n");
+/// assert_eq!(config.value("CONFIG_HZ"), Some("250"));
+/// assert!(config.has("CONFIG_VETH") && !config.has("CONFIG_TUN"));
+/// ```
 #[derive(Debug, Clone)]
 pub struct KernelConfig {
     source: String,
@@ -19,12 +27,17 @@ pub struct KernelConfig {
 }
 
 impl KernelConfig {
-    /// The running kernel's, from the first of the places where one may be.
+    /// The running kernel's, from the first readable of `/proc/config.gz`
+    /// (`CONFIG_IKCONFIG_PROC`), `/boot/config-RELEASE` and `/lib/modules/RELEASE/config`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if none of them can be read.
     pub fn read() -> Result<Self> {
         Self::read_below(Path::new("/"))
     }
 
-    /// The same below another root, such as that of a test.
+    /// The same below another root directory, such as a container's or a test's.
     pub fn read_below(root: &Path) -> Result<Self> {
         let below = |path: &str| root.join(path.trim_start_matches('/'));
         let packed = "/proc/config.gz";
@@ -42,14 +55,15 @@ impl KernelConfig {
                 return Ok(Self::new(place, text));
             }
         }
-        bail!(
-            "cannot tell how this kernel was built: none of {packed}, {} can be read; \
+        let text = format!(
+            "cannot read this kernel's configuration from {packed}, {}: \
              load its module `configs`, or install the file that came with the kernel",
             places.join(", ")
-        )
+        );
+        Err(Error::new(ErrorKind::NotFound, text))
     }
 
-    /// A configuration, and the file that it is from.
+    /// A configuration from its text, and the file that the text is from.
     pub fn new(source: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             source: source.into(),
@@ -57,28 +71,28 @@ impl KernelConfig {
         }
     }
 
-    /// The file that it is from.
+    /// The file that the configuration is from.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// What an option such as `CONFIG_HZ` is set to, without quotes; `None` if it is not set.
+    /// The value of an option such as `CONFIG_HZ`, without quotes; `None` if it is not set.
     pub fn value(&self, option: &str) -> Option<&str> {
         let mut lines = self.text.lines();
         let value = lines.find_map(|line| line.strip_prefix(option)?.strip_prefix('='))?;
         Some(value.trim_matches('"'))
     }
 
-    /// Whether an option is built in or a module.
+    /// Whether an option is built in (`y`) or a module (`m`).
     pub fn has(&self, option: &str) -> bool {
         matches!(self.value(option), Some("y" | "m"))
     }
 }
 
-fn unpack(path: &Path) -> Result<String> {
+fn unpack(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let unpacked = GzDecoder::new(File::open(path)?);
-    unpacked.take(MOST).read_to_string(&mut text)?;
+    unpacked.take(LIMIT).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -96,7 +110,7 @@ CONFIG_CC_VERSION_TEXT=\"gcc 14\"
 ";
 
     #[test]
-    fn options_are_told_apart() {
+    fn options_are_read_exactly() {
         let config = KernelConfig::new("test", TEXT);
         assert_eq!(config.value("CONFIG_HZ"), Some("250"));
         assert_eq!(config.value("CONFIG_CC_VERSION_TEXT"), Some("gcc 14"));
@@ -107,7 +121,7 @@ CONFIG_CC_VERSION_TEXT=\"gcc 14\"
 
     #[test]
     fn the_places_are_tried_in_turn() {
-        let root = std::env::temp_dir().join(format!("weir-config-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("hostnet-config-{}", std::process::id()));
         let make = |path: &str, bytes: &[u8]| {
             let path = root.join(path);
             fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");

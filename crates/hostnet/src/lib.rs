@@ -1,15 +1,67 @@
-//! A Linux host's network, as the kernel describes it and lets it be changed: network namespaces,
-//! devices over rtnetlink and ethtool, taps, sysfs, CPU lists and the kernel's configuration.
+//! A Linux host's network: how it is set up, and how to change it.
 //!
-//! No BPF, no C and no command line: a privileged daemon can use this crate alone.
+//! Network namespaces, devices over rtnetlink and ethtool, taps, XDP features and AF_XDP sockets,
+//! sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library besides libc, no
+//! async runtime and no command line: a small privileged daemon can use this crate alone.
+//!
+//! | module | source |
+//! |---|---|
+//! | [`netns`] | `network_namespaces(7)`, ip-netns(8) |
+//! | [`rtnetlink`] | rtnetlink(7): devices, veth pairs, bridges, addresses, queueing disciplines |
+//! | [`device`] | one device of a namespace, usable from threads in another |
+//! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing |
+//! | [`tap`] | Documentation/networking/tuntap.rst |
+//! | [`genetlink`] | generic netlink: XDP features (`netdev`) |
+//! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
+//! | [`nfnetlink`] | tables of nftables |
+//! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
+//! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
+//! | [`kernel_config`] | `/proc/config.gz` |
+//!
+//! A namespace belongs to a thread: functions work in the one that the calling thread is in.
+//! Sockets and devices stay in the one that they were opened in.
+//!
+//! # Example
+//!
+//! Two namespaces, joined by a veth pair (as root):
+//!
+//! ```no_run
+//! use std::os::fd::AsFd as _;
+//!
+//! use hostnet::device::Device;
+//! use hostnet::netns;
+//! use hostnet::rtnetlink::{Rtnetlink, VethEnd};
+//!
+//! let (a, b) = (netns::create()?, netns::create()?);
+//! let ends = [
+//!     &VethEnd { name: "a0", mac: [2, 0, 0, 0, 0, 0xa], netns: a.as_fd() },
+//!     &VethEnd { name: "b0", mac: [2, 0, 0, 0, 0, 0xb], netns: b.as_fd() },
+//! ];
+//! Rtnetlink::open()?.add_veth(ends, 1, 1500)?;
+//! for (namespace, name) in [(&a, "a0"), (&b, "b0")] {
+//!     netns::run_in(namespace.as_fd(), || Device::open(name))?.set_up()?;
+//! }
+//! # Ok::<(), hostnet::Error>(())
+//! ```
+//!
+//! # Features
+//!
+//! `serde`: [`rtnetlink::Counters`] implements `Serialize`.
 
 pub mod cpulist;
 pub mod device;
+mod error;
 pub mod ethtool;
+pub mod genetlink;
+mod ifreq;
 pub mod kernel_config;
-pub mod mounts;
-pub mod netlink;
+pub mod mount;
+mod netlink;
 pub mod netns;
+pub mod nfnetlink;
 pub mod rtnetlink;
+pub mod sock_diag;
 pub mod sysfs;
 pub mod tap;
+
+pub use error::{Error, ErrorKind, Result};

@@ -1,246 +1,187 @@
-//! The two families of netlink that tell of XDP and that no crate knows: `netdev`, for what a
-//! driver can do (Documentation/netlink/specs/netdev.yaml), and `xdp_diag`, for the AF_XDP
-//! sockets (`linux/xdp_diag.h`).
+//! Requests over netlink(7), one at a time: the socket that rtnetlink, generic netlink and
+//! `sock_diag` have in common.
 
 use std::convert::Infallible;
-use std::io;
+use std::fmt;
 
-use anyhow::{Context as _, Result, anyhow};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload, NetlinkSerializable, NlasIterator,
+    DefaultNla, Emitable as _, NLM_F_ACK_TLVS, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlasIterator,
 };
-use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_SOCK_DIAG};
-use netlink_sys::{Socket, SocketAddr};
+use netlink_sys::SocketAddr;
+use rustix::io::Errno;
 
-/// Generic netlink's own family and its question for another's number (linux/genetlink.h).
-const CONTROL: u16 = 0x10;
-const GET_FAMILY: u8 = 3;
-const FAMILY_ID: u16 = 1;
-const FAMILY_NAME: u16 = 2;
-/// A header of generic netlink: command, version, two bytes of nothing.
-const GENERIC_HEADER: usize = 4;
-/// Linux' linux/netdev.h.
-const GET_DEVICE: u8 = 1;
-const DEVICE_INDEX: u16 = 1;
-const DEVICE_FEATURES: u16 = 3;
-/// `linux/sock_diag.h` and `linux/xdp_diag.h`.
-const BY_FAMILY: u16 = 20;
-const SHOW_INFO_AND_UMEM: u32 = 1 | 1 << 2;
-const SOCKET_MESSAGE: usize = 16;
-const SOCKET_INFO: u16 = 1;
-const SOCKET_UMEM: u16 = 5;
-/// Where the flags of `struct xdp_diag_umem` are, and the one for zero-copy.
-const UMEM_FLAGS: usize = 32;
-const UMEM_ZERO_COPY: u32 = 1;
+use crate::error::{Context as _, Error, ErrorKind, Result};
 
-/// What a device's driver can do with XDP, by the bits of `enum netdev_xdp_act`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct XdpFeatures(u64);
+/// Messages begin at multiples of four bytes (`NLMSG_ALIGN` in linux/netlink.h).
+const ALIGNMENT: usize = 4;
+/// The header of the refused request, which comes before the attributes of a refusal.
+const REQUEST_HEADER: usize = 16;
+/// The attribute with the kernel's own words (`NLMSGERR_ATTR_MSG`, Linux 4.12).
+const REASON: u16 = 1;
 
-impl XdpFeatures {
-    const NAMES: [&str; 7] = [
-        "basic",
-        "redirect",
-        "ndo-xmit",
-        "xsk-zerocopy",
-        "hw-offload",
-        "rx-sg",
-        "ndo-xmit-sg",
-    ];
+/// A socket of one netlink protocol. It belongs to the network namespace of the thread that
+/// opened it, in whichever thread it is used.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    socket: netlink_sys::Socket,
+    sequence: u32,
+}
 
-    /// Those of these bits.
-    pub fn new(bits: u64) -> Self {
-        Self(bits)
+impl Socket {
+    /// Opens a socket of a protocol of linux/netlink.h, such as `NETLINK_ROUTE`.
+    pub(crate) fn open(protocol: isize) -> Result<Self> {
+        let open = || {
+            let mut socket = netlink_sys::Socket::new(protocol)?;
+            socket.bind_auto()?;
+            // Only the kernel can send to a connected socket.
+            socket.connect(&SocketAddr::new(0, 0))?;
+            // Refusals carry the kernel's reason, and no copy of the request.
+            socket.set_ext_ack(true)?;
+            socket.set_cap_ack(true)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|error: std::io::Error| error);
+        Ok(Self {
+            socket: socket.context("cannot open a netlink socket")?,
+            sequence: 0,
+        })
     }
 
-    /// Whether a program can run in the driver.
-    pub fn native(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// Whether packets can be redirected to it now.
-    pub fn takes_redirected(self) -> bool {
-        self.0 & 1 << 2 != 0
-    }
-
-    /// Whether AF_XDP sockets can have its packets without a copy.
-    pub fn zero_copy(self) -> bool {
-        self.0 & 1 << 3 != 0
-    }
-
-    /// Their names in netdev.yaml.
-    pub fn names(self) -> String {
-        let is_set = |bit: &usize| self.0 >> bit & 1 == 1;
-        let names = (0..Self::NAMES.len())
-            .filter(is_set)
-            .map(|bit| Self::NAMES[bit]);
-        match names.collect::<Vec<_>>().as_slice() {
-            [] => "none".into(),
-            names => names.join(" "),
+    /// Sends one request and returns the messages that come before the answer's end. The flags
+    /// decide about that: `NLM_F_ACK` for an acknowledgement, `NLM_F_DUMP` for a list.
+    pub(crate) fn request<M>(&mut self, message: M, flags: u16) -> Result<Vec<M>>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+        M::Error: fmt::Display,
+    {
+        self.send(message, flags)?;
+        let mut answers = Vec::new();
+        loop {
+            let (bytes, _) = self
+                .socket
+                .recv_from_full()
+                .context("cannot read from netlink")?;
+            if self.read(&bytes, &mut answers)? {
+                return Ok(answers);
+            }
         }
     }
-}
 
-/// An AF_XDP socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct XdpSocket {
-    /// The number of its device.
-    pub device: u32,
-    /// The queue it is bound to.
-    pub queue: u32,
-    /// Whether it got zero-copy.
-    pub zero_copy: bool,
-}
+    fn send<M: NetlinkSerializable>(&mut self, message: M, flags: u16) -> Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket
+            .send(&bytes, 0)
+            .context("cannot write to netlink")?;
+        Ok(())
+    }
 
-/// What the driver of a device can do with XDP; none for a kernel that does not tell.
-pub fn xdp_features(device: u32) -> Result<Option<XdpFeatures>> {
-    let Some(family) = family("netdev")? else {
-        return Ok(None);
-    };
-    let mut request = generic(GET_DEVICE);
-    push(&mut request, DEVICE_INDEX, &device.to_ne_bytes());
-    let answers = ask(NETLINK_GENERIC, family, request, NLM_F_ACK)
-        .context("cannot ask what the driver can do with XDP")?;
-    let features = answers
-        .iter()
-        .find_map(|answer| attribute(answer.get(GENERIC_HEADER..)?, DEVICE_FEATURES))
-        .context("the kernel does not say what the driver can do with XDP")?;
-    let features = features.try_into().map(u64::from_ne_bytes);
-    Ok(Some(XdpFeatures(features.map_err(|_| {
-        anyhow!("the kernel's XDP features are not 64 bits")
-    })?)))
-}
-
-fn family(name: &str) -> Result<Option<u16>> {
-    let mut request = generic(GET_FAMILY);
-    push(&mut request, FAMILY_NAME, format!("{name}\0").as_bytes());
-    let answers = match ask(NETLINK_GENERIC, CONTROL, request, NLM_F_ACK) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        answers => answers.context("cannot ask for a family of generic netlink")?,
-    };
-    let id = answers
-        .iter()
-        .find_map(|answer| attribute(answer.get(GENERIC_HEADER..)?, FAMILY_ID));
-    Ok(id.and_then(|id| Some(u16::from_ne_bytes(id.try_into().ok()?))))
-}
-
-fn generic(command: u8) -> Vec<u8> {
-    vec![command, 1, 0, 0]
-}
-
-/// The AF_XDP sockets of the namespace; none for a kernel that does not tell.
-pub fn xdp_sockets() -> Result<Option<Vec<XdpSocket>>> {
-    let family = u8::try_from(libc::AF_XDP)?;
-    // `struct xdp_diag_req`.
-    let mut request = vec![family, 0, 0, 0, 0, 0, 0, 0];
-    request.extend(SHOW_INFO_AND_UMEM.to_ne_bytes());
-    request.extend([0; 8]);
-    match ask(NETLINK_SOCK_DIAG, BY_FAMILY, request, NLM_F_DUMP) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        answers => {
-            let answers = answers.context("cannot list the AF_XDP sockets")?;
-            Ok(Some(
-                answers.iter().filter_map(|answer| socket(answer)).collect(),
-            ))
+    /// Adds the messages of one datagram to `answers`; whether the answer has ended.
+    fn read<M>(&self, mut bytes: &[u8], answers: &mut Vec<M>) -> Result<bool>
+    where
+        M: NetlinkDeserializable,
+        M::Error: fmt::Display,
+    {
+        while !bytes.is_empty() {
+            let message = NetlinkMessage::<M>::deserialize(bytes).map_err(|error| {
+                let text = format!("cannot parse an answer of the kernel over netlink: {error}");
+                Error::new(ErrorKind::InvalidAnswer, text)
+            })?;
+            let length = message.header.length as usize;
+            bytes = bytes
+                .get(length.next_multiple_of(ALIGNMENT)..)
+                .unwrap_or_default();
+            // The rest of an earlier request that failed half-way.
+            if message.header.sequence_number != self.sequence {
+                continue;
+            }
+            let has_reason = message.header.flags & NLM_F_ACK_TLVS != 0;
+            let end = match message.payload {
+                NetlinkPayload::InnerMessage(message) => {
+                    answers.push(message);
+                    continue;
+                }
+                NetlinkPayload::Error(error) => {
+                    let attributes = error.header.get(REQUEST_HEADER..).filter(|_| has_reason);
+                    end(error.raw_code(), attributes)
+                }
+                NetlinkPayload::Done(done) => {
+                    end(done.code, has_reason.then_some(&done.extended_ack))
+                }
+                _ => continue,
+            };
+            return end.map(|()| true);
         }
+        Ok(false)
     }
 }
 
-/// A socket that is not bound has neither a device nor a UMEM.
-fn socket(message: &[u8]) -> Option<XdpSocket> {
-    let attributes = message.get(SOCKET_MESSAGE..)?;
-    let info = attribute(attributes, SOCKET_INFO)?;
-    let umem = attribute(attributes, SOCKET_UMEM)?;
-    Some(XdpSocket {
-        device: word(&info, 0)?,
-        queue: word(&info, 4)?,
-        zero_copy: word(&umem, UMEM_FLAGS)? & UMEM_ZERO_COPY != 0,
-    })
+/// The end of an answer: a negative errno and the attributes with the reason, or 0.
+fn end(code: i32, attributes: Option<&[u8]>) -> Result<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    let reason = attributes.and_then(|attributes| attribute(attributes, REASON));
+    let reason = reason.unwrap_or_default();
+    let reason = String::from_utf8_lossy(&reason);
+    let errno = Errno::from_raw_os_error(code.saturating_abs());
+    Err(Error::os(errno, reason.trim_end_matches('\0')))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let word = bytes.get(at..at + 4)?.try_into().ok()?;
-    Some(u32::from_ne_bytes(word))
+/// A message of a family that `netlink-packet-route` has no types for.
+pub(crate) struct RawMessage {
+    /// The type of the message (`nlmsg_type`).
+    pub(crate) kind: u16,
+    /// All that follows the netlink header.
+    pub(crate) payload: Vec<u8>,
 }
 
-/// Adds an attribute. All lengths here are a few bytes.
-fn push(request: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    request.extend(length.to_ne_bytes());
-    request.extend(kind.to_ne_bytes());
-    request.extend(value);
-    request.resize(request.len().next_multiple_of(4), 0);
+impl NetlinkSerializable for RawMessage {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.payload);
+    }
 }
 
-fn attribute(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
+impl NetlinkDeserializable for RawMessage {
+    type Error = Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
+        Ok(Self {
+            kind: header.message_type,
+            payload: payload.to_vec(),
+        })
+    }
+}
+
+/// The value of the first attribute of this kind.
+pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
     NlasIterator::new(attributes)
         .map_while(Result::ok)
         .find(|attribute| attribute.kind() == kind)
         .map(|attribute| attribute.value().to_vec())
 }
 
-/// A message whose inside is left as it is.
-struct Raw {
-    kind: u16,
-    bytes: Vec<u8>,
-}
-
-impl NetlinkSerializable for Raw {
-    fn message_type(&self) -> u16 {
-        self.kind
-    }
-
-    fn buffer_len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn serialize(&self, buffer: &mut [u8]) {
-        buffer.copy_from_slice(&self.bytes);
-    }
-}
-
-impl NetlinkDeserializable for Raw {
-    type Error = Infallible;
-
-    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
-        Ok(Self {
-            kind: header.message_type,
-            bytes: payload.to_vec(),
-        })
-    }
-}
-
-/// Sends one request on a socket of its own and gives what came before the answer's end: the
-/// acknowledgement that was asked for, or the end of a list.
-fn ask(protocol: isize, kind: u16, bytes: Vec<u8>, flags: u16) -> io::Result<Vec<Vec<u8>>> {
-    let mut socket = Socket::new(protocol)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | flags;
-    let payload = NetlinkPayload::InnerMessage(Raw { kind, bytes });
-    let mut request = NetlinkMessage::new(header, payload);
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    let mut found = Vec::new();
-    loop {
-        let (bytes, _) = socket.recv_from_full()?;
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<Raw>::deserialize(rest).map_err(io::Error::other)?;
-            let length = message.header.length as usize;
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::InnerMessage(message) => found.push(message.bytes),
-                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                // The end of a list, or an acknowledgement.
-                _ => return Ok(found),
-            }
-        }
-    }
+/// Appends an attribute.
+pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let attribute = DefaultNla::new(kind, value.to_vec());
+    let start = bytes.len();
+    bytes.resize(start + attribute.buffer_len(), 0);
+    attribute.emit(&mut bytes[start..]);
 }
 
 #[cfg(test)]
@@ -248,43 +189,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_has_no_native_xdp() -> Result<()> {
-        // Linux has the family since 6.3; the loopback has number 1 in every namespace.
-        if let Some(features) = xdp_features(1)? {
-            assert!(!features.native(), "{}", features.names());
-        }
-        Ok(())
+    fn an_attribute_is_found_again() {
+        let mut bytes = Vec::new();
+        push_attribute(&mut bytes, 2, b"abc");
+        push_attribute(&mut bytes, 7, &[1]);
+        assert_eq!(bytes.len(), 16, "each begins at a multiple of four");
+        assert_eq!(attribute(&bytes, 2).as_deref(), Some(&b"abc"[..]));
+        assert_eq!(attribute(&bytes, 7), Some(vec![1]));
+        assert_eq!(attribute(&bytes, 1), None);
+        assert_eq!(attribute(&bytes[..5], 2), None, "cut short");
     }
 
     #[test]
-    fn a_family_that_is_not_there_is_none() -> Result<()> {
-        assert_eq!(family("weir-none")?, None);
-        Ok(())
-    }
-
-    #[test]
-    fn features_have_names() {
-        assert_eq!(XdpFeatures(0).names(), "none");
-        assert_eq!(XdpFeatures(0b1101).names(), "basic ndo-xmit xsk-zerocopy");
-    }
-
-    #[test]
-    fn a_socket_is_read_from_its_attributes() {
-        let mut message = vec![0; SOCKET_MESSAGE];
-        assert_eq!(socket(&message), None, "not bound");
-        let mut info = 7_u32.to_ne_bytes().to_vec();
-        info.extend(3_u32.to_ne_bytes());
-        push(&mut message, SOCKET_INFO, &info);
-        let mut umem = vec![0; UMEM_FLAGS + 8];
-        umem[UMEM_FLAGS..UMEM_FLAGS + 4].copy_from_slice(&1_u32.to_ne_bytes());
-        push(&mut message, SOCKET_UMEM, &umem);
-        let expected = XdpSocket {
-            device: 7,
-            queue: 3,
-            zero_copy: true,
-        };
-        assert_eq!(socket(&message), Some(expected));
-        message.truncate(message.len() - 20);
-        assert_eq!(socket(&message), None, "cut short");
+    fn a_refusal_has_the_kernels_reason() {
+        let mut attributes = Vec::new();
+        push_attribute(&mut attributes, REASON, b"Invalid MTU\0");
+        let error = end(-libc::EINVAL, Some(&attributes)).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::EINVAL));
+        assert!(error.to_string().starts_with("Invalid MTU ("), "{error}");
+        assert!(end(0, None).is_ok());
+        assert_eq!(
+            end(-libc::EPERM, None).unwrap_err().to_string(),
+            "EPERM 1: Operation not permitted"
+        );
     }
 }

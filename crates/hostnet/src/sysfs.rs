@@ -1,46 +1,33 @@
-//! File systems of the kernel's own, mounted without a place: such a mount goes with its descriptor.
+//! The sysfs of a network namespace.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use crate::error::Result;
+use crate::mount::DetachedMount;
 
-/// A mount without a place.
+/// A sysfs of one network namespace, mounted at no path. `/sys/class/net` shows the devices of
+/// the namespace that mounted it, also to threads in another (`net_ns_type_operations` in
+/// net/core/net-sysfs.c).
+///
+/// ```no_run
+/// use hostnet::sysfs::Sysfs;
+///
+/// let sysfs = Sysfs::mount()?;
+/// std::fs::write(sysfs.class_net("/eth0/queues/rx-0/rps_cpus"), "3")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct Detached(OwnedFd);
-
-impl Detached {
-    /// Mounts the file system of this name. Needs `CAP_SYS_ADMIN`.
-    pub fn mount(filesystem: &str) -> rustix::io::Result<Self> {
-        let filesystem = fsopen(filesystem, FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_create(&filesystem)?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        Ok(Self(fsmount(
-            &filesystem,
-            FsMountFlags::FSMOUNT_CLOEXEC,
-            attributes,
-        )?))
-    }
-
-    /// Where the file `path` of it is; it begins with a slash.
-    pub fn path(&self, path: &str) -> PathBuf {
-        format!("/proc/self/fd/{}{path}", self.0.as_raw_fd()).into()
-    }
-}
-
-/// A sysfs of the network namespace that a thread is in: /sys shows that of whoever mounted it.
-#[derive(Debug)]
-pub struct Sysfs(Detached);
+#[must_use = "it is unmounted when it is dropped"]
+pub struct Sysfs(DetachedMount);
 
 impl Sysfs {
     /// Mounts one for the calling thread's network namespace. Needs `CAP_SYS_ADMIN`.
-    pub fn mount() -> rustix::io::Result<Self> {
-        Detached::mount("sysfs").map(Self)
+    pub fn mount() -> Result<Self> {
+        DetachedMount::new("sysfs").map(Self)
     }
 
-    /// Where the file that people know as `/sys/class/net` and `rest` is.
+    /// The path of `/sys/class/net` and `rest` in this mount, for this process; `rest` begins with
+    /// a slash or is empty.
     pub fn class_net(&self, rest: &str) -> PathBuf {
         self.0.path(&format!("/class/net{rest}"))
     }

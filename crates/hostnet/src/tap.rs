@@ -1,18 +1,19 @@
-//! Taps: devices of which one end is a descriptor, as a virtual machine has them.
+//! Taps: network devices whose other end is a file descriptor, as of a virtual machine
+//! (Documentation/networking/tuntap.rst).
 //!
-//! Unsafe code is needed because TUNSETIFF takes a structure: the type system cannot see what
-//! the kernel reads and writes.
+//! Unsafe code is needed because TUNSETIFF takes a structure: the type system cannot see which
+//! bytes the kernel reads and writes.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::device::Device;
+use crate::error::{Context as _, Result};
+use crate::ifreq::{self, IFNAMSIZ};
 
-const IFNAMSIZ: usize = 16;
 const TUNSETIFF: Opcode = opcode::write::<libc::c_int>(b'T', 202);
 const REST: usize = size_of::<libc::ifreq>() - IFNAMSIZ - size_of::<libc::c_short>();
 
@@ -27,57 +28,68 @@ struct Ifreq {
 
 const _: () = assert!(size_of::<Ifreq>() == size_of::<libc::ifreq>());
 
-/// A tap: what the kernel sends by the device is read from the descriptor, one frame a read, and
-/// what is written there the device receives.
-#[must_use = "the device is gone when the last descriptor is closed"]
+/// A tap. A frame that the kernel sends by the device is read from the descriptor; a frame that is
+/// written to the descriptor, the device receives. One frame a call, from the Ethernet header on.
+///
+/// ```no_run
+/// use hostnet::tap::Tap;
+///
+/// let tap = Tap::create("tap0")?;
+/// tap.device().set_up()?;
+/// let broadcast = [0xff; 60];
+/// rustix::io::write(tap.descriptor(), &broadcast)?;
+/// assert_eq!(tap.device().counters()?.rx_packets, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the device is removed when the last descriptor is closed"]
 pub struct Tap {
     descriptor: OwnedFd,
     device: Device,
 }
 
 impl Tap {
-    /// Makes the device `name` in the calling thread's network namespace. It is down.
+    /// Makes the device `name` in the calling thread's network namespace. It is down. Needs
+    /// `CAP_NET_ADMIN` and `/dev/net/tun`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for an empty name, one of more than 15 bytes or with `%`.
+    ///
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn create(name: &str) -> Result<Self> {
-        ensure!(
-            name.len() < IFNAMSIZ,
-            "{name} is too long for a device's name"
-        );
-        let descriptor = rustix::fs::open(
-            "/dev/net/tun",
-            OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .context(
-            "cannot open /dev/net/tun: load the module tun (`modprobe tun`), \
-             or give this container the device",
-        )?;
         let mut request = Ifreq {
-            name: [0; IFNAMSIZ],
+            name: ifreq::name(name)?,
             flags: (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short,
             rest: [0; REST],
         };
-        request.name[..name.len()].copy_from_slice(name.as_bytes());
-        // SAFETY: needed to say which structure TUNSETIFF takes. Sound because that structure is
-        // an ifreq of the kernel's size (asserted above).
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).context(
+            "cannot open /dev/net/tun: load the module tun (`modprobe tun`), \
+             or give this container the device",
+        )?;
+        // SAFETY: needed to name the structure that TUNSETIFF takes. Sound because that structure
+        // is an ifreq of the kernel's size (asserted above).
         let call = unsafe { Updater::<TUNSETIFF, Ifreq>::new(&mut request) };
         // SAFETY: needed because the kernel writes to the structure. Sound because it writes
         // bytes of an ifreq, for which any value is valid, and keeps no pointer to it.
-        unsafe { ioctl(&descriptor, call) }.with_context(|| {
-            format!("cannot make the tap {name}: this needs CAP_NET_ADMIN; run it as root")
-        })?;
+        let made = unsafe { ioctl(&descriptor, call) };
+        made.with_context(|| format!("cannot make the tap {name}"))
+            .needs("CAP_NET_ADMIN")?;
         Ok(Self {
             descriptor,
             device: Device::open(name)?,
         })
     }
 
-    /// What frames are read from and written to, without blocking.
+    /// The descriptor that frames are read from and written to, without blocking. A duplicate
+    /// keeps the device.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// The device. It has sent a frame when that is read from the descriptor, and has dropped it
-    /// when there was no room to wait for that.
+    /// The device. It counts a frame as sent when the frame is read from the descriptor, and as
+    /// dropped when its queue was full.
     pub fn device(&self) -> &Device {
         &self.device
     }

@@ -260,7 +260,7 @@ impl ProgressLoad {
             let pinned = pin(cpu);
             let load = Load::new(cpu, watched, view);
             // Nobody listens any more if another load could not start.
-            let _ = ready.send(pinned);
+            let _ = ready.send(pinned.map_err(Into::into));
             drop(ready);
             load.run(&stop)
         })

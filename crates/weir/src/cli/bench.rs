@@ -376,7 +376,7 @@ impl Cpus {
 
     /// Keeps this process itself off the engines' CPU.
     pub(super) fn leave_to_engines(&self) -> Result<()> {
-        pin(self.load)
+        Ok(pin(self.load)?)
     }
 }
 

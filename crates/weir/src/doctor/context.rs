@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 
 use hostnet::kernel_config::KernelConfig;
+use hostnet::mount::DetachedMount;
 use hostnet::rtnetlink::Rtnetlink;
-use hostnet::sysfs::{Detached, Sysfs};
+use hostnet::sysfs::Sysfs;
 
 const HOST_ROOT: &str = "/";
 const SECURITY: &str = "/sys/kernel/security";
@@ -37,7 +38,7 @@ pub struct Context {
     root: PathBuf,
     sys: Sys,
     /// A mount of our own, without a place, where the host has none.
-    securityfs: Option<Detached>,
+    securityfs: Option<DetachedMount>,
     devices: Vec<String>,
     links: Result<Vec<LinkBrief>, String>,
     ksoftirqd: Vec<Ksoftirqd>,
@@ -96,7 +97,7 @@ impl Context {
     /// This host, for the devices of these names, or all if there is none.
     pub fn host(devices: Vec<String>) -> Self {
         let links = links().map_err(|error| format!("{error:#}"));
-        let securityfs = Detached::mount("securityfs").ok();
+        let securityfs = DetachedMount::new("securityfs").ok();
         Self {
             securityfs: securityfs.filter(|_| !Path::new(SECURITY).join("lsm").exists()),
             ..Self::new(PathBuf::from(HOST_ROOT), sys(), devices, links, WATCH)
@@ -142,7 +143,7 @@ impl Context {
 
     /// How its kernel was built.
     pub fn kernel_config(&self) -> Result<KernelConfig> {
-        KernelConfig::read_below(&self.root)
+        Ok(KernelConfig::read_below(&self.root)?)
     }
 
     /// Every device of the network namespace.

@@ -27,7 +27,7 @@ use crate::process::usage::CpuTime;
 use crate::process::words::Words;
 use crate::traffic::frame::{APP_MAC, LOAD_MAC, MAX_SIZE, MIN_SIZE, Template, Tracker};
 use crate::traffic::turns;
-use hostnet::cpulist::set_affinity;
+use hostnet::cpulist::pin;
 
 /// What a worker is told. The libxdp loop takes the same words.
 #[derive(Debug, Clone, Args)]
@@ -168,10 +168,10 @@ fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {
 pub(crate) fn settle(cpu: u32) -> Result<(), Failure> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Failure::new("prctl", &errno.into(), "this is a defect"))?;
-    set_affinity(cpu as usize).map_err(|errno| {
-        let hint =
-            format!("this process may not run on CPU {cpu}: see `nproc` and `taskset -p $$`");
-        Failure::new("cpu", &errno.into(), hint)
+    pin(cpu as usize).map_err(|error| Failure {
+        step: "cpu",
+        errno: error.errno().unwrap_or(0),
+        message: format!("{error}; see `nproc` and `taskset -p $$`"),
     })
 }
 

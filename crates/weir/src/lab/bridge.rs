@@ -1,4 +1,4 @@
-//! What makes a side of a lab a host of guests: taps, a bridge, an address.
+//! Guests on a side of a lab: taps, a bridge for them, an address of the host.
 
 use std::net::Ipv4Addr;
 
@@ -10,8 +10,8 @@ use hostnet::rtnetlink::Rtnetlink;
 use hostnet::tap::Tap;
 
 impl Lab {
-    /// Gives the device of the application's side another MAC address: as a port of a bridge it
-    /// must not have one that the bridge is to forward.
+    /// Changes the MAC address of the application's device: a port of a bridge must not have an
+    /// address that the bridge is to forward.
     pub fn set_app_mac(&mut self, mac: [u8; 6]) -> Result<()> {
         let index = self.app.index()?;
         netns::run_in(self.app.netns(), || Rtnetlink::open()?.set_mac(index, mac))?;
@@ -21,7 +21,7 @@ impl Lab {
 }
 
 impl Side {
-    /// Makes a tap that is up. It has no queueing discipline, as no other way to a guest has one.
+    /// Makes a tap, up and without a queueing discipline: no other path to a guest has one.
     pub fn add_tap(&self, name: &str) -> Result<Tap> {
         netns::run_in(self.netns(), || {
             let tap = Tap::create(name)?;
@@ -31,31 +31,31 @@ impl Side {
         })
     }
 
-    /// Makes the side's device and these taps ports of a bridge `name` that knows behind which
-    /// of them each MAC address is.
-    pub fn add_bridge(&self, name: &str, stations: &[(&Tap, [u8; 6])]) -> Result<()> {
+    /// Makes the side's device and these taps ports of a new bridge `name`, whose forwarding
+    /// database has the MAC address behind each tap.
+    pub fn add_bridge(&self, name: &str, guests: &[(&Tap, [u8; 6])]) -> Result<()> {
         let uplink = self.index()?;
         netns::run_in(self.netns(), || {
-            let mut route = Rtnetlink::open()?;
-            route.add_bridge(name)?;
-            let bridge = route.link(name)?.index;
-            route.add_port(bridge, uplink)?;
-            for (tap, _) in stations {
-                route.add_port(bridge, tap.device().index()?)?;
+            let mut rtnetlink = Rtnetlink::open()?;
+            rtnetlink.add_bridge(name)?;
+            let bridge = rtnetlink.link(name)?.index;
+            rtnetlink.add_port(bridge, uplink)?;
+            for (tap, _) in guests {
+                rtnetlink.add_port(bridge, tap.device().index()?)?;
             }
-            route.set_up(bridge)?;
-            for (tap, mac) in stations {
-                route.add_station(tap.device().index()?, *mac)?;
+            rtnetlink.set_up(bridge)?;
+            for (tap, mac) in guests {
+                rtnetlink.add_fdb_entry(tap.device().index()?, *mac)?;
             }
             Ok(())
         })
     }
 
-    /// Gives the side's device an address.
+    /// Adds an address to the side's device.
     pub fn add_address(&self, address: Ipv4Addr, prefix: u8) -> Result<()> {
         let index = self.index()?;
-        netns::run_in(self.netns(), || {
-            Rtnetlink::open()?.add_address(index, address, prefix)
+        netns::run_in(self.netns(), || -> Result<()> {
+            Ok(Rtnetlink::open()?.add_address(index, address, prefix)?)
         })
     }
 }

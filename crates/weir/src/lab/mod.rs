@@ -1,5 +1,5 @@
-//! A network to try things on: two network namespaces joined by a veth pair, with nothing in
-//! them that sends a packet of its own.
+//! A network for tests and measurements: two network namespaces joined by a veth pair, in which
+//! nothing sends a packet of its own.
 //!
 //! ```text
 //!   app side                      load side
@@ -12,7 +12,6 @@
 
 mod bridge;
 pub mod named;
-mod netns_directory;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command};
@@ -30,21 +29,21 @@ pub const APP_DEVICE: &str = "weir0";
 /// The device of the load's side.
 pub const LOAD_DEVICE: &str = "weir1";
 
-/// The most queues that a lab can have each way. The kernel's limit is 4096; what a queue
-/// costs is memory, and no experiment here needs more.
+/// The most queues that a lab can have each way. The kernel's limit is 4096; each queue costs
+/// memory, and no measurement here needs more.
 const MAX_QUEUES: u32 = 64;
-/// The most that a veth takes together with a native XDP program for packets of one buffer: a
+/// The largest MTU of a veth's peer with a native XDP program for packets of one buffer: a
 /// page less the room before and after the packet (`veth_xdp_set` in drivers/net/veth.c).
 pub(crate) const MAX_MTU: u32 = 3506;
 /// The smallest MTU of IPv4 (RFC 791).
 const MIN_MTU: u32 = 68;
 
-/// What a lab is to be like.
+/// The settings of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabConfig {
-    /// Receive and transmit queues of each device, 1 unless told.
+    /// Receive and transmit queues of each device; 1 by default.
     pub queues: u32,
-    /// The largest packet without its Ethernet header, 1500 unless told.
+    /// The largest packet in bytes, without its Ethernet header; 1500 by default.
     pub mtu: u32,
 }
 
@@ -67,7 +66,7 @@ impl LabConfig {
         ensure!(
             (MIN_MTU..=MAX_MTU).contains(&self.mtu),
             "a lab of MTU {} cannot be made: choose from {MIN_MTU} to {MAX_MTU}, \
-             the most that a native XDP program takes on a veth",
+             the limit of a native XDP program on a veth",
             self.mtu
         );
         Ok(())
@@ -86,11 +85,13 @@ impl Lab {
     /// Makes a lab that has no name and leaves nothing when this process ends.
     ///
     /// A device and its namespace go when the last descriptor, process and socket in it has
-    /// gone; the kernel does that in the background, within some tens of milliseconds.
+    /// gone; the kernel removes them in the background, within some tens of milliseconds.
     pub fn anonymous(config: &LabConfig) -> Result<Self> {
         config.check()?;
-        let (app, had_ipv6) = netns::create()?;
-        let (load, _) = netns::create()?;
+        let (app, load) = (netns::create()?, netns::create()?);
+        // Before there is a device that could send a solicitation.
+        let has_ipv6 = netns::disable_ipv6(app.as_fd())?;
+        netns::disable_ipv6(load.as_fd())?;
         netns::run_in(app.as_fd(), || {
             let ends = [
                 &VethEnd {
@@ -109,7 +110,7 @@ impl Lab {
         let lab = Self {
             app: Side::open(app, APP_DEVICE)?,
             load: Side::open(load, LOAD_DEVICE)?,
-            notes: notes(config, had_ipv6),
+            notes: notes(config, has_ipv6),
         };
         for side in [&lab.app, &lab.load] {
             side.set_offloads()?;
@@ -126,18 +127,18 @@ impl Lab {
         &self.app
     }
 
-    /// The side that the load comes from, and what the application sends goes to.
+    /// The side of the load generator, which also receives the application's frames.
     pub fn load(&self) -> &Side {
         &self.load
     }
 
-    /// What was set, one sentence each.
+    /// The settings that were made, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 }
 
-fn notes(config: &LabConfig, had_ipv6: bool) -> Vec<String> {
+fn notes(config: &LabConfig, has_ipv6: bool) -> Vec<String> {
     let queues = match config.queues {
         1 => "one queue".to_owned(),
         queues => format!("{queues} queues"),
@@ -153,7 +154,7 @@ fn notes(config: &LabConfig, had_ipv6: bool) -> Vec<String> {
         ),
         "No address is set, so there is no ARP.".to_owned(),
     ];
-    if had_ipv6 {
+    if has_ipv6 {
         notes.push("IPv6 is off, so that the kernel sends nothing of its own.".to_owned());
     }
     notes
@@ -186,29 +187,30 @@ impl Side {
         self.netns.as_fd()
     }
 
-    /// What the device has carried so far: exact once nothing is under way, see [`Counters`].
+    /// The device's counters: exact once no frame is in flight, see [`Counters`].
     pub fn counters(&self) -> Result<Counters> {
-        self.link.counters()
+        Ok(self.link.counters()?)
     }
 
-    /// The device's number in the namespace.
+    /// The device's index in the namespace.
     pub fn index(&self) -> Result<u32> {
-        self.link.index()
+        Ok(self.link.index()?)
     }
 
     /// Starts `command` inside the namespace.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
-        netns::spawn(self.netns(), command)
+        Ok(netns::spawn(self.netns(), command)?)
     }
 
     fn set_offloads(&self) -> Result<()> {
-        netns::run_in(self.netns(), || {
+        netns::run_in(self.netns(), || -> Result<()> {
             for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
                 ethtool::set(&self.device, offload, false)?;
             }
             // At the load's side NAPI would only cost the application, whose CPU it runs on,
             // some 200 ns for each frame that it sends.
-            ethtool::set(&self.device, Offload::Gro, self.device == APP_DEVICE)
+            let has_napi = self.device == APP_DEVICE;
+            Ok(ethtool::set(&self.device, Offload::Gro, has_napi)?)
         })
     }
 }

@@ -1,23 +1,17 @@
-//! Labs that stay: their namespaces are mounted below `/run/netns` as `weir-NAME-app` and
-//! `weir-NAME-load`, the way ip-netns(8) does it, so that `ip netns` sees them.
+//! Labs with names, which outlive the program that made them: their namespaces are mounted in
+//! `/run/netns` as `weir-NAME-app` and `weir-NAME-load`, where `ip netns` sees them.
 
-use std::fs;
-use std::fs::OpenOptions;
-use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Serialize;
 
-use super::netns_directory::NETNS_DIR;
-use super::{APP_DEVICE, LOAD_DEVICE, Lab, LabConfig, Side, netns_directory};
+use super::{APP_DEVICE, LOAD_DEVICE, Lab, LabConfig, Side};
 use hostnet::device::{Counters, Device};
-use hostnet::netns;
+use hostnet::netns::named::{self, DIRECTORY, Directory};
+use hostnet::{ErrorKind, netns};
 
 /// A namespace's file is called weir-NAME-load at most; names stay short enough to be read.
 const MAX_NAME: usize = 32;
@@ -81,67 +75,49 @@ impl LabName {
     }
 
     fn path(&self, which: Which) -> PathBuf {
-        Path::new(NETNS_DIR).join(self.netns_name(which))
+        Path::new(DIRECTORY).join(self.netns_name(which))
     }
 }
 
 /// Makes the lab `name`. It stays when this process ends, until [`down`].
 ///
-/// The lab is complete before it gets its names, and a failure to name it takes the names
-/// back; only a kill in between can leave a part, which [`down`] removes.
+/// The lab is complete before it gets its names, and a failure to name it removes the names
+/// again; only a kill in between can leave a part, which [`down`] removes.
 pub fn up(name: &LabName, config: &LabConfig) -> Result<Lab> {
     let lab = Lab::anonymous(config)?;
-    let directory = netns_directory::make()?;
-    let published = publish_both(name, &lab);
+    let directory = Directory::create()?;
+    let added = add_both(&directory, name, &lab);
     directory.release()?;
-    published.map(|()| lab)
+    added.map(|()| lab)
 }
 
-fn publish_both(name: &LabName, lab: &Lab) -> Result<()> {
+fn add_both(directory: &Directory, name: &LabName, lab: &Lab) -> Result<()> {
     for (index, which) in Which::ALL.into_iter().enumerate() {
         let side = match which {
             Which::App => lab.app(),
             Which::Load => lab.load(),
         };
-        if let Err(error) = publish(name, which, side.netns()) {
-            for made in &Which::ALL[..index] {
-                remove_name(&name.path(*made))?;
+        if let Err(error) = directory.add(&name.netns_name(which), side.netns()) {
+            for added in &Which::ALL[..index] {
+                directory.remove(&name.netns_name(*added))?;
             }
-            return Err(error);
+            return Err(refused(name, which, error));
         }
     }
     Ok(())
 }
 
-fn publish(name: &LabName, which: Which, namespace: BorrowedFd<'_>) -> Result<()> {
-    let path = name.path(which);
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o444)
-        .open(&path);
-    match made {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
-            "there is a lab {name} already ({}): choose another name, or remove it with `weir lab down {name}`",
-            path.display()
-        ),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot make {}", path.display()));
-        }
+fn refused(name: &LabName, which: Which, error: hostnet::Error) -> anyhow::Error {
+    if error.kind() != ErrorKind::AlreadyExists {
+        return error.into();
     }
-    let source = netns::proc_path(namespace);
-    mount_bind(source.as_str(), &path).map_err(|errno| {
-        // The file was made two lines above and nothing is mounted on it.
-        let _ = fs::remove_file(&path);
-        anyhow::Error::from(errno).context(format!(
-            "cannot mount a network namespace at {}: this needs CAP_SYS_ADMIN",
-            path.display()
-        ))
-    })
+    anyhow!(
+        "there is a lab {name} already ({}): choose another name, or remove it with `weir lab down {name}`",
+        name.path(which).display()
+    )
 }
 
-/// What [`down`] removed.
+/// The result of [`down`].
 #[derive(Debug)]
 pub struct Removed {
     /// Processes that still run in the lab's namespaces. These are empty now, and go when the
@@ -153,99 +129,64 @@ pub struct Removed {
 /// the `/run/netns` that [`up`] made.
 pub fn down(name: &LabName) -> Result<Removed> {
     // Before the state is read, so that it stays so.
-    let directory = netns_directory::lock()?;
-    let removed = remove_lab(name);
-    let released = directory.map_or(Ok(()), netns_directory::Locked::release);
+    let Some(directory) = Directory::lock()? else {
+        bail!(no_lab(name));
+    };
+    let removed = remove_lab(&directory, name);
+    let released = directory.release();
     let removed = removed?;
-    released.map(|()| removed)
+    released?;
+    Ok(removed)
 }
 
-fn remove_lab(name: &LabName) -> Result<Removed> {
+fn no_lab(name: &LabName) -> String {
+    format!("there is no lab {name}: `weir lab status` lists those there are")
+}
+
+fn remove_lab(directory: &Directory, name: &LabName) -> Result<Removed> {
     let existing: Vec<_> = Which::ALL
         .into_iter()
         .filter(|which| name.path(*which).exists())
         .collect();
-    ensure!(
-        !existing.is_empty(),
-        "there is no lab {name}: `weir lab status` lists those there are"
-    );
+    ensure!(!existing.is_empty(), no_lab(name));
     let mut processes = Vec::new();
     for which in existing {
-        let path = name.path(which);
         // Without its mount the file is an empty leftover that holds nothing.
-        if let Ok(namespace) = netns::open(&path) {
+        if let Ok(namespace) = netns::open(&name.path(which)) {
             processes.extend(netns::processes(namespace.as_fd())?);
             // A process in the namespace would keep it and its device alive.
             delete_device(namespace.as_fd(), which.device())?;
         }
-        remove_name(&path)?;
+        directory.remove(&name.netns_name(which))?;
     }
     Ok(Removed { processes })
 }
 
 fn delete_device(namespace: BorrowedFd<'_>, name: &str) -> Result<()> {
-    match netns::run_in(namespace, || Device::open(name)) {
-        Ok(device) => device.delete(),
-        // It went with its peer, or someone removed it.
-        Err(error) if is_no_device(&error) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_no_device(error: &anyhow::Error) -> bool {
-    let errno = error
-        .downcast_ref::<std::io::Error>()
-        .and_then(std::io::Error::raw_os_error);
-    errno == Some(libc::ENODEV)
-}
-
-fn remove_name(path: &Path) -> Result<()> {
-    match unmount(path, UnmountFlags::DETACH) {
-        // INVAL: a killed `up` had made the file and not yet mounted the namespace.
-        // NOENT: someone else has removed it, e.g. `ip netns delete`, which takes no lock.
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-        Err(errno) => {
-            return Err(errno).with_context(|| {
-                format!(
-                    "cannot unmount {}: this needs CAP_SYS_ADMIN",
-                    path.display()
-                )
-            });
-        }
-    }
-    match fs::remove_file(path) {
+    match netns::run_in(namespace, || Device::open(name)?.delete()) {
+        // It went with its peer, or another program removed it.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other.with_context(|| format!("cannot remove {}", path.display())),
+        deleted => Ok(deleted?),
     }
 }
 
-/// Removes all labs, and the `/run/netns` of an [`up`] that was killed early. Returns what
-/// [`down`] does of each.
+/// Removes all labs, and the `/run/netns` of an [`up`] that was killed early. Returns the result
+/// of [`down`] for each.
 pub fn down_all() -> Result<Vec<(LabName, Removed)>> {
     let removed = names()?
         .into_iter()
         .map(|name| down(&name).map(|removed| (name, removed)))
         .collect();
-    if let Some(directory) = netns_directory::lock()? {
+    if let Some(directory) = Directory::lock()? {
         directory.release()?;
     }
     removed
 }
 
-/// The names of all labs, complete or not.
+/// The names of all labs, complete or not, sorted.
 pub fn names() -> Result<Vec<LabName>> {
-    let entries = match fs::read_dir(NETNS_DIR) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {NETNS_DIR}")),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let file = entry
-            .with_context(|| format!("cannot read {NETNS_DIR}"))?
-            .file_name();
-        names.extend(file.to_str().and_then(lab_of_file));
-    }
+    let files = named::names()?;
+    let mut names: Vec<_> = files.iter().filter_map(|file| lab_of_file(file)).collect();
     names.sort();
     names.dedup();
     Ok(names)
@@ -259,7 +200,7 @@ fn lab_of_file(file: &str) -> Option<LabName> {
     name.parse().ok()
 }
 
-/// What there is of a lab.
+/// The state of a lab.
 #[derive(Debug, Serialize)]
 pub struct LabStatus {
     /// The lab's name.
@@ -270,7 +211,7 @@ pub struct LabStatus {
     pub load: Option<SideStatus>,
 }
 
-/// What there is of one side of a lab.
+/// The state of one side of a lab.
 #[derive(Debug, Serialize)]
 pub struct SideStatus {
     /// The namespace's name.
@@ -285,15 +226,15 @@ pub struct SideStatus {
     pub queues: u32,
     /// Whether the device can carry packets.
     pub running: bool,
-    /// The number of the device's XDP program.
+    /// The id of the device's XDP program.
     pub xdp_program: Option<u32>,
-    /// What the device has carried.
+    /// The device's counters.
     pub counters: Counters,
-    /// The processes that live in the namespace.
+    /// The processes in the namespace.
     pub processes: Vec<u32>,
 }
 
-/// What there is of the lab `name`.
+/// The state of the lab `name`.
 pub fn status(name: &LabName) -> Result<LabStatus> {
     Ok(LabStatus {
         name: name.to_string(),
@@ -302,9 +243,15 @@ pub fn status(name: &LabName) -> Result<LabStatus> {
     })
 }
 
+fn is_no_device(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<hostnet::Error>()
+        .is_some_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
 fn side_status(name: &LabName, which: Which) -> Result<Option<SideStatus>> {
-    // No namespace, or one without its device, is what a killed `up` or a `down` that runs at
-    // this moment leaves.
+    // A killed `up`, or a `down` that runs at this moment, leaves no namespace, or one without
+    // its device.
     let Ok(namespace) = netns::open(&name.path(which)) else {
         return Ok(None);
     };

@@ -1,7 +1,7 @@
-//! The processes of a run: started, heard and ended by the bench.
+//! Child processes of a measurement: started, read from and ended.
 //!
-//! Each of them has asked the kernel to end it with its parent, so that even `kill -9` of the
-//! bench leaves none.
+//! Each of them asks the kernel to kill it with its parent (`PR_SET_PDEATHSIG`), so that even
+//! `kill -9` of the parent leaves none.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 
 use super::stop::StopSignal;
 
-/// How often a wait looks for Ctrl-C.
+/// The interval in which a wait checks for a stop signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The longest that a process takes to exit after its last word.
+/// The longest wait for the exit of a process that was asked to end.
 const EXIT: Duration = Duration::from_secs(3);
 
 /// A process that prints one JSON object a line.
@@ -36,16 +36,16 @@ pub struct Child<'a> {
 /// while later.
 pub const START: Duration = Duration::from_secs(10);
 
-/// A hidden command of this program.
+/// A command that runs a hidden subcommand of this program.
 pub fn own_command(name: &str) -> Command {
-    // Whatever happens to the file that this program was started from.
+    // Also after the file of this program was replaced or removed.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("weir").arg(name);
     command
 }
 
 impl<'a> Child<'a> {
-    /// Starts `command` by `spawn`. `name` is what an error calls it.
+    /// Starts `command` by `spawn`. Errors call it `name`.
     pub fn start(
         name: &'static str,
         command: Command,
@@ -55,7 +55,7 @@ impl<'a> Child<'a> {
         Self::start_with(Stdio::null(), name, command, stop, spawn)
     }
 
-    /// The same for a process that [`say`](Self::say) can speak to.
+    /// The same for a process that reads lines of [`say`](Self::say) from its standard input.
     pub fn start_listening(
         name: &'static str,
         command: Command,
@@ -76,7 +76,7 @@ impl<'a> Child<'a> {
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C on a terminal is for the bench, which then ends its children in order.
+            // Ctrl-C on a terminal is for this program, which then ends its children in order.
             .process_group(0);
         let mut process = spawn(&mut command)?;
         let (sender, lines) = channel();
@@ -92,7 +92,7 @@ impl<'a> Child<'a> {
         let complaints = process.stderr.take().map(|mut stderr| {
             thread::spawn(move || {
                 let mut bytes = Vec::new();
-                // What was read up to an error is still worth telling.
+                // The bytes up to a read error still explain the end.
                 let _ = stderr.read_to_end(&mut bytes);
                 String::from_utf8_lossy(&bytes).trim().to_owned()
             })
@@ -110,7 +110,8 @@ impl<'a> Child<'a> {
     pub fn say(&mut self, line: &str) -> Result<()> {
         let name = self.name;
         let stdin = self.process.stdin.as_mut();
-        let stdin = stdin.with_context(|| format!("the {name} does not listen"))?;
+        let stdin =
+            stdin.with_context(|| format!("the {name} has no standard input to write to"))?;
         match writeln!(stdin, "{line}") {
             Ok(()) => Ok(()),
             Err(_) => Err(self.ended_early()),
@@ -123,12 +124,11 @@ impl<'a> Child<'a> {
             return Ok(None);
         };
         let event = serde_json::from_str(&line)
-            .with_context(|| format!("the {} said {line:?}", self.name))?;
+            .with_context(|| format!("the {} wrote {line:?}, which is no event", self.name))?;
         Ok(Some(event))
     }
 
-    /// The next line of a process that does not speak in events, or `None` if there is none within
-    /// `timeout`.
+    /// The next line of output, or `None` if there is none within `timeout`.
     pub fn line(&mut self, timeout: Duration) -> Result<Option<String>> {
         let end = Instant::now() + timeout;
         loop {
@@ -148,25 +148,29 @@ impl<'a> Child<'a> {
         match self.event(timeout)? {
             Some(event) => Ok(event),
             None => bail!(
-                "the {} said nothing for {} s; is this machine overloaded?",
+                "the {} wrote nothing for {} s: is this machine overloaded?",
                 self.name,
                 timeout.as_secs_f64()
             ),
         }
     }
 
-    /// Asks it to end: closes its standard input and sends SIGTERM.
+    /// Asks the process to end: closes its standard input and sends SIGTERM.
     pub fn terminate(&mut self) {
         drop(self.process.stdin.take());
         self.signal(Signal::TERM);
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits for its end, which must be a success.
     pub fn wait(mut self) -> Result<()> {
         match self.exit_status(EXIT) {
             Some(status) if status.success() => Ok(()),
             Some(_) => Err(self.ended_early()),
-            None => bail!("the {} does not end", self.name),
+            None => bail!(
+                "the {} did not end within {} s: is this machine overloaded?",
+                self.name,
+                EXIT.as_secs()
+            ),
         }
     }
 
@@ -200,7 +204,7 @@ impl<'a> Child<'a> {
     }
 
     fn signal(&self, signal: Signal) {
-        // It was not waited for, so the number is still its own.
+        // It was not waited for, so its id is not reused yet.
         if let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) {
             let _ = kill_process(pid, signal);
         }

@@ -1,4 +1,4 @@
-//! Processes: the program's own, when it is told to end, and those that it starts.
+//! This process, its end by a signal and its CPU time, and its children.
 
 pub mod child;
 pub mod stop;

@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! The end by SIGINT and SIGTERM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// The exit code after a signal, as shells show it for SIGINT.
+/// The exit code after a signal, as in shells after SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
-/// Whether someone wants the bench to end.
+/// Whether SIGINT or SIGTERM has asked the program to end.
 #[derive(Debug, Default)]
 pub struct StopSignal {
     raised: Arc<AtomicBool>,
 }
 
-/// What a wait that is cut short returns.
+/// The error of a wait that such a signal cut short.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -28,22 +28,22 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 impl StopSignal {
-    /// From now on the first signal is noted, and the second one ends the process at once.
+    /// Handles both signals: the first one is noted, and the second one ends the process at once.
     ///
-    /// SIGHUP stays as it was inherited, since nohup(1) has it ignored. Where it is not, it ends
-    /// the process at once, and the kernel takes down the rest, as after a `kill -9`.
+    /// SIGHUP keeps its inherited disposition, since nohup(1) ignores it. Otherwise it ends the
+    /// process at once, and the kernel removes the rest, as after a `kill -9`.
     pub fn listen() -> Result<Self> {
         let stop = Self::default();
         let raised = &stop.raised;
         for signal in [SIGINT, SIGTERM] {
-            // The order counts: the first of the two sees what the second one noted last time.
+            // The order counts: the first of the two reads the flag that the second one set last time.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 EXIT_CODE.into(),
                 Arc::clone(raised),
             )
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(raised)))
-            .context("cannot wait for signals")?;
+            .context("cannot handle SIGINT and SIGTERM")?;
         }
         Ok(stop)
     }

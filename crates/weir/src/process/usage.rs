@@ -1,7 +1,6 @@
-//! What the kernel says that a thread has used of its CPU.
+//! CPU time of a thread.
 //!
-//! This file lifts the crate's ban on unsafe code for one system call that rustix does
-//! not offer.
+//! Unsafe code is needed for getrusage(2), which rustix does not offer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,12 +20,13 @@ impl CpuTime {
     /// The calling thread's, by getrusage(2).
     pub fn of_this_thread() -> io::Result<Self> {
         let mut usage = MaybeUninit::<libc::rusage>::uninit();
-        // SAFETY: needed because rustix has no getrusage. The kernel writes one `rusage`
-        // to the address given, which has room for it.
+        // SAFETY: needed because rustix has no getrusage. Sound because the kernel writes one
+        // `rusage` to the address given, which has room for it.
         if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call above succeeded, so the kernel has written all of it.
+        // SAFETY: needed to read the structure. Sound because the call above succeeded, so the kernel
+        // has written all of it.
         let usage = unsafe { usage.assume_init() };
         Ok(Self {
             user: duration(usage.ru_utime),

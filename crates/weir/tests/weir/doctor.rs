@@ -64,7 +64,9 @@ impl Patient {
             directory: std::env::temp_dir().join(name),
         };
         fs::create_dir_all(patient.directory.join("bin"))?;
-        if !netns::run_in(patient.namespace.as_fd(), || Ok(fs::exists(SETTING)?))? {
+        if !netns::run_in(patient.namespace.as_fd(), || -> Result<_> {
+            Ok(fs::exists(SETTING)?)
+        })? {
             return Err(skip("br_netfilter is not loaded: modprobe br_netfilter"));
         }
         run_in(
@@ -93,7 +95,9 @@ impl Patient {
     }
 
     fn setting(&self) -> Result<String> {
-        let text = netns::run_in(self.namespace.as_fd(), || Ok(fs::read_to_string(SETTING)?))?;
+        let text = netns::run_in(self.namespace.as_fd(), || -> Result<_> {
+            Ok(fs::read_to_string(SETTING)?)
+        })?;
         Ok(text.trim().to_owned())
     }
 
@@ -145,7 +149,8 @@ impl Patient {
 
 /// A network namespace with a bridge.
 pub fn namespace_with_bridge() -> Result<OwnedFd> {
-    let (namespace, _) = netns::create()?;
+    let namespace = netns::create()?;
+    netns::disable_ipv6(namespace.as_fd())?;
     run_in(
         namespace.as_fd(),
         "ip",

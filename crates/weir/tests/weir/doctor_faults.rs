@@ -73,7 +73,9 @@ pub enum Outcome {
 
 /// What `check` says inside a network namespace.
 fn ask_in(namespace: BorrowedFd<'_>, check: &Check) -> Result<Outcome> {
-    let said = netns::run_in(namespace, || Ok(check.verdicts(&Context::host(Vec::new()))))?;
+    let said = netns::run_in(namespace, || -> Result<_> {
+        Ok(check.verdicts(&Context::host(Vec::new())))
+    })?;
     Ok(Outcome::Said(said))
 }
 
@@ -189,7 +191,7 @@ fn clean_lab_alarms() -> Result<Vec<String>> {
     };
     let mut all = Vec::new();
     for side in [lab.app(), lab.load()] {
-        all.extend(netns::run_in(side.netns(), || {
+        all.extend(netns::run_in(side.netns(), || -> Result<_> {
             let context = Context::host(Vec::new());
             Ok(alarms(&context, doctor::checks().filter(of_namespace)))
         })?);
@@ -540,7 +542,7 @@ const FAULTS: &[Fault] = &[
         inject: |check| {
             let lab = Lab::anonymous(&LabConfig::default())?;
             let side = lab.app();
-            let _program = netns::run_in(side.netns(), || {
+            let _program = netns::run_in(side.netns(), || -> Result<_> {
                 let device = xsk::Device::lookup(&side.device)?;
                 Ok(xsk::testing::programs::attach_other(
                     &device,

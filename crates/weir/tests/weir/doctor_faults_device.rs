@@ -12,8 +12,9 @@ use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::ethtool::{Feature, RxCoalesce, RxRing};
-use hostnet::netlink::{XdpFeatures, XdpSocket};
+use hostnet::genetlink::netdev::XdpFeatures;
 use hostnet::netns;
+use hostnet::sock_diag::xdp_diag::XdpSocket;
 use weir::doctor;
 use weir::doctor::device::{coalescing_verdict, lro_verdict, ring_verdict, socket_verdict};
 use weir::doctor::{Check, Context, Finding, Fix, Step, Verdict};
@@ -76,7 +77,8 @@ struct Broken {
 impl Broken {
     /// A namespace in which each line of `script` was run.
     fn new(script: &str) -> Result<Self> {
-        let (namespace, _) = netns::create()?;
+        let namespace = netns::create()?;
+        netns::disable_ipv6(namespace.as_fd())?;
         let broken = Self { namespace };
         broken.run(script)?;
         Ok(broken)

@@ -20,7 +20,7 @@ pub fn trials() -> Vec<Test> {
     tests![
         two_labs_at_once,
         a_second_lab_of_a_name_is_refused,
-        what_is_not_there_is_said,
+        a_missing_lab_is_an_error,
         a_half_made_lab_is_removed,
         a_killed_up_leaves_nothing_that_down_does_not_remove,
         run_netns_goes_with_the_last_lab,
@@ -127,7 +127,7 @@ fn a_second_lab_of_a_name_is_refused() -> Result<()> {
     Ok(())
 }
 
-fn what_is_not_there_is_said() -> Result<()> {
+fn a_missing_lab_is_an_error() -> Result<()> {
     let name = Name::new("missing");
     for command in ["down", "shell"] {
         let said = failure(&mut name.lab(command), 1)?;
@@ -259,7 +259,7 @@ fn run_netns_goes_after_a_killed_up() -> Result<()> {
         $weir lab down --all
         is_clean
         mkdir -m 1755 /run/netns
-        mount -t tmpfs weir /run/netns
+        mount -t tmpfs hostnet /run/netns
         fails $weir lab down a
         is_clean",
     )?;
@@ -319,7 +319,7 @@ fn a_lab_is_quiet() -> Result<()> {
         queues: 2,
         mtu: 1500,
     })?;
-    // Router solicitations, the last of what a kernel sends by itself, come within a second.
+    // Router solicitations, the last frames that a kernel sends by itself, come within a second.
     sleep(Duration::from_millis(1500));
     for side in [lab.app(), lab.load()] {
         let counters = side.counters()?;
@@ -392,7 +392,7 @@ fn references(identities: &str) -> Result<usize> {
             .into_iter()
             .flatten()
             .flatten();
-        // What cannot be read is no process, or one that has just ended.
+        // An entry that cannot be read is no process, or one that has just ended.
         count += descriptors
             .map(|entry| entry.path())
             .chain([process.join("ns/net")])

@@ -23,7 +23,7 @@ pub struct PacketSocket(File);
 impl PacketSocket {
     /// A socket that sends and receives on the side's device.
     pub fn open(side: &Side) -> Result<Self> {
-        let socket = netns::run_in(side.netns(), || {
+        let socket = netns::run_in(side.netns(), || -> Result<_> {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(
                 AddressFamily::PACKET,

@@ -77,7 +77,8 @@ impl Thief {
 
 fn steal(cpu: usize, share: f64, stop: &AtomicBool, ready: &Sender<Result<()>>) -> Vec<(u64, u64)> {
     let mut burnt = Vec::new();
-    let prepared = pin(cpu).and_then(|()| real_time(0, THIEF));
+    let pinned = pin(cpu).map_err(Into::into);
+    let prepared = pinned.and_then(|()| real_time(0, THIEF));
     let failed = prepared.is_err();
     // A start that gave up waiting has nothing to hear.
     let _ = ready.send(prepared);

@@ -92,7 +92,7 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
 
     let is_found = || -> Result<bool> {
         // It exits with 1 if there is any finding.
-        let output = netns::run_in(host.netns(), || {
+        let output = netns::run_in(host.netns(), || -> Result<_> {
             Ok(doctor(&["--dev", "tap0", "--json"]).output()?)
         })?;
         let report: Value = serde_json::from_slice(&output.stdout)?;

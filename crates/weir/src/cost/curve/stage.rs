@@ -121,7 +121,7 @@ impl<'a> Stage<'a> {
                 .taps
                 .iter()
                 .map(|tap| tap.device().counters())
-                .collect::<Result<_>>()?,
+                .collect::<hostnet::Result<_>>()?,
             forward: match &self.forwarder {
                 Some(forwarder) => forwarder.counts()?,
                 None => ForwardCounts::default(),

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use netlink_packet_core::{DefaultNla, Nla as _};
-use netlink_packet_route::tc::{TcHandle, TcOption, TcQdiscFqCodelOption};
-
 use super::command::words;
-use hostnet::rtnetlink::Qdisc;
+use hostnet::rtnetlink::{Qdisc, TcHandle};
 
 /// Those that need no lock of their own to take a packet: `noqueue` has no queue, `pfifo_fast`
 /// is lockless (`TCQ_F_NOLOCK`, Linux 4.16), `noop` drops everything.
@@ -53,64 +50,17 @@ pub fn restore(device: &str, root: &Qdisc) -> Option<Vec<String>> {
     if root.handle == TcHandle::UNSPEC {
         return Some(words(&format!("tc qdisc del dev {device} root")));
     }
-    let settings = match root.kind.as_str() {
-        "noqueue" | "pfifo_fast" => String::new(),
-        "pfifo" | "bfifo" => format!("limit {}", fifo_limit(&root.options)?),
-        "fq_codel" => fq_codel_settings(&root.options)?,
-        _ => return None,
-    };
+    let settings = root.tc_settings()?;
     let (kind, handle) = (&root.kind, root.handle.major);
     Some(words(&format!(
         "tc qdisc replace dev {device} root handle {handle:x}: {kind} {settings}"
     )))
 }
 
-/// The limit in `struct tc_fifo_qopt`.
-fn fifo_limit(options: &[TcOption]) -> Option<u32> {
-    let [TcOption::Other(option)] = options else {
-        return None;
-    };
-    value(option).try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn value(option: &DefaultNla) -> Vec<u8> {
-    let mut bytes = vec![0; option.value_len()];
-    option.emit_value(&mut bytes);
-    bytes
-}
-
-fn fq_codel_settings(options: &[TcOption]) -> Option<String> {
-    let settings = options.iter().map(|option| match option {
-        TcOption::FqCodel(option) => fq_codel_setting(option),
-        _ => None,
-    });
-    Some(settings.collect::<Option<Vec<_>>>()?.join(" "))
-}
-
-fn fq_codel_setting(option: &TcQdiscFqCodelOption) -> Option<String> {
-    use TcQdiscFqCodelOption as Setting;
-    // The kernel keeps times in units of 1024 ns and rounds down both ways, so that only one
-    // microsecond more than it tells gives the same time again (`codel_time_to_us`).
-    let time = |usecs: u32| usecs.saturating_add(1);
-    Some(match *option {
-        Setting::Target(usecs) => format!("target {}us", time(usecs)),
-        Setting::Interval(usecs) => format!("interval {}us", time(usecs)),
-        Setting::CeThreshold(usecs) => format!("ce_threshold {}us", time(usecs)),
-        Setting::Limit(packets) => format!("limit {packets}"),
-        Setting::Flows(flows) => format!("flows {flows}"),
-        Setting::Quantum(bytes) => format!("quantum {bytes}"),
-        Setting::MemoryLimit(bytes) => format!("memory_limit {bytes}"),
-        Setting::DropBatchSize(packets) => format!("drop_batch {packets}"),
-        Setting::Ecn(0) => "noecn".into(),
-        Setting::Ecn(_) => "ecn".into(),
-        Setting::CeThresholdSelector(0) | Setting::CeThresholdMask(0) => String::new(),
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hostnet::rtnetlink::{FqCodelOptions, QdiscOptions};
 
     const MAJOR: TcHandle = TcHandle {
         major: 0x8004,
@@ -123,7 +73,7 @@ mod tests {
             kind: kind.into(),
             handle,
             parent,
-            options: Vec::new(),
+            options: QdiscOptions::None,
         }
     }
 
@@ -144,19 +94,17 @@ mod tests {
     fn settings_come_back() {
         let mut pfifo = qdisc("pfifo", MAJOR, TcHandle::ROOT);
         assert_eq!(restored(&pfifo), None, "a limit that is not known");
-        let limit = DefaultNla::new(2, 1000_u32.to_ne_bytes().to_vec());
-        pfifo.options = vec![TcOption::Other(limit)];
+        pfifo.options = QdiscOptions::Fifo { limit: 1000 };
         assert_eq!(
             restored(&pfifo).as_deref(),
             Some("tc qdisc replace dev tap0 root handle 8004: pfifo limit 1000")
         );
         let mut codel = qdisc("fq_codel", MAJOR, TcHandle::ROOT);
-        codel.options = [
-            TcQdiscFqCodelOption::Target(4999),
-            TcQdiscFqCodelOption::Ecn(1),
-        ]
-        .map(TcOption::FqCodel)
-        .to_vec();
+        codel.options = QdiscOptions::FqCodel(FqCodelOptions {
+            target: Some(4999),
+            ecn: Some(true),
+            ..FqCodelOptions::default()
+        });
         assert_eq!(
             restored(&codel).as_deref(),
             Some("tc qdisc replace dev tap0 root handle 8004: fq_codel target 5000us ecn")

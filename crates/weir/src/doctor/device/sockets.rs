@@ -4,8 +4,9 @@ use anyhow::Result;
 
 use super::is_selected;
 use crate::doctor::{Check, Context, Evidence, Finding, Fix, HOST, Severity, Verdict};
-use hostnet::netlink;
+use hostnet::genetlink::netdev::{self, XdpFeatures};
 use hostnet::rtnetlink::Rtnetlink;
+use hostnet::sock_diag::xdp_diag::{self, XdpSocket};
 
 pub const XSK_ZERO_COPY: Check = Check {
     id: "xsk-zero-copy",
@@ -19,7 +20,7 @@ pub const XSK_ZERO_COPY: Check = Check {
 };
 
 fn run(context: &Context) -> Result<Vec<Verdict>> {
-    let Some(sockets) = netlink::xdp_sockets()? else {
+    let Some(sockets) = xdp_diag::xdp_sockets()? else {
         return Ok(vec![Verdict::Unchecked {
             subject: HOST.into(),
             reason: "this kernel does not list AF_XDP sockets: it needs CONFIG_XDP_SOCKETS_DIAG (module xsk_diag)".into(),
@@ -30,7 +31,7 @@ fn run(context: &Context) -> Result<Vec<Verdict>> {
     for socket in sockets {
         let device = devices.iter().find(|device| device.index == socket.device);
         if let Some(device) = device.filter(|device| is_selected(context, device)) {
-            let features = netlink::xdp_features(device.index)?;
+            let features = netdev::xdp_features(device.index)?;
             verdicts.push(socket_verdict(&device.name, socket, features));
         }
     }
@@ -38,11 +39,7 @@ fn run(context: &Context) -> Result<Vec<Verdict>> {
 }
 
 /// What the check `xsk-zero-copy` says of a socket, by what the driver of its device can do.
-pub fn socket_verdict(
-    device: &str,
-    socket: netlink::XdpSocket,
-    features: Option<netlink::XdpFeatures>,
-) -> Verdict {
+pub fn socket_verdict(device: &str, socket: XdpSocket, features: Option<XdpFeatures>) -> Verdict {
     let queue = socket.queue;
     let mut evidence = vec![Evidence::new(
         format!("xdp_diag, socket on queue {queue} of {device}"),
@@ -60,7 +57,7 @@ pub fn socket_verdict(
         return super::unchecked(device, reason.into());
     };
     let source = format!("netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {device}");
-    evidence.push(Evidence::new(source, features.names()));
+    evidence.push(Evidence::new(source, features.to_string()));
     if !features.zero_copy() {
         return super::fine(device, evidence);
     }

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use netlink_packet_route::tc::TcHandle;
 
 use super::{command, fine, is_selected, qdisc};
 use crate::doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict, irq};
 use hostnet::cpulist::CpuList;
 use hostnet::ethtool;
-use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink};
+use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink, TcHandle};
 
 pub const RPS_LOCK_QDISC: Check = Check {
     id: "rps-lock-qdisc",
@@ -275,29 +274,43 @@ fn fix(device: &Link, root: &Qdisc, from: &[&str]) -> Fix {
 
 #[cfg(test)]
 mod tests {
-    use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
-
     use super::*;
 
-    fn link(index: u32, kind: InfoKind, attributes: Vec<LinkAttribute>) -> Link {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.attributes = attributes;
-        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
-        message.attributes.push(kind);
-        Link::from(message)
+    fn link(index: u32, kind: &str) -> Link {
+        Link {
+            index,
+            kind: Some(kind.into()),
+            ..Link::default()
+        }
+    }
+
+    fn upon(lower: u32, link: Link) -> Link {
+        Link {
+            lower: Some(lower),
+            ..link
+        }
+    }
+
+    fn port_of(controller: u32, link: Link) -> Link {
+        Link {
+            controller: Some(controller),
+            ..link
+        }
     }
 
     #[test]
     fn packets_go_up_through_bonds_and_vlans_and_not_to_a_peer() {
-        use LinkAttribute::{Controller, Link as Lower, LinkNetNsId};
+        let elsewhere = Link {
+            lower_netns: Some(0),
+            ..upon(1, link(6, "macvlan"))
+        };
         let links = [
-            link(1, InfoKind::Veth, vec![Lower(9), Controller(2)]),
-            link(2, InfoKind::Bond, vec![]),
-            link(3, InfoKind::Vlan, vec![Lower(2), Controller(4)]),
-            link(4, InfoKind::Bridge, vec![]),
-            link(5, InfoKind::Veth, vec![Lower(1)]),
-            link(6, InfoKind::MacVlan, vec![Lower(1), LinkNetNsId(0)]),
+            port_of(2, upon(9, link(1, "veth"))),
+            link(2, "bond"),
+            port_of(4, upon(2, link(3, "vlan"))),
+            link(4, "bridge"),
+            upon(1, link(5, "veth")),
+            elsewhere,
         ];
         assert_eq!(above(&links, 1), BTreeSet::from([2, 3, 4]));
         assert!(above(&links, 4).is_empty());
@@ -305,10 +318,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_devices_comes_to_an_end() {
-        let links = [
-            link(1, InfoKind::Vlan, vec![LinkAttribute::Link(2)]),
-            link(2, InfoKind::Vlan, vec![LinkAttribute::Link(1)]),
-        ];
+        let links = [upon(2, link(1, "vlan")), upon(1, link(2, "vlan"))];
         assert_eq!(above(&links, 1), BTreeSet::from([2]));
     }
 }

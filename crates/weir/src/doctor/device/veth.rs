@@ -6,8 +6,9 @@ use xsk::AttachMode;
 use super::{each, ethtool_fix, fine, is_on, programs, unchecked};
 use crate::bpf;
 use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
+use hostnet::ethtool;
+use hostnet::genetlink::netdev;
 use hostnet::rtnetlink::{Link, Rtnetlink};
-use hostnet::{ethtool, netlink};
 
 pub const VETH_NAPI: Check = Check {
     id: "veth-napi",
@@ -73,7 +74,7 @@ fn napi_of(device: &Link, redirecting: &[(Link, Evidence)]) -> Result<Option<Ver
     if device.kind.as_deref() != Some("veth") {
         return Ok(None);
     }
-    let Some(features) = netlink::xdp_features(device.index)? else {
+    let Some(features) = netdev::xdp_features(device.index)? else {
         let reason =
             "this kernel does not tell whether a veth takes redirected packets: Linux 6.3 does";
         return Ok(Some(unchecked(&device.name, reason.into())));
@@ -82,11 +83,11 @@ fn napi_of(device: &Link, redirecting: &[(Link, Evidence)]) -> Result<Option<Ver
         "netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {}",
         device.name
     );
-    let mut evidence = vec![Evidence::new(source, features.names())];
+    let mut evidence = vec![Evidence::new(source, features.to_string())];
     let other = redirecting
         .iter()
         .find(|(from, _)| from.index != device.index);
-    let Some((from, program)) = other.filter(|_| !features.takes_redirected()) else {
+    let Some((from, program)) = other.filter(|_| !features.redirect_target()) else {
         return Ok(Some(fine(&device.name, evidence)));
     };
     evidence.push(program.clone());

@@ -6,7 +6,7 @@ use xsk::{AttachMode, AttachedProgram};
 use super::{each, fine, is_wanted, programs, unchecked};
 use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Step, Verdict};
 use crate::lab::MAX_MTU;
-use hostnet::netlink;
+use hostnet::genetlink::netdev;
 use hostnet::rtnetlink::{Link, Rtnetlink};
 
 pub const XDP_GENERIC: Check = Check {
@@ -87,12 +87,12 @@ fn shown(device: &Link, programs: &[AttachedProgram]) -> Vec<Evidence> {
     }
 }
 
-fn features_shown(device: &Link, features: netlink::XdpFeatures) -> Evidence {
+fn features_shown(device: &Link, features: netdev::XdpFeatures) -> Evidence {
     let source = format!(
         "netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {}",
         device.name
     );
-    Evidence::new(source, features.names())
+    Evidence::new(source, features.to_string())
 }
 
 fn generic(device: &Link) -> Result<Option<Verdict>> {
@@ -104,7 +104,7 @@ fn generic(device: &Link) -> Result<Option<Verdict>> {
     {
         return Ok(Some(fine(&device.name, evidence)));
     }
-    let features = netlink::xdp_features(device.index)?;
+    let features = netdev::xdp_features(device.index)?;
     evidence.extend(features.map(|features| features_shown(device, features)));
     let name = &device.name;
     let text = match features {
@@ -187,7 +187,7 @@ fn mtu(context: &Context, device: &Link) -> Result<Option<Verdict>> {
 }
 
 fn features(context: &Context, device: &Link) -> Result<Option<Verdict>> {
-    let Some(features) = netlink::xdp_features(device.index)? else {
+    let Some(features) = netdev::xdp_features(device.index)? else {
         let reason = "this kernel does not tell what a driver can do with XDP: Linux 6.3 does";
         return Ok(Some(unchecked(&device.name, reason.into())));
     };

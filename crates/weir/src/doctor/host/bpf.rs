@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::setting::{Wrong, absent, fine, found, judge, unchecked};
 use crate::doctor::fix::words;
 use crate::doctor::{Check, Context, Evidence, Fix, Read, Severity, Step, Verdict};
-use hostnet::mounts::{MOUNTS, top_mount};
+use hostnet::mount::{MOUNTS, Mount};
 
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
@@ -80,11 +80,11 @@ fn stats(context: &Context) -> Result<Vec<Verdict>> {
 
 fn bpffs(context: &Context) -> Result<Vec<Verdict>> {
     let mounts = context.read(MOUNTS)?;
-    let top = top_mount(&mounts, BPFFS_AT);
-    if let Some((kind, line)) = top
-        && kind == "bpf"
+    let top = Mount::topmost(&mounts, BPFFS_AT);
+    if let Some(mount) = top
+        && mount.filesystem == "bpf"
     {
-        return Ok(fine(MOUNTS, line));
+        return Ok(fine(MOUNTS, mount.line));
     }
     if let Some(name) = ip_netns(context, &mounts)? {
         return Ok(unchecked(format!(
@@ -102,7 +102,7 @@ fn bpffs(context: &Context) -> Result<Vec<Verdict>> {
         old: read.run()?,
         read,
     };
-    let kind = top.map_or("nothing", |(kind, _)| kind);
+    let kind = top.map_or("nothing", |mount| mount.filesystem);
     let evidence = vec![Evidence::new(format!("{MOUNTS}, type at {BPFFS_AT}"), kind)];
     let message = "Tools that pin programs or maps fail.";
     Ok(found(evidence, message, Fix::Steps(vec![step])))
@@ -110,11 +110,9 @@ fn bpffs(context: &Context) -> Result<Vec<Verdict>> {
 
 /// The network namespace that ip-netns(8) has mounted a /sys for: it gives its name as the device.
 fn ip_netns(context: &Context, mounts: &str) -> Result<Option<String>> {
-    let Some((_, line)) = top_mount(mounts, "/sys") else {
+    let Some(mount) = Mount::topmost(mounts, "/sys") else {
         return Ok(None);
     };
     let names = context.list("/run/netns")?;
-    Ok(names
-        .into_iter()
-        .find(|name| line.split(' ').next() == Some(name)))
+    Ok(names.into_iter().find(|name| mount.source == name))
 }

@@ -1,0 +1,318 @@
+//! The crate's one error type.
+
+use std::{fmt, io};
+
+use rustix::io::Errno;
+
+/// The cause of an [`Error`], for a program to decide on; the text for people is in the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument or text that cannot be right, found before the kernel was asked.
+    InvalidInput,
+    /// A capability or permission is missing (`EPERM`, `EACCES`).
+    PermissionDenied,
+    /// No such device, namespace, process or file (`ENODEV`, `ENXIO`, `ENOENT`, `ESRCH`).
+    NotFound,
+    /// A device, address or name exists already (`EEXIST`).
+    AlreadyExists,
+    /// The running kernel or the driver lacks a feature (`EOPNOTSUPP`, `ENOSYS`, …).
+    Unsupported,
+    /// The kernel's answer has a format that this crate does not know.
+    InvalidAnswer,
+    /// Any other refusal by the kernel; see [`Error::errno`].
+    Os,
+}
+
+impl ErrorKind {
+    fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::PERM | Errno::ACCESS => Self::PermissionDenied,
+            Errno::NODEV | Errno::NXIO | Errno::NOENT | Errno::SRCH => Self::NotFound,
+            Errno::EXIST => Self::AlreadyExists,
+            Errno::OPNOTSUPP
+            | Errno::NOSYS
+            | Errno::AFNOSUPPORT
+            | Errno::PROTONOSUPPORT
+            | Errno::NOTTY => Self::Unsupported,
+            _ => Self::Os,
+        }
+    }
+}
+
+/// An error: the step that failed, its cause and, where there is one, the cure.
+///
+/// ```
+/// use hostnet::ErrorKind;
+/// use hostnet::cpulist::CpuList;
+///
+/// let error = "3-1".parse::<CpuList>().unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+/// assert_eq!(error.errno(), None);
+/// assert_eq!(
+///     error.to_string(),
+///     "3-1 is no range of CPUs: write the lower one first"
+/// );
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    errno: Option<Errno>,
+    message: String,
+}
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            errno: None,
+            message: message.into(),
+        }))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// A refusal by the kernel, with the reason that it gave, if any.
+    pub(crate) fn os(errno: Errno, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind: ErrorKind::of(errno),
+            errno: Some(errno),
+            message: message.into(),
+        }))
+    }
+
+    /// The same error with the failed step in front.
+    pub(crate) fn context(mut self, step: impl fmt::Display) -> Self {
+        self.0.message = match self.0.message.as_str() {
+            "" => step.to_string(),
+            cause => format!("{step}: {cause}"),
+        };
+        self
+    }
+
+    /// The same error with a cure behind its message.
+    fn cure(mut self, cure: &str) -> Self {
+        self.0.message.push_str(": ");
+        self.0.message.push_str(cure);
+        self
+    }
+
+    /// The cause, for a program to decide on.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The kernel's error number as in errno(3), if the kernel refused.
+    pub fn errno(&self) -> Option<i32> {
+        self.0.errno.map(Errno::raw_os_error)
+    }
+}
+
+/// As [`Display`](fmt::Display), so that a `main` that returns it shows cause and cure.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.message.as_str(), self.0.errno) {
+            (message, None) => f.write_str(message),
+            ("", Some(errno)) => f.write_str(&errno_text(errno)),
+            (message, Some(errno)) => write!(f, "{message} ({})", errno_text(errno)),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The error code as the kernel gave it, or the message where the kernel was not asked.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error.errno() {
+            Some(errno) => Self::new(Self::from_raw_os_error(errno).kind(), error),
+            None => Self::other(error),
+        }
+    }
+}
+
+/// An error of a call that this crate makes, before it has a step.
+pub(crate) trait Cause {
+    fn into_error(self) -> Error;
+}
+
+impl Cause for Error {
+    fn into_error(self) -> Error {
+        self
+    }
+}
+
+impl Cause for Errno {
+    fn into_error(self) -> Error {
+        Error::os(self, "")
+    }
+}
+
+impl Cause for io::Error {
+    fn into_error(self) -> Error {
+        match self.raw_os_error() {
+            Some(errno) => Error::os(Errno::from_raw_os_error(errno), ""),
+            None => Error::new(ErrorKind::Os, self.to_string()),
+        }
+    }
+}
+
+/// Names the step that failed, and its cure.
+pub(crate) trait Context<T> {
+    fn context(self, step: impl fmt::Display) -> Result<T>;
+
+    fn with_context<D: fmt::Display>(self, step: impl FnOnce() -> D) -> Result<T>;
+
+    /// A cure for errors of this kind.
+    fn cure(self, kind: ErrorKind, cure: &str) -> Result<T>;
+
+    /// The capability that the step needs: the cure for `EPERM`.
+    fn needs(self, capability: &str) -> Result<T>;
+}
+
+impl<T, E: Cause> Context<T> for Result<T, E> {
+    fn context(self, step: impl fmt::Display) -> Result<T> {
+        self.with_context(|| step)
+    }
+
+    fn with_context<D: fmt::Display>(self, step: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|cause| cause.into_error().context(step()))
+    }
+
+    fn cure(self, kind: ErrorKind, cure: &str) -> Result<T> {
+        self.map_err(|cause| match cause.into_error() {
+            error if error.kind() == kind => error.cure(cure),
+            error => error,
+        })
+    }
+
+    fn needs(self, capability: &str) -> Result<T> {
+        self.map_err(|cause| match cause.into_error() {
+            error if error.0.errno == Some(Errno::PERM) => {
+                error.cure(&format!("this needs {capability}, run as root"))
+            }
+            error => error,
+        })
+    }
+}
+
+/// An errno as people search for it: `EBUSY 16: Device or resource busy`.
+fn errno_text(errno: Errno) -> String {
+    let code = errno.raw_os_error();
+    let text = io::Error::from_raw_os_error(code).to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    match errno_name(code) {
+        Some(name) => format!("{name} {code}: {text}"),
+        None => format!("errno {code}: {text}"),
+    }
+}
+
+/// The names of those errnos that netlink, ethtool, mounts and procfs give.
+fn errno_name(code: i32) -> Option<&'static str> {
+    /// The kernel's own code for "not supported", which some drivers let out; not in libc.
+    const ENOTSUPP: i32 = 524;
+    Some(match code {
+        libc::EPERM => "EPERM",
+        libc::ENOENT => "ENOENT",
+        libc::ESRCH => "ESRCH",
+        libc::EINTR => "EINTR",
+        libc::EIO => "EIO",
+        libc::ENXIO => "ENXIO",
+        libc::EBADF => "EBADF",
+        libc::EAGAIN => "EAGAIN",
+        libc::ENOMEM => "ENOMEM",
+        libc::EACCES => "EACCES",
+        libc::EBUSY => "EBUSY",
+        libc::EEXIST => "EEXIST",
+        libc::ENODEV => "ENODEV",
+        libc::ENOTDIR => "ENOTDIR",
+        libc::EISDIR => "EISDIR",
+        libc::EINVAL => "EINVAL",
+        libc::EMFILE => "EMFILE",
+        libc::ENFILE => "ENFILE",
+        libc::ENOTTY => "ENOTTY",
+        libc::ENOSPC => "ENOSPC",
+        libc::EROFS => "EROFS",
+        libc::ERANGE => "ERANGE",
+        libc::ELOOP => "ELOOP",
+        libc::ENOSYS => "ENOSYS",
+        libc::ENOTEMPTY => "ENOTEMPTY",
+        libc::EMSGSIZE => "EMSGSIZE",
+        libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        libc::EAFNOSUPPORT => "EAFNOSUPPORT",
+        libc::EADDRINUSE => "EADDRINUSE",
+        libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
+        libc::ENETDOWN => "ENETDOWN",
+        libc::ENOBUFS => "ENOBUFS",
+        libc::ENOTCONN => "ENOTCONN",
+        ENOTSUPP => "ENOTSUPP",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_step_cause_cure_and_errno() {
+        let refused: Result<(), Errno> = Err(Errno::PERM);
+        let refused = refused.context("cannot bring eth0 up");
+        let refused = refused.cure(ErrorKind::NotFound, "not this one");
+        let error = refused.needs("CAP_NET_ADMIN").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot bring eth0 up: this needs CAP_NET_ADMIN, run as root \
+             (EPERM 1: Operation not permitted)"
+        );
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert_eq!(error.errno(), Some(libc::EPERM));
+        let io = io::Error::from(error);
+        assert_eq!(io.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_reason_stands_behind_the_step() {
+        let error = Error::os(Errno::INVAL, "Invalid MTU").context("cannot make a veth pair");
+        assert_eq!(
+            error.to_string(),
+            "cannot make a veth pair: Invalid MTU (EINVAL 22: Invalid argument)"
+        );
+        assert_eq!(error.kind(), ErrorKind::Os);
+    }
+
+    #[test]
+    fn an_io_error_without_a_number_keeps_its_text() {
+        let error: Result<()> = Err(io::Error::other("corrupt stream")).context("cannot unpack it");
+        let error = error.unwrap_err();
+        assert_eq!(error.to_string(), "cannot unpack it: corrupt stream");
+        assert_eq!(error.errno(), None);
+    }
+
+    #[test]
+    fn an_errno_without_a_name_keeps_its_number() {
+        let text = Error::os(Errno::from_raw_os_error(999), "").to_string();
+        assert!(text.starts_with("errno 999: "), "{text}");
+    }
+
+    #[test]
+    fn errors_cross_threads() {
+        fn check<T: std::error::Error + Send + Sync + 'static>() {}
+        check::<Error>();
+    }
+}

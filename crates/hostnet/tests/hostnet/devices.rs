@@ -1,0 +1,181 @@
+//! Devices: made, changed, read, and with frames through them.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::Command;
+
+use hostnet::device::Device;
+use hostnet::ethtool::{self, Offload};
+use hostnet::genetlink::netdev;
+use hostnet::netns;
+use hostnet::rtnetlink::{QdiscOptions, Rtnetlink, TcHandle, VethEnd};
+use hostnet::tap::Tap;
+
+use crate::{Need, Result, Test, refusal};
+
+const TUN: &[Need] = &[Need::File("/dev/net/tun")];
+const TUN_AND_TC: &[Need] = &[Need::File("/dev/net/tun"), Need::Program("tc")];
+const NETDEV: &[Need] = &[Need::Feature("the netdev family (Linux 6.3)", || {
+    Ok(netdev::xdp_features(LOOPBACK)?.is_some())
+})];
+/// The index of the loopback in every namespace.
+const LOOPBACK: u32 = 1;
+const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xa], [2, 0, 0, 0, 0, 0xb]];
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("a_veth_pair_joins_two_namespaces", veth),
+        Test::new("a_veth_has_queues_and_offloads", queues_and_offloads),
+        Test::needing("a_veth_reports_xdp_features", NETDEV, xdp_features),
+        Test::needing("a_bridge_sends_a_frame_to_its_port", TUN, bridge),
+        Test::needing("a_tap_goes_with_its_descriptor", TUN, tap),
+        Test::needing("qdiscs_are_read_and_replaced", TUN_AND_TC, qdiscs),
+    ]
+}
+
+/// A veth pair: v0 in the first namespace, v1 in the second.
+pub fn pair(queues: u32, mtu: u32) -> Result<[OwnedFd; 2]> {
+    let namespaces = [netns::create()?, netns::create()?];
+    for namespace in &namespaces {
+        netns::disable_ipv6(namespace.as_fd())?;
+    }
+    let [v0, v1] = [("v0", 0), ("v1", 1)].map(|(name, side)| VethEnd {
+        name,
+        mac: MACS[side],
+        netns: namespaces[side].as_fd(),
+    });
+    Rtnetlink::open()?.add_veth([&v0, &v1], queues, mtu)?;
+    Ok(namespaces)
+}
+
+fn open(namespace: BorrowedFd<'_>, name: &str) -> Result<Device> {
+    Ok(netns::run_in(namespace, || Device::open(name))?)
+}
+
+fn veth() -> Result<()> {
+    let [a, b] = pair(2, 3000)?;
+    let (v0, v1) = (open(a.as_fd(), "v0")?, open(b.as_fd(), "v1")?);
+    let down = v0.state()?;
+    assert!(!down.up && !down.running, "{down:?}");
+    v0.set_up()?;
+    v1.set_up()?;
+    let link = v0.state()?;
+    assert!(link.up && link.running, "{link:?}");
+    assert_eq!((link.mtu, link.queues, link.mac), (3000, 2, MACS[0]));
+    assert_eq!(link.kind.as_deref(), Some("veth"));
+    assert_eq!(link.lower, Some(v1.index()?));
+    assert!(link.lower_netns.is_some(), "{link:?}");
+    assert_eq!(link.stats, v0.counters()?);
+    let other = [2, 0, 0, 0, 0, 0xc];
+    netns::run_in(a.as_fd(), || Rtnetlink::open()?.set_mac(v0.index()?, other))?;
+    assert_eq!(v0.state()?.mac, other);
+    v0.delete()?;
+    let error = refusal(v1.state());
+    assert_eq!(error.kind(), hostnet::ErrorKind::NotFound, "{error}");
+    Ok(())
+}
+
+fn queues_and_offloads() -> Result<()> {
+    let [a, _b] = pair(3, 1500)?;
+    netns::run_in(a.as_fd(), || -> Result<()> {
+        let channels = ethtool::channels("v0")?.ok_or("a veth has channels")?;
+        let used = channels.used;
+        assert_eq!(used.rx.max(used.combined), 3, "{channels:?}");
+        for on in [true, false] {
+            ethtool::set("v0", Offload::Gro, on)?;
+            let features = ethtool::features("v0")?;
+            let gro = features.iter().find(|feature| feature.name == "rx-gro");
+            let gro = gro.ok_or("a device has rx-gro")?;
+            assert!(gro.changeable && gro.on == on, "{gro:?}");
+        }
+        assert_eq!(ethtool::rx_ring("v0")?, None);
+        Ok(())
+    })
+}
+
+fn xdp_features() -> Result<()> {
+    let [a, _b] = pair(1, 1500)?;
+    let index = open(a.as_fd(), "v0")?.index()?;
+    let features = netns::run_in(a.as_fd(), || netdev::xdp_features(index))?;
+    let features = features.ok_or("the family was there")?;
+    assert!(features.native() && !features.zero_copy(), "{features}");
+    Ok(())
+}
+
+fn bridge() -> Result<()> {
+    let namespace = netns::create()?;
+    netns::disable_ipv6(namespace.as_fd())?;
+    let guests = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
+    let taps = netns::run_in(namespace.as_fd(), || -> hostnet::Result<_> {
+        let mut rtnetlink = Rtnetlink::open()?;
+        rtnetlink.add_bridge("br0")?;
+        let bridge = rtnetlink.link("br0")?.index;
+        rtnetlink.add_address(bridge, [192, 0, 2, 1].into(), 24)?;
+        let mut taps = Vec::new();
+        for (name, mac) in ["t1", "t2", "t3"].into_iter().zip(guests) {
+            let tap = Tap::create(name)?;
+            let index = tap.device().index()?;
+            tap.device().set_up()?;
+            rtnetlink.add_port(bridge, index)?;
+            rtnetlink.add_fdb_entry(index, mac)?;
+            assert_eq!(tap.device().state()?.controller, Some(bridge));
+            taps.push(tap);
+        }
+        rtnetlink.set_up(bridge)?;
+        Ok(taps)
+    })?;
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&guests[1]);
+    frame[6..12].copy_from_slice(&guests[0]);
+    // An EtherType for local experiments (IEEE 802).
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    rustix::io::write(taps[0].descriptor(), &frame)?;
+    let mut buffer = [0; 100];
+    assert_eq!(rustix::io::read(taps[1].descriptor(), &mut buffer)?, 60);
+    assert_eq!(buffer[..60], frame);
+    let flooded = rustix::io::read(taps[2].descriptor(), &mut buffer);
+    assert_eq!(flooded, Err(rustix::io::Errno::AGAIN));
+    assert_eq!(taps[0].device().counters()?.rx_packets, 1);
+    assert_eq!(taps[1].device().counters()?.tx_packets, 1);
+    Ok(())
+}
+
+fn tap() -> Result<()> {
+    let namespace = netns::create()?;
+    let tap = netns::run_in(namespace.as_fd(), || Tap::create("t0"))?;
+    assert_eq!(tap.device().name(), "t0");
+    assert_eq!(tap.device().state()?.kind.as_deref(), Some("tun"));
+    drop(tap);
+    let links = netns::run_in(namespace.as_fd(), || Rtnetlink::open()?.links())?;
+    assert!(links.iter().all(|link| link.name != "t0"), "{links:?}");
+    Ok(())
+}
+
+fn qdiscs() -> Result<()> {
+    let namespace = netns::create()?;
+    let tap = netns::run_in(namespace.as_fd(), || Tap::create("t0"))?;
+    tap.device().set_up()?;
+    let index = tap.device().index()?;
+    let root = || -> Result<_> {
+        let qdiscs = netns::run_in(namespace.as_fd(), || Rtnetlink::open()?.qdiscs())?;
+        let root = qdiscs
+            .into_iter()
+            .find(|qdisc| qdisc.device == index && qdisc.parent == TcHandle::ROOT);
+        Ok(root.ok_or("a device that is up has a root discipline")?)
+    };
+    let words = "qdisc replace dev t0 root handle 8004: pfifo limit 77".split(' ');
+    let mut command = Command::new("tc");
+    assert!(
+        netns::spawn(namespace.as_fd(), command.args(words))?
+            .wait()?
+            .success()
+    );
+    let pfifo = root()?;
+    assert_eq!(pfifo.kind, "pfifo");
+    assert_eq!((pfifo.handle.major, pfifo.handle.minor), (0x8004, 0));
+    assert_eq!(pfifo.options, QdiscOptions::Fifo { limit: 77 });
+    netns::run_in(namespace.as_fd(), || Rtnetlink::open()?.set_noqueue(index))?;
+    let noqueue = root()?;
+    assert_eq!(noqueue.kind, "noqueue");
+    assert_eq!(noqueue.options, QdiscOptions::None);
+    Ok(())
+}
