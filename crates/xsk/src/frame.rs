@@ -1,63 +1,9 @@
 //! Frames that user space owns: move-only, one for each chunk.
 
 use crate::error::Error;
-use crate::umem::{Chunk, Umem};
+use crate::umem::{Chunk, Extent, Umem};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-
-/// The bytes of a packet in its chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// First byte, from the start of the chunk.
-    pub(crate) offset: u32,
-    /// Number of bytes.
-    pub(crate) len: u32,
-}
-
-impl Extent {
-    /// Whether the packet ends inside a chunk of this size.
-    #[inline]
-    pub(crate) fn fits(self, chunk_size: u32) -> bool {
-        self.offset
-            .checked_add(self.len)
-            .is_some_and(|end| end <= chunk_size)
-    }
-
-    /// See [`Frame::adjust_head`].
-    #[inline]
-    pub(crate) fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
-        let offset = self.offset.checked_add_signed(delta);
-        let len = i64::from(self.len) - i64::from(delta);
-        match (offset, u32::try_from(len)) {
-            (Some(offset), Ok(len)) => {
-                *self = Self { offset, len };
-                Ok(())
-            }
-            _ => Err(self.out_of_room("head", delta, self.offset)),
-        }
-    }
-
-    /// See [`Frame::adjust_tail`].
-    #[inline]
-    pub(crate) fn adjust_tail(&mut self, delta: i32, chunk_size: u32) -> Result<(), Error> {
-        let capacity = chunk_size - self.offset;
-        match self.len.checked_add_signed(delta) {
-            Some(len) if len <= capacity => {
-                self.len = len;
-                Ok(())
-            }
-            _ => Err(self.out_of_room("tail", delta, capacity - self.len)),
-        }
-    }
-
-    #[cold]
-    fn out_of_room(self, end: &str, delta: i32, room: u32) -> Error {
-        Error::invalid(format!(
-            "cannot move the packet's {end} by {delta}: it has {} bytes and {room} bytes of room there",
-            self.len
-        ))
-    }
-}
 
 /// A packet's chunk, owned: taken from the pool to be written and sent, or kept from a receive
 /// batch. It can be neither copied nor cloned; dropped, its chunk returns to the pool.
@@ -216,47 +162,13 @@ impl fmt::Debug for Frame<'_> {
     }
 }
 
-/// Why a frame could not be put into a TX ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The ring is full: flush, and try again when the kernel has sent some.
-    Full,
-    /// The frame is of another UMEM than the socket.
-    Foreign,
-    /// The packet has no bytes; the kernel sends none of those.
-    Empty,
-    /// The socket was opened without a TX ring.
-    NoRing,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "the TX ring is full: flush the socket and try again",
-            Self::Foreign => "the frame is of another UMEM: copy it into a frame of this one",
-            Self::Empty => "the packet has no bytes: write it before sending it",
-            Self::NoRing => "the socket has no TX ring: open it with `tx_ring` above zero",
-        })
+impl Umem {
+    /// Takes a free frame from the free list, empty and with the UMEM's headroom in front; none
+    /// when all are in use. A socket's [`alloc`](crate::Socket::alloc) is cheaper.
+    pub fn alloc(&self) -> Option<Frame<'_>> {
+        self.take_free().map(Frame::empty)
     }
 }
-
-/// A frame or packet that was not sent, handed back with the reason.
-#[derive(Debug)]
-pub struct Refused<T> {
-    /// What was to be sent, unchanged.
-    pub frame: T,
-    /// Why it was not.
-    pub reason: Reason,
-}
-
-impl<T> fmt::Display for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not sent: {}", self.reason)
-    }
-}
-
-impl<T: fmt::Debug> std::error::Error for Refused<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -286,20 +198,6 @@ mod tests {
         frame.adjust_tail(2048 - 256 - 4).expect("up to the end");
         frame.adjust_head(-256).expect("up to the start");
         assert_eq!(frame.len(), 2048);
-    }
-
-    #[test]
-    fn a_packet_past_its_chunk_does_not_fit() {
-        for (offset, len) in [(2000, 49), (0, 2049), (1, u32::MAX), (u32::MAX, 1)] {
-            assert!(!Extent { offset, len }.fits(2048));
-        }
-        assert!(
-            Extent {
-                offset: 2000,
-                len: 48
-            }
-            .fits(2048)
-        );
     }
 
     #[test]

@@ -84,14 +84,14 @@ mod device;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
-mod features;
+mod feature;
 #[cfg(not(loom))]
 mod frame;
 #[cfg(not(loom))]
 mod program;
-#[cfg(not(loom))]
-mod queue;
 mod ring;
+#[cfg(not(loom))]
+mod send_error;
 #[cfg(not(loom))]
 mod socket;
 #[cfg(not(loom))]
@@ -102,18 +102,21 @@ pub mod testing;
 #[cfg(not(loom))]
 mod umem;
 #[cfg(not(loom))]
+mod umem_rings;
+#[cfg(not(loom))]
 mod wait;
 
 #[cfg(not(loom))]
 pub use crate::{
     batch::{Packet, RxBatch},
     builder::SocketBuilder,
-    device::Device,
+    device::{AttachMode, AttachedProgram, Device},
     error::{Error, ErrorKind, Result},
-    features::{Feature, Missing},
-    frame::{Frame, Reason, Refused},
-    program::{AttachMode, AttachedProgram, Program},
-    socket::{Mode, ModeObtained, Port, Refusal, SiblingId, Socket, Statistics},
+    feature::{Feature, MissingFeature},
+    frame::Frame,
+    program::Program,
+    send_error::{SendError, SendErrorKind},
+    socket::{Mode, ModeObtained, Refusal, Sibling, SiblingId, Socket, Statistics},
     umem::{Accounting, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
     wait::Wait,
 };

@@ -2,11 +2,12 @@
 //! kernel. The other side of the rings is whoever gets the [`Words`].
 
 use crate::batch::RxBatch;
-use crate::frame::{Frame, Refused};
-use crate::queue::{Queue, RxRing, TxRing};
+use crate::frame::Frame;
 use crate::ring::{Consumer, Mapped, Offsets, Producer, Slot};
+use crate::send_error::SendError;
 use crate::sys::{Desc, Mapping};
 use crate::umem::{Umem, XDP_PACKET_HEADROOM};
+use crate::umem_rings::{RxRing, TxRing, UmemRings};
 use std::sync::Arc;
 
 /// Where the parts of a ring lie, as on x86-64 with Linux 6.18: each index on a cache line pair
@@ -69,7 +70,7 @@ pub fn umem() -> Umem {
 /// A socket's user side, with every slot of RX naming a chunk that is lent for receiving.
 #[derive(Debug)]
 pub struct Moves<'u> {
-    queue: Queue<'u>,
+    umem_rings: UmemRings<'u>,
     rx: RxRing,
     tx: TxRing,
     memory: [Memory; 4],
@@ -94,14 +95,14 @@ impl<'u> Moves<'u> {
                 options: 0,
             });
         }
-        let id = umem.register_queue().expect("the first queue");
+        let id = umem.register_rings().expect("the first queue");
         let fill = Producer::new(fill.ring());
         let completion = Consumer::new(completion.ring());
-        let mut queue = Queue::new(umem, id, fill, completion, SLOTS);
-        queue.maintain();
+        let mut umem_rings = UmemRings::new(umem, id, fill, completion, SLOTS);
+        umem_rings.maintain();
         let (rx, tx) = (Consumer::new(rx.ring()), Producer::new(tx.ring()));
         Self {
-            queue,
+            umem_rings,
             rx,
             tx,
             memory,
@@ -116,14 +117,19 @@ impl<'u> Moves<'u> {
     /// As [`Socket::recv`](crate::Socket::recv).
     #[inline(always)]
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.queue.maintain();
-        RxBatch::new(Some(&mut self.rx), Some(&mut self.tx), &mut self.queue, max)
+        self.umem_rings.maintain();
+        RxBatch::new(
+            Some(&mut self.rx),
+            Some(&mut self.tx),
+            &mut self.umem_rings,
+            max,
+        )
     }
 
     /// As [`Socket::alloc`](crate::Socket::alloc).
     #[inline]
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.queue.alloc()
+        self.umem_rings.alloc()
     }
 
     /// As [`Socket::send`](crate::Socket::send).
@@ -132,8 +138,8 @@ impl<'u> Moves<'u> {
     ///
     /// As there.
     #[inline]
-    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), Refused<Frame<'u>>> {
-        self.queue.send(Some(&mut self.tx), frame)
+    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
+        self.umem_rings.send(Some(&mut self.tx), frame)
     }
 
     /// As [`Socket::flush`](crate::Socket::flush), without waking the kernel.
@@ -145,6 +151,6 @@ impl<'u> Moves<'u> {
     /// As [`Socket::reclaim`](crate::Socket::reclaim).
     #[inline]
     pub fn reclaim(&mut self) -> u32 {
-        self.queue.reclaim()
+        self.umem_rings.reclaim()
     }
 }

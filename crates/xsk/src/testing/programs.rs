@@ -1,9 +1,9 @@
 //! XDP programs for tests, made of instructions so that no BPF compiler is needed
 //! (`Documentation/bpf/standardization/instruction-set.rst`).
 
-use crate::device::Device;
-use crate::error::Result;
-use crate::program::{AttachMode, Program};
+use crate::device::{AttachMode, Device};
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::Program;
 use crate::sys::{self, Instruction};
 use rustix::io::Errno;
 use std::io;
@@ -33,7 +33,7 @@ pub enum Kind {
 /// As for the built-in program.
 pub fn attach(device: &Device, mode: AttachMode, kind: Kind, slots: u32) -> Result<Program> {
     let map = sys::xskmap_create(*b"xsk_test\0\0\0\0\0\0\0\0", slots)
-        .map_err(|errno| crate::Error::os(crate::ErrorKind::Os, errno, "creating an XSKMAP"))?;
+        .map_err(|errno| Error::os(ErrorKind::Os, errno, "creating an XSKMAP"))?;
     let instructions = assemble(kind, map.as_fd());
     Program::attach_instructions(device, mode, Duration::ZERO, map, &instructions)
 }

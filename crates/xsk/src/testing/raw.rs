@@ -41,7 +41,7 @@ pub fn send_once(socket: &Socket<'_>) -> io::Result<()> {
 
 /// The next address in the COMPLETION ring.
 pub fn take_completion(socket: &mut Socket<'_>) -> Option<u64> {
-    let completion = &mut socket.queue.completion;
+    let completion = &mut socket.umem_rings.completion;
     if completion.available(1) == 0 {
         return None;
     }

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
-use xsk::{AttachMode, Feature, Mode, ModeObtained, Program, Reason, Umem, Wait};
+use xsk::{AttachMode, Feature, Mode, ModeObtained, Program, SendErrorKind, Umem, Wait};
 
 /// Packets in a test.
 const PACKETS: u64 = 4096;
@@ -252,11 +252,11 @@ fn poll_tx_times_out(mode: Mode) -> Outcome {
     for sequence in 0..=256 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, 2048);
-        let sent = tx.send(frame).map_err(|refused| refused.reason);
+        let sent = tx.send(frame).map_err(|unsent| unsent.kind);
         let expected = if sequence < 256 {
             Ok(())
         } else {
-            Err(Reason::Full)
+            Err(SendErrorKind::Full)
         };
         assert_eq!(sent, expected);
     }
@@ -330,7 +330,7 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
         |flight| receive_all(&mut rx, 0..valid, packet::MIN, flight),
     );
     let invalid = cases.len() as u64 - valid;
-    assert_eq!(tx.statistics()?.tx_invalid, invalid);
+    assert_eq!(tx.statistics()?.tx_invalid_descs, invalid);
     // A kernel may complete bad descriptors or swallow them, but nothing twice.
     let mut completed = Vec::new();
     let all_valid = wait_until(STALL, || {
@@ -450,11 +450,11 @@ fn stat_tx_invalid(mode: Mode) -> Outcome {
     );
     tx.reclaim();
     let statistics = tx.statistics()?;
-    assert_eq!(statistics.tx_invalid, PACKETS / 2);
+    assert_eq!(statistics.tx_invalid_descs, PACKETS / 2);
     assert_eq!(statistics.completed, valid);
     // Completions of bad descriptors, on kernels that post them, free nothing.
     assert!(
-        [0, PACKETS / 2].contains(&statistics.refused),
+        [0, PACKETS / 2].contains(&statistics.invalid_descs),
         "{statistics:?}"
     );
     drop((tx, spare));
@@ -468,8 +468,7 @@ fn send_unread(tx: &mut xsk::Socket<'_>, rx: &xsk::Socket<'_>, count: u64, room:
     for sequence in 0..count {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
         if sequence % 32 == 31 {
             drain(tx);
         }
@@ -511,7 +510,7 @@ fn stat_fill_empty(mode: Mode) -> Outcome {
     let lab = Lab::new()?;
     let mut rx = lab
         .rx
-        .open(&to, mode, |builder| builder.tx_ring(0).fill_frames(0))?;
+        .open(&to, mode, |builder| builder.tx_ring(0).fill_chunks(0))?;
     let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
     send_unread(&mut tx, &rx, 512, 0)?;
     assert!(rx.statistics()?.fill_ring_empty > 0);
@@ -687,8 +686,7 @@ fn tx_queue_consumer(mode: Mode) -> Outcome {
     for sequence in 0..33 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     }
     raw::publish(&mut tx);
     assert_eq!(raw::pending(&mut tx), 33);

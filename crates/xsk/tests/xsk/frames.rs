@@ -56,8 +56,7 @@ fn umem() -> xsk::Result<Umem> {
 fn send_one(tx: &mut Socket<'_>, sequence: u64) -> Outcome {
     let mut frame = tx.alloc().ok_or("a frame")?;
     packet::fill(&mut frame, 0, sequence, packet::MIN);
-    tx.send(frame)
-        .map_err(|refused| refused.reason.to_string())?;
+    tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     drain(tx);
     Ok(())
 }
@@ -77,9 +76,7 @@ fn reshape_and_forward(mode: Mode) -> Outcome {
         received.adjust_head(-12)?;
         received.adjust_tail(-4)?;
         received[..12].copy_from_slice(&TAG);
-        received
-            .send()
-            .map_err(|refused| refused.reason.to_string())?;
+        received.send().map_err(|unsent| unsent.kind.to_string())?;
         drop(batch);
         drain(&mut forwarder);
         let there = || source.wait(Duration::from_millis(10)).expect("wait");
@@ -138,8 +135,7 @@ fn tx_budget(mode: Mode) -> Outcome {
     for sequence in 0..65 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     }
     raw::publish(&mut tx);
     // EAGAIN says that the budget is used up.
@@ -194,7 +190,7 @@ fn keep_everything() -> Outcome {
     let to = Umem::builder().chunks(256).build()?;
     let mut rx = lab
         .rx
-        .open(&to, Mode::Driver, |b| b.tx_ring(0).fill_frames(64))?;
+        .open(&to, Mode::Driver, |b| b.tx_ring(0).fill_chunks(64))?;
     let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
     let mut kept = Vec::new();
     for sequence in 0..256 {
@@ -233,7 +229,7 @@ fn freed_elsewhere() -> Outcome {
         let (from, lab) = (umem()?, Lab::new()?);
         let to = Umem::builder().chunks(64).build()?;
         let mut rx = lab.rx.open(&to, Mode::Driver, |b| {
-            b.tx_ring(0).fill_frames(32).wait(wait)
+            b.tx_ring(0).fill_chunks(32).wait(wait)
         })?;
         let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
         let mut kept = Vec::new();

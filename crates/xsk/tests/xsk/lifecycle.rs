@@ -207,8 +207,7 @@ fn peer_down(mode: Mode) -> Outcome {
     for sequence in 0..64 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     }
     let done = wait_until(STALL, || {
         tx.flush().expect("a dropped packet is no error");

@@ -5,7 +5,7 @@ use crate::{Outcome, packet};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use xsk::{Frame, Packet, Reason, Socket, Umem};
+use xsk::{Frame, Packet, SendErrorKind, Socket, Umem};
 
 /// Packets under way at once: fewer than a veth's ring of 256 holds, so that none is lost.
 const WINDOW: u64 = 128;
@@ -96,12 +96,12 @@ pub fn send_all(socket: &mut Socket<'_>, count: u64, size: usize, f: &Flight) {
     let after = socket.statistics().expect("statistics");
     assert_eq!(after.sent - before.sent, count);
     assert_eq!(after.completed - before.completed, count);
-    assert_eq!((after.refused, after.hostile), (0, 0));
+    assert_eq!((after.invalid_descs, after.invalid_indices), (0, 0));
     assert_eq!(
         after.send_drops, 0,
         "a window below the veth's ring loses nothing"
     );
-    assert_eq!(after.tx_invalid, 0);
+    assert_eq!(after.tx_invalid_descs, 0);
 }
 
 /// A written frame; waits for one while all are in use.
@@ -135,9 +135,9 @@ pub fn put<'u>(socket: &mut Socket<'u>, frame: Frame<'u>, flight: &Flight) {
         };
         match socket.send(frame) {
             Ok(()) => true,
-            Err(refused) => {
-                assert_eq!(refused.reason, Reason::Full);
-                next = Some(refused.frame);
+            Err(unsent) => {
+                assert_eq!(unsent.kind, SendErrorKind::Full);
+                next = Some(unsent.packet);
                 socket.flush().expect("flush");
                 flight.stopped()
             }
@@ -216,7 +216,7 @@ pub fn receive_checked(
     );
     let after = socket.statistics().expect("statistics");
     assert_eq!(after.received - before.received, count);
-    assert_eq!((after.refused, after.hostile), (0, 0));
+    assert_eq!((after.invalid_descs, after.invalid_indices), (0, 0));
 }
 
 /// Sends and receives `count` packets and checks that the kernel dropped none.

@@ -1,6 +1,7 @@
 //! Plays a list of steps, of a program and of the kernel, on the queues of one UMEM, and checks
 //! everything after each.
 
+use super::places::same;
 use super::{Checked, Model, Ring, Sizes, Word, check, check_user_space};
 use crate::batch::Packet;
 use crate::frame::Frame;
@@ -135,13 +136,13 @@ impl<'u> Play<'u> {
     }
 
     /// Descriptors and completions that the library refused.
-    pub fn refused(&self) -> u64 {
-        self.models.iter().map(Model::refused).sum()
+    pub fn invalid_descs(&self) -> u64 {
+        self.models.iter().map(Model::invalid_descs).sum()
     }
 
     /// Times that the library found an index impossible.
-    pub fn hostile(&self) -> u64 {
-        self.models.iter().map(Model::hostile).sum()
+    pub fn invalid_indices(&self) -> u64 {
+        self.models.iter().map(Model::invalid_indices).sum()
     }
 
     /// Does one step and checks everything.
@@ -168,7 +169,7 @@ impl<'u> Play<'u> {
         self.held.clear();
         self.models.clear();
         let count = self.umem.accounting();
-        super::same("free at the end", count.free, self.umem.chunks())
+        same("free at the end", count.free, self.umem.chunks())
     }
 
     fn check(&self) -> Checked<()> {
@@ -179,7 +180,11 @@ impl<'u> Play<'u> {
         if self.lied_to {
             return check_user_space(self.umem, &self.models, frames);
         }
-        super::same("lies noticed", (self.refused() + self.hostile()) as u32, 0)?;
+        same(
+            "lies noticed",
+            (self.invalid_descs() + self.invalid_indices()) as u32,
+            0,
+        )?;
         check(self.umem, &self.models, frames)
     }
 
@@ -321,8 +326,8 @@ impl<'u> Play<'u> {
     }
 
     fn send(&mut self, queue: u8, frame: Frame<'u>) {
-        if let Err(refused) = self.model(queue).send(frame) {
-            self.held.push(Held::new(refused.frame));
+        if let Err(unsent) = self.model(queue).send(frame) {
+            self.held.push(Held::new(unsent.packet));
         }
     }
 

@@ -193,7 +193,7 @@ fn packets_go_round_over_the_end_of_the_indices() {
         assert_eq!(model.reclaim(), 1);
     }
     assert_eq!(check(&umem, std::slice::from_ref(&model), []), Ok(()));
-    assert_eq!((model.refused(), model.hostile()), (0, 0));
+    assert_eq!((model.invalid_descs(), model.invalid_indices()), (0, 0));
 }
 
 fn send_one<'u>(umem: &'u Umem, model: &mut Model<'u>) -> bool {
@@ -228,7 +228,7 @@ fn a_descriptor_that_comes_twice_gives_one_frame() {
     let first = batch.next_packet().expect("chunk 0 was lent").keep();
     assert!(batch.next_packet().is_none());
     drop(batch);
-    assert_eq!(model.refused(), 1);
+    assert_eq!(model.invalid_descs(), 1);
     let models = std::slice::from_ref(&model);
     assert_eq!(check_user_space(&umem, models, [&first]), Ok(()));
 }
@@ -248,10 +248,10 @@ fn descriptors_of_what_was_not_lent_are_refused_and_counted() {
     }
     model.store(Ring::Rx, Word::Producer, next.wrapping_add(4));
     assert!(model.recv(8).next_packet().is_none());
-    assert_eq!(model.refused(), 4);
+    assert_eq!(model.invalid_descs(), 4);
     model.store(Ring::Completion, Word::Producer, next.wrapping_add(4));
     assert_eq!(model.reclaim(), 4);
-    assert_eq!(model.refused(), 8);
+    assert_eq!(model.invalid_descs(), 8);
     assert_eq!(check_user_space(&umem, &[model], []), Ok(()));
 }
 
@@ -264,7 +264,7 @@ fn impossible_indices_are_ignored_and_counted() {
         model.store(Ring::Rx, Word::Producer, next.wrapping_add(by));
         assert!(model.recv(8).is_empty());
     }
-    assert_eq!(model.hostile(), 3);
+    assert_eq!(model.invalid_indices(), 3);
 }
 
 /// Once, the free count ran over, and what had been put into TX was overwritten.
@@ -280,7 +280,7 @@ fn a_consumer_index_that_goes_back_frees_no_slot() {
         model.store(Ring::Tx, Word::Consumer, consumer.wrapping_sub(back));
         assert!(!send_one(&umem, &mut model), "{back} back");
     }
-    assert!(model.hostile() > 0);
+    assert!(model.invalid_indices() > 0);
 }
 
 /// Chunks of a batch that is forgotten may be lost, but none is had twice, and a peer that then

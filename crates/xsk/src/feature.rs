@@ -2,11 +2,11 @@
 //! version.
 
 use crate::error::errno_text;
-use crate::sys;
+use crate::sys::{self, open_socket};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::sockopt;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// A feature of the kernel that this library uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,14 +26,14 @@ pub enum Feature {
 
 /// A feature that the running kernel lacks, or that this process may not ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingFeature {
     /// The feature.
     pub feature: Feature,
     /// What the kernel said.
     pub why: String,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (feature, version) = (self.feature, self.feature.since());
         write!(
@@ -44,7 +44,7 @@ impl fmt::Display for Missing {
     }
 }
 
-impl std::error::Error for Missing {}
+impl std::error::Error for MissingFeature {}
 
 impl Feature {
     /// Every feature, oldest first.
@@ -70,9 +70,9 @@ impl Feature {
     ///
     /// # Errors
     ///
-    /// [`Missing`] with the kernel's answer.
-    pub fn probe(self) -> Result<(), Missing> {
-        let missing = |why: String| Missing { feature: self, why };
+    /// [`MissingFeature`] with the kernel's answer.
+    pub fn probe(self) -> Result<(), MissingFeature> {
+        let missing = |why: String| MissingFeature { feature: self, why };
         let refused = |errno| missing(errno_text(errno));
         let socket = || open_socket().map_err(refused);
         match self {
@@ -111,14 +111,4 @@ impl fmt::Display for Feature {
             Self::TxBudget => "TX budget",
         })
     }
-}
-
-/// An AF_XDP socket with nothing set up.
-pub(crate) fn open_socket() -> Result<OwnedFd, Errno> {
-    socket_with(
-        AddressFamily::XDP,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        None,
-    )
 }

@@ -1,7 +1,10 @@
 //! What the kernel tells of a network device, over netlink.
 
+mod attached;
+
+pub use attached::{AttachMode, AttachedProgram};
+
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::{AttachMode, AttachedProgram};
 use crate::sys;
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;

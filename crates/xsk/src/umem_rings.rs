@@ -1,24 +1,24 @@
-//! One (device, queue) pair of a UMEM: its FILL and COMPLETION rings and its share of the free
-//! chunks.
+//! The UMEM's rings on one queue of a device, FILL and COMPLETION, and the chunks lent through them.
 
-use crate::frame::{Extent, Frame, Reason, Refused};
+use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
+use crate::send_error::{SendError, SendErrorKind};
 use crate::sys::Desc;
-use crate::umem::{Cache, Chunk, QueueId, Receiving, Umem};
+use crate::umem::{Cache, Chunk, Extent, LentChunks, RingsId, Umem};
 
 /// The RX ring of a socket.
 pub(crate) type RxRing = Consumer<Desc, Mapped<Desc>>;
 /// The TX ring of a socket.
 pub(crate) type TxRing = Producer<Desc, Mapped<Desc>>;
 
-/// Most free chunks that a queue keeps to itself; the rest is for every queue of the UMEM.
+/// Most free chunks in the cache; the others are in the UMEM's free list.
 const CACHE: usize = 128;
 
-/// The FILL and COMPLETION pair of a queue and the chunks that are lent through it.
+/// A FILL and COMPLETION pair, and the chunks that are lent through it.
 #[derive(Debug)]
-pub(crate) struct Queue<'u> {
+pub(crate) struct UmemRings<'u> {
     umem: &'u Umem,
-    id: QueueId,
+    id: RingsId,
     fill: Producer<u64, Mapped<u64>>,
     pub(crate) completion: Consumer<u64, Mapped<u64>>,
     cache: Cache<'u>,
@@ -27,16 +27,16 @@ pub(crate) struct Queue<'u> {
     receiving: u32,
     /// Chunks lent for sending and not reclaimed.
     sending: u32,
-    /// Descriptors and completions for chunks that this queue was not lent.
-    refused: u64,
+    /// Descriptors and completions for chunks that were not lent here.
+    invalid_descs: u64,
     completed: u64,
 }
 
-impl<'u> Queue<'u> {
+impl<'u> UmemRings<'u> {
     /// Puts rings together with the UMEM that they serve. No chunk is lent yet.
     pub(crate) fn new(
         umem: &'u Umem,
-        id: QueueId,
+        id: RingsId,
         fill: Producer<u64, Mapped<u64>>,
         completion: Consumer<u64, Mapped<u64>>,
         fill_target: u32,
@@ -51,7 +51,7 @@ impl<'u> Queue<'u> {
             cache: Cache::new(umem, cache_limit),
             receiving: 0,
             sending: 0,
-            refused: 0,
+            invalid_descs: 0,
             completed: 0,
         }
     }
@@ -71,14 +71,14 @@ impl<'u> Queue<'u> {
         self.completed
     }
 
-    /// Descriptors and completions that were refused, ever.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused
+    /// Descriptors and completions for chunks that were not lent here, ever.
+    pub(crate) fn invalid_descs(&self) -> u64 {
+        self.invalid_descs
     }
 
     /// Times that the kernel's index of FILL or COMPLETION was impossible.
-    pub(crate) fn hostile(&self) -> u64 {
-        self.fill.hostile() + self.completion.hostile()
+    pub(crate) fn invalid_indices(&self) -> u64 {
+        self.fill.invalid_indices() + self.completion.invalid_indices()
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -144,7 +144,7 @@ impl<'u> Queue<'u> {
         // A forgotten batch leaves chunks that were sent and not counted.
         self.sending = self.sending.saturating_sub(refilled + kept);
         self.completed += u64::from(refilled + kept);
-        self.refused += u64::from(count - refilled - kept);
+        self.invalid_descs += u64::from(count - refilled - kept);
         count
     }
 
@@ -176,10 +176,10 @@ impl<'u> Queue<'u> {
         debug_assert!(lent, "callers look for room first");
     }
 
-    /// What is lent here for receiving.
+    /// The chunks that are lent here for receiving.
     #[inline(always)]
-    pub(crate) fn lent(&self) -> Receiving<'u> {
-        self.umem.receiving(self.id)
+    pub(crate) fn lent_to_receive(&self) -> LentChunks<'u> {
+        self.umem.lent_to_receive(self.id)
     }
 
     /// Counts a descriptor that names no chunk lent here, or a packet outside its chunk.
@@ -187,9 +187,9 @@ impl<'u> Queue<'u> {
     // registers.
     #[cold]
     #[inline(never)]
-    pub(crate) extern "C" fn refuse(&mut self, addr: u64) {
-        self.refused += 1;
-        if self.lent().holds(addr) {
+    pub(crate) extern "C" fn reject(&mut self, addr: u64) {
+        self.invalid_descs += 1;
+        if self.lent_to_receive().contains(addr) {
             self.keep_received(addr);
         }
     }
@@ -201,7 +201,7 @@ impl<'u> Queue<'u> {
         self.cache.put(chunk);
     }
 
-    /// Makes a chunk ours that [`lent`](Self::lent) has shown.
+    /// Makes a chunk ours that [`lent_to_receive`](Self::lent_to_receive) has shown.
     #[inline]
     pub(crate) fn take_received(&mut self, addr: u64) -> Chunk<'u> {
         self.receiving -= 1;
@@ -211,10 +211,10 @@ impl<'u> Queue<'u> {
 
     /// Lends the chunk of a received packet for receiving again. The table need not change.
     #[inline(always)]
-    pub(crate) fn recycle(&mut self, chunk: u64, fill: &mut Cursor) {
+    pub(crate) fn recycle(&mut self, chunk_addr: u64, fill: &mut Cursor) {
         match fill.next() {
-            Some(slot) => self.fill.write_at(slot, chunk),
-            None => self.keep_received(chunk),
+            Some(slot) => self.fill.write_at(slot, chunk_addr),
+            None => self.keep_received(chunk_addr),
         }
     }
 
@@ -233,8 +233,8 @@ impl<'u> Queue<'u> {
 
     /// Lends the chunk of a received packet for sending.
     #[inline(always)]
-    pub(crate) fn forward(&mut self, chunk: u64) {
-        self.umem.forward(chunk, self.id);
+    pub(crate) fn forward(&mut self, chunk_addr: u64) {
+        self.umem.forward(chunk_addr, self.id);
     }
 
     /// Accounts for chunks that went through [`forward`](Self::forward).
@@ -251,31 +251,34 @@ impl<'u> Queue<'u> {
         tx: Option<&mut TxRing>,
         umem: &Umem,
         len: u32,
-    ) -> Option<Reason> {
+    ) -> Option<SendErrorKind> {
         let Some(tx) = tx else {
-            return Some(Reason::NoRing);
+            return Some(SendErrorKind::NoRing);
         };
         if !std::ptr::eq(umem, self.umem) {
-            Some(Reason::Foreign)
+            Some(SendErrorKind::Foreign)
         } else if len == 0 {
-            Some(Reason::Empty)
+            Some(SendErrorKind::Empty)
         } else if tx.free(1) == 0 {
-            Some(Reason::Full)
+            Some(SendErrorKind::Full)
         } else {
             None
         }
     }
 
-    /// Puts a frame into the TX ring of a socket on this queue.
+    /// Puts a frame into the TX ring of a socket on these rings.
     #[inline]
     pub(crate) fn send(
         &mut self,
         mut tx: Option<&mut TxRing>,
         frame: Frame<'u>,
-    ) -> Result<(), Refused<Frame<'u>>> {
+    ) -> Result<(), SendError<Frame<'u>>> {
         let Extent { offset, len } = frame.extent();
-        if let Some(reason) = self.cannot_send(tx.as_deref_mut(), frame.umem(), len) {
-            return Err(Refused { frame, reason });
+        if let Some(kind) = self.cannot_send(tx.as_deref_mut(), frame.umem(), len) {
+            return Err(SendError {
+                packet: frame,
+                kind,
+            });
         }
         if let Some(tx) = tx {
             let addr = frame.into_chunk().lend_to_send(self.id) + u64::from(offset);

@@ -10,16 +10,20 @@
 //! The kernel writes and reads packets by borrowing the chunk from the table of owners, so that
 //! none of this needs `unsafe`, and a chunk that the table does not say is lent is noticed.
 
+mod places;
 pub mod play;
 #[cfg(test)]
 mod tests;
 
+pub use places::{check, check_user_space};
+
 use crate::batch::RxBatch;
-use crate::frame::{Extent, Frame, Refused};
-use crate::queue::{Queue, RxRing, TxRing};
+use crate::frame::Frame;
 use crate::ring::{Consumer, Mapped, Offsets, Producer, Shared, Slot};
+use crate::send_error::SendError;
 use crate::sys::{Desc, Mapping};
-use crate::umem::{AfterClose, Chunk, QueueId, Umem, XDP_PACKET_HEADROOM};
+use crate::umem::{AfterClose, Extent, RingsId, Umem, XDP_PACKET_HEADROOM};
+use crate::umem_rings::{RxRing, TxRing, UmemRings};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,9 +105,9 @@ struct InFlight {
 #[derive(Debug)]
 pub struct Model<'u> {
     umem: &'u Umem,
-    id: QueueId,
+    id: RingsId,
     // The library's side.
-    queue: Queue<'u>,
+    umem_rings: UmemRings<'u>,
     rx: RxRing,
     tx: TxRing,
     // The kernel's side.
@@ -128,7 +132,7 @@ impl<'u> Model<'u> {
     ///
     /// When a size is not a power of two, or the UMEM has too many queues.
     pub fn new(umem: &'u Umem, sizes: Sizes) -> Self {
-        let id = umem.register_queue().expect("a test has few queues");
+        let id = umem.register_rings().expect("a test has few queues");
         let [fill, kernel_fill, fill_memory] = ring(sizes.fill, sizes.first_index);
         let [completion, kernel_completion, completion_memory] =
             ring(sizes.completion, sizes.first_index);
@@ -138,7 +142,7 @@ impl<'u> Model<'u> {
         Self {
             umem,
             id,
-            queue: Queue::new(umem, id, fill, completion, sizes.fill),
+            umem_rings: UmemRings::new(umem, id, fill, completion, sizes.fill),
             rx: Consumer::new(rx),
             tx: Producer::new(tx),
             kernel_fill: Consumer::new(kernel_fill),
@@ -156,13 +160,18 @@ impl<'u> Model<'u> {
 
     /// As [`Socket::recv`](crate::Socket::recv).
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.queue.maintain();
-        RxBatch::new(Some(&mut self.rx), Some(&mut self.tx), &mut self.queue, max)
+        self.umem_rings.maintain();
+        RxBatch::new(
+            Some(&mut self.rx),
+            Some(&mut self.tx),
+            &mut self.umem_rings,
+            max,
+        )
     }
 
     /// As [`Socket::alloc`](crate::Socket::alloc).
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.queue.alloc()
+        self.umem_rings.alloc()
     }
 
     /// As [`Socket::send`](crate::Socket::send).
@@ -170,8 +179,8 @@ impl<'u> Model<'u> {
     /// # Errors
     ///
     /// As there.
-    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), Refused<Frame<'u>>> {
-        self.queue.send(Some(&mut self.tx), frame)
+    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
+        self.umem_rings.send(Some(&mut self.tx), frame)
     }
 
     /// As [`Socket::flush`](crate::Socket::flush), without the system call. Tells whether one
@@ -183,17 +192,17 @@ impl<'u> Model<'u> {
 
     /// As [`Socket::reclaim`](crate::Socket::reclaim).
     pub fn reclaim(&mut self) -> u32 {
-        self.queue.reclaim()
+        self.umem_rings.reclaim()
     }
 
     /// Descriptors and completions that the library refused.
-    pub fn refused(&self) -> u64 {
-        self.queue.refused()
+    pub fn invalid_descs(&self) -> u64 {
+        self.umem_rings.invalid_descs()
     }
 
     /// Times that the library found an index impossible.
-    pub fn hostile(&self) -> u64 {
-        self.queue.hostile() + self.rx.hostile() + self.tx.hostile()
+    pub fn invalid_indices(&self) -> u64 {
+        self.umem_rings.invalid_indices() + self.rx.invalid_indices() + self.tx.invalid_indices()
     }
 
     /// The kernel takes up to `most` chunks from FILL, and does not say so yet.
@@ -356,157 +365,10 @@ impl<'u> Model<'u> {
         let index = self.kernel_completion.next().wrapping_add(ahead);
         self.completion_memory.write(index, addr);
     }
-
-    /// Finds the chunks that are with the kernel, or on their way there or back.
-    fn find_lent(&self, places: &mut Places<'_>) -> Checked<()> {
-        let before = places.found;
-        let published = self.load(Ring::Fill, Word::Producer);
-        for index in indices(self.kernel_fill.next(), published, &self.fill_memory)? {
-            places.put(self.fill_memory.read(index), "FILL")?;
-        }
-        for &addr in &self.pool {
-            places.put(addr, "the kernel's receive side")?;
-        }
-        for index in indices(self.rx.next(), self.kernel_rx.next(), &self.rx_memory)? {
-            places.put(self.rx_memory.read(index).addr, "RX")?;
-        }
-        let receiving = places.found - before;
-        same("receiving", self.queue.receiving(), receiving)?;
-        for index in indices(self.kernel_tx.next(), self.tx.next(), &self.tx_memory)? {
-            places.put(self.tx_memory.read(index).addr, "TX")?;
-        }
-        for sent in &self.in_flight {
-            places.put(sent.desc.addr, "the kernel's send side")?;
-        }
-        let reclaimed = self.load(Ring::Completion, Word::Consumer);
-        let completed = self.kernel_completion.next();
-        for index in indices(reclaimed, completed, &self.completion_memory)? {
-            places.put(self.completion_memory.read(index), "COMPLETION")?;
-        }
-        let sending = places.found - before - receiving;
-        same("sending", self.queue.sending(), sending)
-    }
 }
 
 impl Drop for Model<'_> {
     fn drop(&mut self) {
-        self.umem.release_queue(self.id, AfterClose::LetGo);
+        self.umem.release_rings(self.id, AfterClose::LetGo);
     }
-}
-
-/// The free-running indices from one to the other.
-fn indices<T>(from: u32, to: u32, memory: &impl Shared<T>) -> Checked<impl Iterator<Item = u32>> {
-    let count = to.wrapping_sub(from);
-    if count > memory.size() {
-        return Err(format!("a ring from {from} to {to} is longer than it is"));
-    }
-    Ok((0..count).map(move |i| from.wrapping_add(i)))
-}
-
-/// The place that each chunk was found in.
-struct Places<'u> {
-    umem: &'u Umem,
-    of_chunk: Vec<Option<&'static str>>,
-    found: u32,
-}
-
-impl<'u> Places<'u> {
-    fn new(umem: &'u Umem) -> Self {
-        Self {
-            umem,
-            of_chunk: vec![None; umem.chunks() as usize],
-            found: 0,
-        }
-    }
-
-    fn put(&mut self, addr: u64, place: &'static str) -> Checked<()> {
-        let chunk = self.umem.chunk_start(addr) / u64::from(self.umem.chunk_size());
-        let Some(known) = self.of_chunk.get_mut(chunk as usize) else {
-            return Err(format!("{place} has {addr:#x}, which is outside the UMEM"));
-        };
-        self.found += 1;
-        match known.replace(place) {
-            None => Ok(()),
-            Some(other) => Err(format!("chunk {chunk} is in {place} and in {other}")),
-        }
-    }
-
-    /// Finds the chunks that user space has, and compares them with what the table says.
-    fn put_user_space<'f>(
-        &mut self,
-        models: &[Model<'_>],
-        held: impl IntoIterator<Item = &'f Frame<'f>>,
-    ) -> Checked<()> {
-        for addr in models.iter().flat_map(|model| model.queue.cached()) {
-            self.put(addr, "a cache")?;
-        }
-        for frame in held {
-            self.put(frame.chunk().addr(), "a frame")?;
-        }
-        let held = self.found;
-        // They go back, in the same order, when the list is dropped.
-        let free: Vec<Chunk<'_>> = std::iter::from_fn(|| self.umem.take_free()).collect();
-        for chunk in &free {
-            self.put(chunk.addr(), "the pool")?;
-        }
-        drop(free);
-        let count = self.umem.accounting();
-        same("free", count.free, self.found - held)?;
-        same("held", count.held, held)?;
-        let receiving = models.iter().map(|m| m.queue.receiving()).sum();
-        same("receiving in all", count.receiving, receiving)?;
-        let sending = models.iter().map(|m| m.queue.sending()).sum();
-        same("sending in all", count.sending, sending)?;
-        for tx in models.iter().map(|model| &model.tx) {
-            if tx.staged() > tx.size() {
-                return Err("more was put into TX than there is room for".into());
-            }
-        }
-        let sum = count.free + count.held + count.receiving + count.sending + count.retired;
-        same("chunks in all", sum, self.umem.chunks())
-    }
-}
-
-fn same(what: &str, said: u32, found: u32) -> Checked<()> {
-    if said == found {
-        Ok(())
-    } else {
-        Err(format!("{what}: {said} by the books, but {found}"))
-    }
-}
-
-/// Checks that every chunk of the UMEM is in exactly one place and that the books agree. `models`
-/// are all queues of the UMEM, `held` all frames.
-///
-/// # Errors
-///
-/// What is wrong.
-pub fn check<'f>(
-    umem: &Umem,
-    models: &[Model<'_>],
-    held: impl IntoIterator<Item = &'f Frame<'f>>,
-) -> Checked<()> {
-    let mut places = Places::new(umem);
-    places.put_user_space(models, held)?;
-    for model in models {
-        model.find_lent(&mut places)?;
-    }
-    match places.of_chunk.iter().position(Option::is_none) {
-        None => Ok(()),
-        Some(chunk) => Err(format!("chunk {chunk} is nowhere")),
-    }
-}
-
-/// Checks what must hold even when a peer lies: user space has no chunk twice, and the books sum
-/// up.
-///
-/// # Errors
-///
-/// What is wrong.
-pub fn check_user_space<'f>(
-    umem: &Umem,
-    models: &[Model<'_>],
-    held: impl IntoIterator<Item = &'f Frame<'f>>,
-) -> Checked<()> {
-    Places::new(umem).put_user_space(models, held)
 }
