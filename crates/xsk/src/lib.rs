@@ -75,6 +75,25 @@
 //!
 //! One buffer a packet, so an MTU of at most 3822 bytes (chunks of 4096); aligned chunks; no
 //! metadata; no busy polling. Linux 5.9 or later; [`Feature`] names what later kernels add.
+
+// # Layers
+//
+// Highest first; a file imports from its own layer and from those below it, never in a circle.
+// `tests/layers.rs` reads this list and every import.
+//
+//     testing                    a kernel in memory, raw descriptors, other XDP programs
+//     builder                    settings of a socket, opening and binding it
+//     socket                     receiving, sending, waiting, closing
+//     batch                      received packets, borrowed from a socket
+//     umem_rings                 FILL, COMPLETION and the chunks lent through them
+//     frame, send_error          packets that the program owns
+//     umem                       memory shared with the kernel, and the owner of each chunk
+//     program                    the XDP program that redirects packets to sockets
+//     device                     network devices and the programs attached to them
+//     ring, wait, feature        the ring protocol; pacing; probes of the kernel
+//     sys                        system calls and mappings
+//     error                      the error type
+
 #[cfg(not(loom))]
 mod batch;
 #[cfg(not(loom))]

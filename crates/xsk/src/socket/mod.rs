@@ -141,12 +141,12 @@ impl<'u> Socket<'u> {
     }
 
     /// Packets that were put into TX and whose chunks have not come back, over all sockets on
-    /// the umem_rings.
+    /// the queue.
     pub fn outstanding(&self) -> u32 {
         self.umem_rings.sending()
     }
 
-    /// Adds a sibling on the same device umem_rings.
+    /// Adds a sibling on the same device queue.
     pub(crate) fn push_sibling(&mut self, endpoint: Endpoint) -> SiblingId {
         self.siblings.push(endpoint);
         SiblingId(self.siblings.len() - 1)
