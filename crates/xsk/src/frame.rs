@@ -1,21 +1,34 @@
-//! Frames that user space owns: move-only, one for each chunk.
+//! Packets that the program owns: move-only, one for each chunk.
 
 use crate::error::Error;
 use crate::umem::{Chunk, Extent, Umem};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A packet's chunk, owned: taken from the pool to be written and sent, or kept from a receive
-/// batch. It can be neither copied nor cloned; dropped, its chunk returns to the pool.
+/// A packet that the program owns: allocated to be written and sent, or kept from a receive batch.
 ///
-/// It dereferences to the packet's bytes.
+/// It is neither `Copy` nor `Clone`. [`Socket::send`](crate::Socket::send) consumes it; dropping it
+/// frees its chunk. It dereferences to the packet's bytes.
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let umem = xsk::Umem::builder().headroom(64).build()?;
+/// let mut frame = umem.alloc().expect("a new UMEM has free frames");
+/// frame.fill_with(b"payload")?;
+/// frame.adjust_head(-4)?;
+/// frame[..4].copy_from_slice(b"tag:");
+/// assert_eq!(*frame, *b"tag:payload");
+/// assert_eq!(frame.headroom(), 60);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Frame<'u> {
     chunk: Chunk<'u>,
     extent: Extent,
 }
 
 impl<'u> Frame<'u> {
-    /// A frame with no bytes yet, behind the UMEM's headroom.
+    /// An empty frame behind the UMEM's headroom.
     #[inline]
     pub(crate) fn empty(chunk: Chunk<'u>) -> Self {
         let offset = chunk.umem().headroom();
@@ -28,36 +41,38 @@ impl<'u> Frame<'u> {
         Self { chunk, extent }
     }
 
-    /// Moves the packet's first byte by `delta` bytes: below zero it grows towards the start of
-    /// the chunk, above zero it loses bytes (as `bpf_xdp_adjust_head`). New bytes hold whatever
-    /// the chunk held.
+    /// Moves the packet's first byte by `delta` bytes, as `bpf_xdp_adjust_head` does: a negative
+    /// delta prepends bytes from the headroom, a positive one removes bytes. Prepended bytes keep
+    /// the chunk's former content.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room
-    /// or no such byte; the packet is unchanged.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when the headroom is smaller
+    /// than that, or the packet shorter; the packet is unchanged.
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
         self.extent.adjust_head(delta)
     }
 
-    /// Moves the packet's end by `delta` bytes: above zero it grows towards the end of the
-    /// chunk (as `bpf_xdp_adjust_tail`). New bytes hold whatever the chunk held.
+    /// Moves the packet's end by `delta` bytes, as `bpf_xdp_adjust_tail` does: a positive delta
+    /// appends bytes from the tailroom, a negative one removes bytes. Appended bytes keep the
+    /// chunk's former content.
     ///
     /// # Errors
     ///
-    /// As [`adjust_head`](Self::adjust_head).
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when the tailroom is smaller
+    /// than that, or the packet shorter; the packet is unchanged.
     #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Error> {
         self.extent
             .adjust_tail(delta, self.chunk.umem().chunk_size())
     }
 
-    /// Makes the packet `bytes`, replacing what was there.
+    /// Replaces the packet's content with `bytes`.
     ///
     /// # Errors
     ///
-    /// As [`resize`](Self::resize).
+    /// Same as [`resize`](Self::resize).
     #[inline]
     pub fn fill_with(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.resize(bytes.len())?;
@@ -65,12 +80,11 @@ impl<'u> Frame<'u> {
         Ok(())
     }
 
-    /// Makes the packet `len` bytes long. New bytes hold whatever the chunk held, which is what
-    /// was written there before the frame was last free.
+    /// Sets the packet's length to `len` bytes. Appended bytes keep the chunk's former content.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when that is more than
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when `len` is above
     /// [`capacity`](Self::capacity); the packet is unchanged.
     #[inline]
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
@@ -96,25 +110,25 @@ impl<'u> Frame<'u> {
         self.extent.len == 0
     }
 
-    /// Room in front of the packet, in bytes.
+    /// Bytes between the chunk's start and the packet.
     #[inline]
     pub fn headroom(&self) -> u32 {
         self.extent.offset
     }
 
-    /// Room behind the packet, in bytes.
+    /// Bytes between the packet's end and the chunk's.
     #[inline]
     pub fn tailroom(&self) -> u32 {
         self.capacity() - self.extent.len
     }
 
-    /// Longest packet that fits without moving its head, in bytes.
+    /// Longest packet that fits behind the present headroom, in bytes.
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.chunk.umem().chunk_size() - self.extent.offset
     }
 
-    /// The UMEM that the frame is of.
+    /// The UMEM that the frame belongs to.
     #[inline]
     pub fn umem(&self) -> &'u Umem {
         self.chunk.umem()
@@ -163,8 +177,8 @@ impl fmt::Debug for Frame<'_> {
 }
 
 impl Umem {
-    /// Takes a free frame from the free list, empty and with the UMEM's headroom in front; none
-    /// when all are in use. A socket's [`alloc`](crate::Socket::alloc) is cheaper.
+    /// Allocates a frame from the free list, empty, behind the UMEM's headroom; `None` when no
+    /// chunk is free. [`Socket::alloc`](crate::Socket::alloc) is cheaper.
     pub fn alloc(&self) -> Option<Frame<'_>> {
         self.take_free().map(Frame::empty)
     }

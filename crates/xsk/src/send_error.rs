@@ -2,15 +2,21 @@
 
 use std::fmt;
 
-/// Why a frame could not be put into a TX ring.
+/// The reason of a [`SendError`].
+///
+/// ```
+/// use xsk::SendErrorKind;
+///
+/// assert!(SendErrorKind::Full.to_string().contains("flush the socket"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendErrorKind {
-    /// The ring is full: flush, and try again when the kernel has sent some.
+    /// The TX ring is full: flush, and try again when the kernel has sent some packets.
     Full,
-    /// The frame is of another UMEM than the socket.
+    /// The packet is in another UMEM than the socket.
     Foreign,
-    /// The packet has no bytes; the kernel sends none of those.
+    /// The packet is empty; the kernel rejects such descriptors.
     Empty,
     /// The socket was opened without a TX ring.
     NoRing,
@@ -20,19 +26,36 @@ impl fmt::Display for SendErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "the TX ring is full: flush the socket and try again",
-            Self::Foreign => "the frame is of another UMEM: copy it into a frame of this one",
-            Self::Empty => "the packet has no bytes: write it before sending it",
+            Self::Foreign => "the packet is in another UMEM: copy it into a frame of this one",
+            Self::Empty => "the packet is empty: write it before sending it",
             Self::NoRing => "the socket has no TX ring: open it with `tx_ring` above zero",
         })
     }
 }
 
-/// A frame or packet that was not sent, handed back with the reason.
+/// A [`Frame`](crate::Frame) or [`Packet`](crate::Packet) that was not sent, with the reason.
+///
+/// ```no_run
+/// use xsk::{SendError, SendErrorKind, Socket, Umem};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().build()?;
+/// let mut socket = Socket::builder(&umem, "eth0", 0).rx_ring(0).open()?;
+/// if let Some(mut frame) = socket.alloc() {
+///     frame.fill_with(&[0; 64])?;
+///     while let Err(SendError { packet, kind: SendErrorKind::Full }) = socket.send(frame) {
+///         socket.flush()?;
+///         frame = packet;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SendError<T> {
-    /// What was to be sent, unchanged.
+    /// The packet, unchanged.
     pub packet: T,
-    /// Why it was not.
+    /// The reason.
     pub kind: SendErrorKind,
 }
 

@@ -1,4 +1,4 @@
-//! The UMEM's rings on one queue of a device, FILL and COMPLETION, and the chunks lent through them.
+//! The FILL and COMPLETION rings of one device queue, and the chunks lent through them.
 
 use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
@@ -22,10 +22,10 @@ pub(crate) struct UmemRings<'u> {
     fill: Producer<u64, Mapped<u64>>,
     pub(crate) completion: Consumer<u64, Mapped<u64>>,
     cache: Cache<'u>,
-    /// Chunks that should be lent for receiving, and those that are.
+    /// Chunks to lend for receiving, and those that are lent.
     fill_target: u32,
     receiving: u32,
-    /// Chunks lent for sending and not reclaimed.
+    /// Chunks lent for sending.
     sending: u32,
     /// Descriptors and completions for chunks that were not lent here.
     invalid_descs: u64,
@@ -33,7 +33,7 @@ pub(crate) struct UmemRings<'u> {
 }
 
 impl<'u> UmemRings<'u> {
-    /// Puts rings together with the UMEM that they serve. No chunk is lent yet.
+    /// The rings of a UMEM, with no chunk lent yet.
     pub(crate) fn new(
         umem: &'u Umem,
         id: RingsId,
@@ -60,23 +60,23 @@ impl<'u> UmemRings<'u> {
         self.umem
     }
 
-    /// Chunks in TX, with the kernel's send side, or in COMPLETION.
+    /// Chunks lent for sending: in TX, in the kernel, or in COMPLETION.
     #[inline]
     pub(crate) fn sending(&self) -> u32 {
         self.sending
     }
 
-    /// Chunks that came back from sending, ever.
+    /// Chunks reclaimed since the socket was opened.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Descriptors and completions for chunks that were not lent here, ever.
+    /// Descriptors and completions for chunks that were not lent here, since the socket was opened.
     pub(crate) fn invalid_descs(&self) -> u64 {
         self.invalid_descs
     }
 
-    /// Times that the kernel's index of FILL or COMPLETION was impossible.
+    /// Reads of an impossible kernel index of FILL or COMPLETION.
     pub(crate) fn invalid_indices(&self) -> u64 {
         self.fill.invalid_indices() + self.completion.invalid_indices()
     }
@@ -91,19 +91,19 @@ impl<'u> UmemRings<'u> {
         self.receiving
     }
 
-    /// Whether so few chunks are lent for receiving that no packet may come to look for more.
+    /// Whether so few chunks are lent for receiving that packets may stop arriving.
     #[inline]
     pub(crate) fn starves(&self) -> bool {
         self.receiving < self.fill_target.div_ceil(4)
     }
 
-    /// Whether the kernel asks to be told of new FILL entries.
+    /// Whether the kernel needs a wake-up for new FILL entries.
     #[inline]
     pub(crate) fn fill_needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Takes completed chunks back and lends free ones for receiving, as far as needed.
+    /// Reclaims completed chunks and lends free ones for receiving, as far as needed.
     #[inline(always)]
     pub(crate) fn maintain(&mut self) {
         if self.sending > 0 {
@@ -114,8 +114,8 @@ impl<'u> UmemRings<'u> {
         }
     }
 
-    /// Takes back what the kernel has sent, in whatever order it says so: first for FILL when
-    /// chunks are missing there, then for the next packets to send.
+    /// Reclaims completed chunks: first for FILL when chunks are missing there, then for the next
+    /// packets to send. Returns the number of completions.
     pub(crate) fn reclaim(&mut self) -> u32 {
         let mut completions = self.completion.peek(u32::MAX);
         let count = completions.left();
@@ -141,14 +141,14 @@ impl<'u> UmemRings<'u> {
         self.completion.release();
         self.publish_fill(&fill);
         self.receiving += refilled;
-        // A forgotten batch leaves chunks that were sent and not counted.
+        // The packets forwarded from a forgotten batch were not counted.
         self.sending = self.sending.saturating_sub(refilled + kept);
         self.completed += u64::from(refilled + kept);
         self.invalid_descs += u64::from(count - refilled - kept);
         count
     }
 
-    /// Lends free chunks for receiving until the target is met, FILL is full, or none is left.
+    /// Lends free chunks for receiving until the target is met, FILL is full, or no chunk is free.
     fn refill(&mut self) {
         let wanted = self.fill_target - self.receiving;
         for _ in 0..wanted.min(self.fill.free(wanted)) {
@@ -160,7 +160,7 @@ impl<'u> UmemRings<'u> {
         self.fill.publish();
     }
 
-    /// A free frame for sending. Reclaims completed ones when none is at hand.
+    /// Allocates a frame. Reclaims completed chunks when the cache is empty.
     #[inline]
     pub(crate) fn alloc(&mut self) -> Option<Frame<'u>> {
         if self.cache.is_empty() && self.sending > 0 {
@@ -173,7 +173,7 @@ impl<'u> UmemRings<'u> {
     fn lend_to_receive(&mut self, chunk: Chunk<'u>) {
         self.receiving += 1;
         let lent = self.fill.push(chunk.lend_to_receive(self.id));
-        debug_assert!(lent, "callers look for room first");
+        debug_assert!(lent, "callers check for room");
     }
 
     /// The chunks that are lent here for receiving.
@@ -182,9 +182,8 @@ impl<'u> UmemRings<'u> {
         self.umem.lent_to_receive(self.id)
     }
 
-    /// Counts a descriptor that names no chunk lent here, or a packet outside its chunk.
-    // "C" says that it does not unwind, without which the callers' cursors could not stay in
-    // registers.
+    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk.
+    // "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
     #[cold]
     #[inline(never)]
     pub(crate) extern "C" fn reject(&mut self, addr: u64) {
@@ -201,15 +200,15 @@ impl<'u> UmemRings<'u> {
         self.cache.put(chunk);
     }
 
-    /// Makes a chunk ours that [`lent_to_receive`](Self::lent_to_receive) has shown.
+    /// Takes ownership of a chunk that [`lent_to_receive`](Self::lent_to_receive) contains.
     #[inline]
     pub(crate) fn take_received(&mut self, addr: u64) -> Chunk<'u> {
         self.receiving -= 1;
         let chunk = self.umem.received(addr, self.id);
-        chunk.expect("the table still says what it said when the packet was shown")
+        chunk.expect("the chunk is still lent for receiving")
     }
 
-    /// Lends the chunk of a received packet for receiving again. The table need not change.
+    /// Lends the chunk of a received packet for receiving again. Its entry need not change.
     #[inline(always)]
     pub(crate) fn recycle(&mut self, chunk_addr: u64, fill: &mut Cursor) {
         match fill.next() {
@@ -224,7 +223,7 @@ impl<'u> UmemRings<'u> {
         self.fill.reserve(want)
     }
 
-    /// Lets the kernel see what was recycled.
+    /// Publishes the recycled chunks.
     #[inline]
     pub(crate) fn publish_fill(&mut self, recycled: &Cursor) {
         self.fill.stage(recycled);
@@ -237,14 +236,14 @@ impl<'u> UmemRings<'u> {
         self.umem.forward(chunk_addr, self.id);
     }
 
-    /// Accounts for chunks that went through [`forward`](Self::forward).
+    /// Counts packets whose chunks went through [`forward`](Self::forward).
     #[inline]
     pub(crate) fn forwarded(&mut self, packets: u32) {
         self.receiving -= packets;
         self.sending += packets;
     }
 
-    /// Why a packet cannot be sent, if it cannot.
+    /// The reason that a packet cannot be sent; `None` when it can.
     #[inline]
     pub(crate) fn cannot_send(
         &self,

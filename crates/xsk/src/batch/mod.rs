@@ -1,4 +1,4 @@
-//! What has been received, borrowed from the socket packet by packet.
+//! Received packets, borrowed from the socket one by one.
 
 mod packet;
 
@@ -9,24 +9,38 @@ use crate::sys::Desc;
 use crate::umem::LentChunks;
 use crate::umem_rings::{RxRing, TxRing, UmemRings};
 
-/// Packets received by one look at the RX ring, taken out one after the other. When the batch
-/// is dropped the kernel gets the ring's slots back, and the chunks that nobody took go to FILL.
+/// The packets of one read of the RX ring; see [`Socket::recv`](crate::Socket::recv).
 ///
-/// The places in the rings are kept here and not in the rings, so that they stay in registers
-/// for as long as the batch is worked on.
+/// [`next_packet`](Self::next_packet) borrows them one after the other. Dropping the batch releases
+/// the ring's slots to the kernel, and returns the chunks of packets that were neither sent nor
+/// kept to FILL.
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// let mut batch = socket.recv(64);
+/// let mut bytes = 0;
+/// while let Some(packet) = batch.next_packet() {
+///     bytes += packet.len();
+/// }
+/// # Ok(())
+/// # }
+/// ```
+// The cursors are here and not in the rings, so that they stay in registers for the whole batch.
 #[derive(Debug)]
 #[must_use = "dropping a batch drops the packets in it"]
 pub struct RxBatch<'s, 'u> {
     rx: Option<&'s mut RxRing>,
     tx: Option<&'s mut TxRing>,
     umem_rings: &'s mut UmemRings<'u>,
-    /// Which chunks a descriptor may name.
+    /// The chunks that a descriptor may name.
     lent: LentChunks<'u>,
-    /// Descriptors not yet read.
+    /// Unread descriptors.
     received: Cursor,
-    /// FILL slots for what nobody takes.
+    /// FILL slots for recycled chunks.
     fill: Cursor,
-    /// TX slots for what is sent on.
+    /// TX slots for forwarded packets.
     send: Cursor,
 }
 
@@ -56,7 +70,7 @@ impl<'s, 'u> RxBatch<'s, 'u> {
         }
     }
 
-    /// Packets still in the batch.
+    /// Packets left in the batch.
     #[inline]
     pub fn len(&self) -> usize {
         self.received.left() as usize
@@ -68,8 +82,8 @@ impl<'s, 'u> RxBatch<'s, 'u> {
         self.received.left() == 0
     }
 
-    /// The next packet. A descriptor that does not name a chunk lent to this queue is passed
-    /// over and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs).
+    /// The next packet. Descriptors of chunks that were not lent for receiving on this queue are
+    /// skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs).
     #[inline(always)]
     pub fn next_packet(&mut self) -> Option<Packet<'_, 'u>> {
         let rx = self.rx.as_deref_mut()?;
@@ -113,8 +127,8 @@ impl Drop for RxBatch<'_, '_> {
     }
 }
 
-/// Lends what nobody looked at for receiving again. Apart from the drop, and by value, so that the
-/// drop is small enough to be inlined and the batch's cursors can stay in registers.
+/// Lends the chunks of unread packets for receiving again. Outlined, and by value, so that the drop
+/// is small enough to be inlined and the batch's cursors stay in registers.
 #[inline(never)]
 fn recycle_unread(
     rx: &mut RxRing,

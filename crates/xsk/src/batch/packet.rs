@@ -12,14 +12,33 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-/// A received packet, borrowed from its [`RxBatch`](crate::RxBatch). It dereferences to the packet's bytes.
+/// A received packet, borrowed from its [`RxBatch`](crate::RxBatch).
 ///
-/// Dropped, its chunk is lent for receiving again. [`send`](Self::send) forwards it,
-/// [`keep`](Self::keep) makes an owned [`Frame`] of it.
+/// It dereferences to the packet's bytes. [`send`](Self::send) forwards it, [`keep`](Self::keep)
+/// converts it into an owned [`Frame`]; dropping it recycles its chunk for receiving.
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// let mut batch = socket.recv(64);
+/// while let Some(mut packet) = batch.next_packet() {
+///     if packet.len() < 14 {
+///         continue; // dropped
+///     }
+///     packet[..6].fill(0xff);
+///     if let Err(error) = packet.send() {
+///         eprintln!("{error}");
+///     }
+/// }
+/// drop(batch);
+/// socket.flush()?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Packet<'b, 'u> {
-    /// The chunk that it was received into. The table of owners still says that it is lent to
-    /// this queue; that changes when the packet is sent or kept, and need not change when it is
-    /// recycled.
+    /// The chunk that it was received into. In the table of owners it is still lent for receiving;
+    /// that changes when the packet is sent or kept, and need not change when it is recycled.
     pub(super) chunk_addr: u64,
     pub(super) extent: Extent,
     pub(super) tx: Option<&'b mut TxRing>,
@@ -29,12 +48,13 @@ pub struct Packet<'b, 'u> {
 }
 
 impl<'u> Packet<'_, 'u> {
-    /// Sends the packet from the socket that received it, without copying. It leaves at the
-    /// socket's next [`flush`](crate::Socket::flush).
+    /// Forwards the packet through the socket that received it, without copying. The socket's next
+    /// [`flush`](crate::Socket::flush) transmits it.
     ///
     /// # Errors
     ///
-    /// The packet comes back, with the [`SendErrorKind`], when the TX ring is full or there is none.
+    /// [`SendErrorKind::Full`], [`SendErrorKind::Empty`] or [`SendErrorKind::NoRing`], with the
+    /// packet.
     #[inline(always)]
     pub fn send(self) -> std::result::Result<(), SendError<Self>> {
         let Extent { offset, len } = self.extent;
@@ -65,8 +85,8 @@ impl<'u> Packet<'_, 'u> {
         Ok(())
     }
 
-    /// Takes the packet out of the batch, to hold it or send it later. The socket lends another
-    /// chunk for receiving in its place, as long as there is one.
+    /// Takes the packet out of the batch, to hold it or to send it later. The socket lends another
+    /// chunk for receiving in its place while one is free.
     #[inline(always)]
     pub fn keep(self) -> Frame<'u> {
         let mut packet = ManuallyDrop::new(self);
@@ -74,21 +94,23 @@ impl<'u> Packet<'_, 'u> {
         Frame::new(packet.umem_rings.take_received(chunk_addr), extent)
     }
 
-    /// Moves the packet's first byte; see [`Frame::adjust_head`].
+    /// Moves the packet's first byte, as [`Frame::adjust_head`] does.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room or
+    /// byte; the packet is unchanged.
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
         self.extent.adjust_head(delta)
     }
 
-    /// Moves the packet's end; see [`Frame::adjust_tail`].
+    /// Moves the packet's end, as [`Frame::adjust_tail`] does.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room or
+    /// byte; the packet is unchanged.
     #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<()> {
         let chunk_size = self.umem().chunk_size();
@@ -101,7 +123,7 @@ impl<'u> Packet<'_, 'u> {
         self.umem_rings.umem()
     }
 
-    /// Room in front of the packet, in bytes.
+    /// Bytes between the chunk's start and the packet.
     #[inline]
     pub fn headroom(&self) -> u32 {
         self.extent.offset
@@ -114,11 +136,11 @@ impl Deref for Packet<'_, '_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: needed because the chunk has no `Chunk` yet. `LentChunks::find` checked address
-        // and extent, and the extent only moves inside the chunk. The table said that it was lent
-        // to this queue, and the kernel has given it back in the descriptor just read. It is
-        // lent again, or made a `Chunk`, only by what consumes this packet. No second packet of
-        // it exists: a batch hands out one at a time and a queue one batch, and what names this
-        // queue in the table is no other queue's.
+        // and extent, and the extent only moves inside the chunk. The chunk was lent through
+        // these rings, and the kernel returned it in the descriptor just read. Only the methods
+        // that consume this packet lend it again or make it a `Chunk`. No second packet of it
+        // exists: a batch lends one at a time and the rings one batch, and no other rings have an
+        // entry in the table for a chunk lent through these.
         unsafe { self.umem().received_bytes(self.chunk_addr, self.extent) }
     }
 }

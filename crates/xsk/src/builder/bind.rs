@@ -1,4 +1,4 @@
-//! The kernel's socket: opened and bound.
+//! Opening and binding the kernel's socket.
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use rustix::net::xdp::{
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Opens an AF_XDP socket, explaining a refusal.
+/// Opens an AF_XDP socket, with the cause and cure of a refusal.
 pub(super) fn open_socket() -> Result<OwnedFd> {
     sys::open_socket().map_err(|errno| match errno {
         Errno::PERM | Errno::ACCESS => Error::os(
@@ -28,8 +28,8 @@ pub(super) fn open_socket() -> Result<OwnedFd> {
     })
 }
 
-/// Binds, waiting out a queue that the kernel has not yet released: it does so some
-/// milliseconds after a socket is closed or its process killed.
+/// Binds, waiting while the queue is busy: the kernel releases it some milliseconds after a socket
+/// is closed or its process killed.
 pub(super) fn bind_until(
     fd: BorrowedFd<'_>,
     addr: &SocketAddrXdp,
@@ -55,7 +55,7 @@ pub(super) fn bind_until(
     }
 }
 
-/// Explains the errno of a bind.
+/// The cause and cure of a failed bind.
 pub(super) fn bind_error(
     errno: Errno,
     flags: SocketAddrXdpFlags,
@@ -69,7 +69,7 @@ pub(super) fn bind_error(
         Errno::BUSY => (
             ErrorKind::QueueBusy,
             format!(
-                "queue {queue} of {name} is held by another AF_XDP socket: `ss --xdp -ep` shows whose; end it, or use another queue"
+                "queue {queue} of {name} is held by another AF_XDP socket: end its process, which `ss --xdp -ep` shows, or use another queue"
             ),
         ),
         Errno::NETDOWN => (
@@ -77,7 +77,7 @@ pub(super) fn bind_error(
             format!("{name} is down: set it up with `ip link set dev {name} up`"),
         ),
         Errno::NODEV => (ErrorKind::DeviceMissing, format!("{name} is gone")),
-        // Some drivers let out the kernel's internal 524 (ENOTSUPP).
+        // Some drivers return the kernel's internal 524 (ENOTSUPP).
         _ if zero_copy && (errno == Errno::OPNOTSUPP || errno.raw_os_error() == 524) => (
             ErrorKind::ModeRefused,
             format!("the driver of {name} has no zero-copy for queue {queue}: use copy mode"),
@@ -85,20 +85,18 @@ pub(super) fn bind_error(
         _ if zero_copy => (
             ErrorKind::ModeRefused,
             format!(
-                "the driver of {name} refused zero-copy on queue {queue}: it may lack the resources or want other offloads, ring sizes or MTU (`dmesg` may tell); use copy mode"
+                "the driver of {name} refused zero-copy on queue {queue}: it may lack resources or require other offloads, ring sizes or MTU (see `dmesg`); use copy mode"
             ),
         ),
         Errno::INVAL if shared => (
             ErrorKind::InvalidConfig,
             format!(
-                "queue {queue} of {name} already has a socket of this UMEM: use `add_sibling` on it for a second one"
+                "queue {queue} of {name} already has a socket on this UMEM: open a second one with its `add_sibling`"
             ),
         ),
         Errno::INVAL => (
             ErrorKind::InvalidConfig,
-            format!(
-                "the kernel does not take this combination of settings for queue {queue} of {name}"
-            ),
+            format!("the kernel rejects this combination of settings for queue {queue} of {name}"),
         ),
         _ => (ErrorKind::Os, format!("binding to queue {queue} of {name}")),
     };

@@ -1,4 +1,4 @@
-//! Settings of a socket, and opening one.
+//! Settings of a socket.
 
 mod bind;
 mod open;
@@ -14,17 +14,33 @@ use crate::wait::Wait;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Most slots in a ring; more would be gigabytes of chunks in flight.
+/// Most slots of a ring; more would be gigabytes of chunks in flight.
 const MAX_RING: u32 = 1 << 20;
 
-/// Bytes of a link header with one VLAN tag, which an MTU does not count.
+/// Bytes of a link header with one VLAN tag, which the MTU does not include.
 const LINK_HEADER: u32 = 18;
 
-/// The budget of a copy-mode send when nothing else was asked for and the kernel has the option.
-/// The kernel's own default of 32 spends a system call on every 32 packets.
+/// Default TX budget, where the kernel has the option. The kernel's own default needs a system call
+/// for every 32 packets.
 const TX_BUDGET: u32 = 256;
 
-/// Settings of a [`Socket`], each with its default.
+/// Settings of a [`Socket`]; see [`Socket::builder`] and [the guide](crate::guide).
+///
+/// ```no_run
+/// use xsk::{Mode, Socket, Umem, Wait};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().chunks(8192).build()?;
+/// let socket = Socket::builder(&umem, "eth0", 3)
+///     .mode(Mode::Driver)
+///     .rx_ring(4096)
+///     .fill_ring(4096)
+///     .wait(Wait::Poll)
+///     .open()?;
+/// assert_eq!(socket.queue(), 3);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "call `open` to get the socket"]
 pub struct SocketBuilder<'u> {
@@ -44,7 +60,7 @@ pub struct SocketBuilder<'u> {
     busy_timeout: Duration,
 }
 
-/// Where the packets come from.
+/// The origin of the XDP program or XSKMAP.
 #[derive(Debug)]
 enum Source {
     BuiltIn,
@@ -97,57 +113,60 @@ impl<'u> SocketBuilder<'u> {
         self
     }
 
-    /// Chunks that the socket keeps lent for receiving. Default: as many as FILL holds, but no
-    /// more than half of the UMEM when the socket also sends, and none when it only sends.
+    /// Chunks that the socket keeps lent for receiving, at most as many as FILL has slots. Default:
+    /// the slots of FILL, but at most half of the UMEM when the socket also sends, and 0 when it
+    /// only sends.
     pub fn fill_chunks(mut self, chunks: u32) -> Self {
         self.fill_chunks = Some(chunks);
         self
     }
 
-    /// The mode. Default [`Mode::Auto`]; any other is obtained or is an error. A socket that
-    /// shares its UMEM with an open one has that one's choice between copy and zero-copy.
+    /// The XDP mode. Default [`Mode::Auto`]; any other is obtained or is an error. A socket that
+    /// shares its UMEM with an open one is in copy or zero-copy mode as that one is.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Whether the kernel says when it needs to be woken, which spares system calls. Default on.
-    /// A socket that shares its UMEM with an open one has that one's setting.
+    /// Whether the kernel flags its need for a wake-up, which saves system calls
+    /// (`XDP_USE_NEED_WAKEUP`). Default on. A socket that shares its UMEM with an open one has that
+    /// one's setting.
     pub fn need_wakeup(mut self, on: bool) -> Self {
         self.need_wakeup = on;
         self
     }
 
-    /// Packets that one copy-mode send may handle, 32 to the TX ring's size. A kernel without
-    /// the option (before 6.17) sends 32, which [`Socket::refusals`] then says. Default 256, or
-    /// the TX ring's size when that is less.
+    /// Packets that one send(2) transmits in copy mode, from 32 to the slots of the TX ring
+    /// (`XDP_MAX_TX_SKB_BUDGET`). Default 256, or the slots of the TX ring if fewer. Linux before
+    /// 6.17 lacks the option and transmits 32; [`Socket::refusals`] then lists
+    /// [`Feature::TxBudget`](crate::Feature::TxBudget).
     pub fn tx_budget(mut self, packets: u32) -> Self {
         self.tx_budget = Some(packets);
         self
     }
 
-    /// How [`Socket::wait`] waits. Default [`Wait::adaptive`].
+    /// The way of waiting of [`Socket::wait`]. Default [`Wait::adaptive`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Uses the program of a socket on another queue of the same device.
+    /// Uses the XDP program of a socket on another queue of the same device.
     pub fn program(mut self, program: &Program) -> Self {
         self.source = Source::Shared(program.clone());
         self
     }
 
-    /// Puts the socket into the caller's XSKMAP, at the slot of its queue, and attaches no
-    /// program. The caller's program must redirect packets of this device and queue only to
-    /// that slot; the kernel drops others.
+    /// Inserts the socket into the caller's XSKMAP, in the slot of its queue, and attaches no XDP
+    /// program. The caller's program must redirect only packets of this device and queue to that
+    /// slot; the kernel drops others.
     pub fn map(mut self, map: OwnedFd) -> Self {
         self.source = Source::Map(map);
         self
     }
 
-    /// How long to wait for a queue or device that the kernel has not yet released, from a
-    /// socket that was closed or a process that was killed just before. Default 500 ms.
+    /// Time to wait for a queue or device that the kernel has not yet released, because a socket was
+    /// just closed or its process killed. Default 500 ms.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
@@ -161,7 +180,7 @@ impl<'u> SocketBuilder<'u> {
             && !(32..=self.tx_ring).contains(&budget)
         {
             return Err(Error::invalid(format!(
-                "a TX budget of {budget} is not possible: the kernel takes 32 up to the TX ring's {} slots",
+                "a TX budget of {budget} is not possible: choose 32 to {}, the slots of the TX ring",
                 self.tx_ring
             )));
         }
@@ -195,7 +214,7 @@ impl<'u> SocketBuilder<'u> {
         let most = self.umem.max_rx_packet();
         if self.rx_ring > 0 && mtu.saturating_add(LINK_HEADER) > most {
             let message = format!(
-                "the MTU of {name}, {mtu}, is too large: with a link header of {LINK_HEADER} bytes a packet would not fit into the {most} bytes that a chunk of {} has for it; use chunks of 4096 bytes or less headroom, or lower the MTU with `ip link set dev {name} mtu {}`",
+                "the MTU of {name}, {mtu}, is too large: with {LINK_HEADER} bytes of link header a packet does not fit into the {most} bytes available in a chunk of {}; use chunks of 4096 bytes or less headroom, or lower the MTU with `ip link set dev {name} mtu {}`",
                 self.umem.chunk_size(),
                 most - LINK_HEADER
             );
@@ -235,7 +254,8 @@ fn check_ring(name: &str, slots: u32, may_be_none: bool) -> Result<()> {
 }
 
 impl<'u> Socket<'u> {
-    /// A builder for a socket on queue `queue` of `device`, with packets in `umem`.
+    /// A builder for a socket on queue `queue` of `device`, counted from 0, with its packets in
+    /// `umem`.
     pub fn builder(umem: &'u Umem, device: &str, queue: u32) -> SocketBuilder<'u> {
         SocketBuilder::new(umem, device, queue)
     }

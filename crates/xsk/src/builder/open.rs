@@ -29,7 +29,7 @@ impl<'u> SocketBuilder<'u> {
     ///
     /// # Errors
     ///
-    /// Each names what stood in the way and what to do about it; see [`ErrorKind`].
+    /// Each message names the obstacle and the cure; see [`ErrorKind`].
     pub fn open(mut self) -> Result<Socket<'u>> {
         self.check()?;
         let device = Device::lookup(&self.device)?;
@@ -52,14 +52,14 @@ impl<'u> SocketBuilder<'u> {
     }
 }
 
-/// When waiting ends; a time too long to be told is as good as a year.
+/// The end of a timeout; one that the clock cannot represent ends in a year.
 fn deadline(timeout: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or(now + YEAR)
 }
 
-/// A socket on its way to being open.
+/// A socket being opened.
 struct Opening<'d, 'u> {
     config: SocketBuilder<'u>,
     device: &'d Device,
@@ -83,13 +83,13 @@ impl<'u> Opening<'_, 'u> {
             self.config.tx_ring,
         )?;
         self.set_budget(fd.as_fd())?;
-        // Before the bind: some drivers take their first chunks there.
+        // Before the bind, in which some drivers take their first chunks.
         umem_rings.maintain();
         let program = self.attach(source)?;
         let zero_copy = self.bind_best(fd.as_fd(), lender.as_ref(), program.as_ref())?;
         drop(lender);
         if zero_copy {
-            // From here on the device may hold chunks, also if something below fails.
+            // From here on the device may hold chunks, also when a later step fails.
             lease.set_after_close(AfterClose::MayTouchAll);
         }
         let mut main = Endpoint::new(fd, rx, tx, self.config.rx_ring, self.config.wait);
@@ -111,15 +111,15 @@ impl<'u> Opening<'_, 'u> {
         Ok(Socket::assemble(entry, main, umem_rings, lease, binding))
     }
 
-    /// A bound socket of the same UMEM, which has it registered.
+    /// A bound socket on the same UMEM, whose registration this one can share.
     fn lender(&self) -> Option<Arc<OwnedFd>> {
         let mut registry = self.config.umem.registry();
         registry.sockets.retain(|socket| socket.strong_count() > 0);
         registry.sockets.iter().find_map(std::sync::Weak::upgrade)
     }
 
-    /// Registers the UMEM, waiting while the kernel still counts one that was just closed
-    /// against the memory lock limit.
+    /// Registers the UMEM, waiting while one that was just closed still counts against the memory
+    /// lock limit.
     fn register(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let (addr, len) = self.config.umem.region();
         let umem = XdpUmemReg {
@@ -197,7 +197,7 @@ impl<'u> Opening<'_, 'u> {
         }
     }
 
-    /// Attaches the built-in program, unless the caller brings the packets or none are wanted.
+    /// Attaches the built-in program, unless the caller has one or the socket only sends.
     fn attach(&mut self, source: &Source) -> Result<Option<Program>> {
         match source {
             Source::Map(_) => Ok(None),
@@ -232,7 +232,7 @@ impl<'u> Opening<'_, 'u> {
         }
     }
 
-    /// Binds in the best mode that was asked for, and tells whether it is zero-copy.
+    /// Binds in the best mode requested; returns whether it is zero-copy.
     fn bind_best(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -261,8 +261,8 @@ impl<'u> Opening<'_, 'u> {
         for &(mode, flags) in better {
             match self.bind(fd, flags | wakeup, fd) {
                 Ok(()) => return self.expect_mode(fd),
-                // Busy can also mean that the queue's memory is somebody's for zero-copy alone; if
-                // the queue itself is taken, the next attempt finds out.
+                // EBUSY can also mean that another UMEM occupies the queue for zero-copy alone; if
+                // the queue itself is taken, the next attempt fails too.
                 Err(error) if is_about_mode(&error) || error.kind() == ErrorKind::QueueBusy => {
                     self.refusals.push(Refusal::Mode(mode, error));
                 }
@@ -284,7 +284,7 @@ impl<'u> Opening<'_, 'u> {
             .map_err(|errno| bind_error(errno, flags, self.device, self.config.queue))
     }
 
-    /// Reads back what the kernel did; with a shared UMEM it is the lender's mode.
+    /// Reads the mode back; with a shared UMEM it is the mode of the first socket.
     fn expect_mode(&self, fd: BorrowedFd<'_>) -> Result<bool> {
         let zero_copy = is_zero_copy(fd)?;
         match (self.config.mode, zero_copy) {
@@ -308,7 +308,7 @@ impl<'u> Opening<'_, 'u> {
         }
     }
 
-    /// A program that is shared or the caller's runs where it was attached.
+    /// Checks the mode of a shared program or the caller's, which was attached before.
     fn expect_attach_mode(&self, mode: ModeObtained) -> Result<()> {
         let runs = match (self.config.mode, mode) {
             (Mode::Skb, ModeObtained::Driver) => "native (driver)",
@@ -316,12 +316,12 @@ impl<'u> Opening<'_, 'u> {
             _ => return Ok(()),
         };
         let message = format!(
-            "the program that the socket is to use runs as {runs} XDP: ask for that mode, or attach it in the other"
+            "the XDP program runs as {runs} XDP: request that mode, or attach the program in the other"
         );
         Err(Error::new(ErrorKind::ModeRefused, message))
     }
 
-    /// Puts the socket where the program looks for it.
+    /// Inserts the socket into the program's XSKMAP.
     fn install(
         &self,
         fd: BorrowedFd<'_>,
@@ -330,7 +330,7 @@ impl<'u> Opening<'_, 'u> {
     ) -> Result<Option<XskmapEntry>> {
         let queue = self.config.queue;
         let error = |errno| {
-            let message = format!("putting the socket into slot {queue} of the XSKMAP");
+            let message = format!("inserting the socket into slot {queue} of the XSKMAP");
             Error::os(ErrorKind::Os, errno, message)
         };
         let map = match (source, program) {
@@ -370,7 +370,7 @@ fn register_error(errno: Errno, len: u64, limit: Option<u64>) -> Error {
     }
 }
 
-/// Whether an error says that the mode cannot be had, so that a lesser one is worth a try.
+/// Whether the mode caused the error, so that a lesser mode may succeed.
 fn is_about_mode(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The rings of a socket: their sizes set, and their memory mapped.
+//! Sizing and mapping the rings of a socket.
 
 use super::SocketBuilder;
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use rustix::net::xdp::{XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XdpMmapOffsets, Xdp
 use std::os::fd::BorrowedFd;
 
 impl SocketBuilder<'_> {
-    /// Tells the kernel the sizes of all four rings, and asks where their parts are.
+    /// Sets the sizes of all four rings; returns the offsets of their parts.
     pub(super) fn set_ring_sizes(&self, fd: BorrowedFd<'_>) -> Result<XdpMmapOffsets> {
         let set = |name, result: std::result::Result<(), Errno>| {
             result.map_err(|errno| ring_error(name, errno))
@@ -28,7 +28,7 @@ impl SocketBuilder<'_> {
     }
 }
 
-/// Tells the kernel the sizes of a socket's own rings, and asks where their parts are.
+/// Sets the sizes of a socket's own rings; returns the offsets of their parts.
 pub(super) fn set_own_ring_sizes(fd: BorrowedFd<'_>, rx: u32, tx: u32) -> Result<XdpMmapOffsets> {
     if rx > 0 {
         sockopt::set_xdp_rx_ring_size(fd, rx).map_err(|errno| ring_error("RX", errno))?;
@@ -37,14 +37,14 @@ pub(super) fn set_own_ring_sizes(fd: BorrowedFd<'_>, rx: u32, tx: u32) -> Result
         sockopt::set_xdp_tx_ring_size(fd, tx).map_err(|errno| ring_error("TX", errno))?;
     }
     sockopt::xdp_mmap_offsets(fd)
-        .map_err(|errno| Error::os(ErrorKind::Os, errno, "asking for the rings' layout"))
+        .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the layout of the rings"))
 }
 
 fn ring_error(name: &str, errno: Errno) -> Error {
     Error::os(ErrorKind::Os, errno, format!("making the {name} ring"))
 }
 
-/// Maps the RX and the TX ring, those that have slots.
+/// Maps the RX and the TX ring, each if it has slots.
 pub(super) fn map_own_rings(
     fd: BorrowedFd<'_>,
     offsets: &XdpMmapOffsets,
@@ -83,7 +83,7 @@ pub(super) fn map_ring<T: Slot>(
     Mapped::new(mapping, at, size).ok_or_else(|| {
         Error::new(
             ErrorKind::Unsupported,
-            format!("the kernel's layout of the {name} ring is not one that this library knows"),
+            format!("this library does not know the kernel's layout of the {name} ring"),
         )
     })
 }

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Socket<'_> {
-    /// Opens a second AF_XDP socket on the same queue, with RX and TX rings of its own and
-    /// FILL and COMPLETION in common. The XDP program decides which one a packet goes to, by
-    /// the XSKMAP slot that the caller puts [`Sibling`](crate::Sibling) into.
+    /// Opens a second AF_XDP socket on the same queue, with its own RX and TX rings and shared FILL
+    /// and COMPLETION rings. The XDP program selects the socket of a packet by the XSKMAP slot into
+    /// which the caller inserts the [`Sibling`](crate::Sibling).
     ///
     /// # Errors
     ///
-    /// As [`SocketBuilder::open`](crate::SocketBuilder::open).
+    /// Same as [`SocketBuilder::open`](crate::SocketBuilder::open).
     pub fn add_sibling(&mut self, rx_ring: u32, tx_ring: u32) -> Result<SiblingId> {
         let sibling = open(&self.main, self.binding(), rx_ring, tx_ring)?;
         Ok(self.push_sibling(sibling))
@@ -31,7 +31,7 @@ fn open(main: &Endpoint, binding: &Binding, rx: u32, tx: u32) -> Result<Endpoint
     let fd = open_socket()?;
     let offsets = set_own_ring_sizes(fd.as_fd(), rx, tx)?;
     let (rx_ring, tx_ring) = map_own_rings(fd.as_fd(), &offsets, rx, tx)?;
-    // A kernel without the option sends 32 at a time, as for the main socket.
+    // A kernel without the option transmits 32 at a time, as for the main socket.
     let _ = sys::set_tx_budget(fd.as_fd(), TX_BUDGET.min(tx));
     let addr = SocketAddrXdp::new(
         SocketAddrXdpFlags::XDP_SHARED_UMEM,
@@ -39,7 +39,7 @@ fn open(main: &Endpoint, binding: &Binding, rx: u32, tx: u32) -> Result<Endpoint
         binding.queue,
     );
     bind_until(fd.as_fd(), &addr, main.fd().as_fd(), Instant::now()).map_err(|errno| {
-        let message = "binding a second socket to the queue: it has to be done in the network namespace of the first, while the device is up";
+        let message = "binding a second socket to the queue: do so in the network namespace of the first, while the device is up";
         Error::os(ErrorKind::Os, errno, message)
     })?;
     let mut sibling = Endpoint::new(Arc::new(fd), rx_ring, tx_ring, rx, main.wait_strategy());

@@ -3,15 +3,19 @@
 use crate::sys::{self, BPF_NAME_LEN};
 use std::fmt;
 
-/// Where in the receive path an XDP program runs.
+/// The place in the receive path at which an XDP program runs.
+///
+/// ```
+/// assert_eq!(xsk::AttachMode::Skb.to_string(), "generic (skb)");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachMode {
-    /// Generic XDP: on packets that already are socket buffers. Any device.
+    /// Generic XDP: behind the driver, on socket buffers. Any device.
     Skb,
     /// Native XDP: in the driver.
     Driver,
-    /// On the network card.
+    /// Offloaded XDP: on the network card.
     Hardware,
 }
 
@@ -25,17 +29,26 @@ impl fmt::Display for AttachMode {
     }
 }
 
-/// An XDP program found on a device.
+/// An XDP program attached to a [`Device`](crate::Device).
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// for program in xsk::Device::lookup("lo")?.programs {
+///     println!("{program}"); // program id 7 name xsk_redirect tag …, generic (skb)
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttachedProgram {
-    /// Where it runs.
+    /// The place at which it runs.
     pub mode: AttachMode,
     /// Its id, as in `bpftool prog show id ID`.
     pub id: u32,
-    /// Its name; none when the kernel would not tell (that needs `CAP_SYS_ADMIN` or `CAP_BPF`).
+    /// Its name; `None` without the permission to read it (`CAP_SYS_ADMIN` or `CAP_BPF`).
     pub name: Option<String>,
-    /// Its tag, a hash over its instructions, in hexadecimal.
+    /// Its tag, a hash of its instructions, in hexadecimal; `None` as for the name.
     pub tag: Option<String>,
 }
 
@@ -57,8 +70,8 @@ impl AttachedProgram {
         }
     }
 
-    /// Whether it may be this library's own: then its owner may be closing. Without the right to
-    /// look, it may.
+    /// Whether it may be this library's program, whose owner may be closing it. True without the
+    /// permission to read its name.
     pub(crate) fn may_be_ours(&self) -> bool {
         self.name
             .as_deref()

@@ -1,4 +1,4 @@
-//! The few instructions that redirect programs are made of (`include/uapi/linux/bpf.h`,
+//! The BPF instructions of the redirect program (`include/uapi/linux/bpf.h`,
 //! `Documentation/bpf/standardization/instruction-set.rst`).
 
 use crate::sys::Instruction;
@@ -11,7 +11,7 @@ pub(crate) const XDP_PASS: i32 = 2;
 /// Number of the helper `bpf_redirect_map`.
 pub(crate) const REDIRECT_MAP: i32 = 51;
 
-/// A register; R1 holds the context when the program starts, and R0 what it returns.
+/// A register; R1 has the context at the start, and R0 the return value.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Register {

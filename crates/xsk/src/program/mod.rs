@@ -1,4 +1,4 @@
-//! The XDP program that hands packets to sockets: built in, loaded with bpf(2), held by a link.
+//! The built-in XDP program, which redirects packets to sockets.
 
 mod instruction;
 
@@ -18,17 +18,29 @@ const NAME: [u8; BPF_NAME_LEN] = *b"xsk_redirect\0\0\0\0";
 const FLAG_SKB: u32 = 1 << 1;
 const FLAG_DRIVER: u32 = 1 << 2;
 
-/// The built-in redirect program on one device, shared by the sockets on that device's queues.
+/// The built-in XDP program on one device, shared by the sockets on the device's queues.
 ///
-/// It passes each packet to the socket of the queue that it came in on, and to the network stack
-/// when that queue has none. It is attached by a `bpf_link`, so it is gone when the last handle
-/// is, also when the process is killed.
+/// It redirects each packet to the socket on the packet's RX queue, and passes it to the network
+/// stack when that queue has no socket. A `bpf_link` holds it, so it is detached when the last clone
+/// is dropped, or the process killed.
+///
+/// ```no_run
+/// use xsk::{Socket, Umem};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().chunks(8192).build()?;
+/// let first = Socket::builder(&umem, "eth0", 0).open()?;
+/// let program = first.program().expect("no XSKMAP was given");
+/// let second = Socket::builder(&umem, "eth0", 1).program(program).open()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Program(Arc<Attached>);
 
 #[derive(Debug)]
 struct Attached {
-    /// First, so that packets stop before the map goes.
+    /// Dropped first, so that packets stop before the map is freed.
     _link: OwnedFd,
     map: OwnedFd,
     mode: AttachMode,
@@ -38,12 +50,11 @@ struct Attached {
 impl Program {
     /// Loads the program and attaches it to `device`.
     ///
-    /// A program that another process's socket has just left is waited for, until `patience` is
-    /// over.
+    /// It waits up to `patience` for the program of a socket that was just closed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ProgramAttached`] when another program is in the way, which is named;
+    /// [`ErrorKind::ProgramAttached`] when another program is attached, which it names;
     /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` and `CAP_BPF`;
     /// [`ErrorKind::ModeRefused`] or [`ErrorKind::MtuTooLarge`] when the driver refuses.
     pub(crate) fn attach(device: &Device, mode: AttachMode, patience: Duration) -> Result<Self> {
@@ -71,17 +82,17 @@ impl Program {
         })))
     }
 
-    /// The mode that it is attached in.
+    /// The mode in which it is attached.
     pub fn mode(&self) -> AttachMode {
         self.0.mode
     }
 
-    /// Index of the device that it is attached to.
+    /// Index of its device.
     pub fn ifindex(&self) -> u32 {
         self.0.ifindex
     }
 
-    /// Its XSKMAP: one socket for each queue.
+    /// Its XSKMAP, with a slot for each queue of the device.
     pub fn map(&self) -> BorrowedFd<'_> {
         self.0.map.as_fd()
     }
@@ -92,7 +103,7 @@ fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
         let step = if log.is_empty() {
             "loading the XDP program".to_owned()
         } else {
-            format!("loading the XDP program: the verifier says: {log}")
+            format!("loading the XDP program: verifier: {log}")
         };
         refused(step)(errno)
     })
@@ -134,7 +145,7 @@ fn link(
             Err(errno) => errno,
         };
         let error = explain(device, mode, errno);
-        // A link of a process that has just died is removed a moment later.
+        // The kernel removes the link of a killed process with a delay.
         let leaving = error.kind() == ErrorKind::ProgramAttached
             && Device::lookup(&device.name)?
                 .obstacle()
@@ -185,15 +196,15 @@ fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
         }
         _ => {
             let message = format!(
-                "the driver of {name} refuses a {mode} XDP program: try another mode, `dmesg` may tell more"
+                "the driver of {name} refuses a {mode} XDP program: try another mode, and see `dmesg`"
             );
             Error::os(ErrorKind::ModeRefused, errno, message)
         }
     }
 }
 
-/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is what
-/// comes back when the queue has no socket (5.3).
+/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is
+/// the action when the queue has no socket (5.3).
 fn redirect(map: BorrowedFd<'_>) -> [Instruction; 6] {
     use instruction::{
         Register::R1, Register::R2, Register::R3, call, exit, load_map, load_u32, set,

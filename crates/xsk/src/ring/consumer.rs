@@ -16,14 +16,14 @@ pub(crate) struct Consumer<T, S: Shared<T>, P: Protocol = Kernel> {
     next: u32,
     /// Copy of the shared consumer index, which only we write.
     released: u32,
-    /// What we last saw of the kernel's producer index.
+    /// The kernel's producer index, as last read.
     limit: u32,
     invalid_indices: u64,
     _protocol: PhantomData<(T, P)>,
 }
 
 impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
-    /// Takes the consuming side of a ring as it stands.
+    /// The consuming side of a ring in its present state.
     pub(crate) fn new(shared: S) -> Self {
         // Relaxed: only this side writes the word.
         let next = shared.consumer().load(Ordering::Relaxed);
@@ -37,8 +37,8 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         }
     }
 
-    /// Slots that can be read now, at most `max`; looks at the kernel's index only when none is
-    /// known.
+    /// Slots that can be read now, at most `max`; reloads the kernel's index only when none is
+    /// known to be filled.
     #[inline]
     pub(crate) fn available(&mut self, max: u32) -> u32 {
         if self.limit == self.next {
@@ -49,7 +49,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
 
     fn reload(&mut self) {
         let producer = self.shared.producer().load(P::OBSERVE);
-        // The kernel can be ahead of what we released by a whole ring, no more.
+        // The kernel can be ahead of our released index by one ring at most.
         if producer.wrapping_sub(self.released) > self.shared.size()
             || producer.wrapping_sub(self.next) > self.shared.size()
         {
@@ -59,7 +59,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         }
     }
 
-    /// Copies the next slot out. Call it as often as [`available`](Self::available) said.
+    /// Reads the next slot; [`available`](Self::available) is the number of permitted calls.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn pop(&mut self) -> T {
         let value = self.shared.read(self.next);
@@ -68,8 +68,8 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Takes the slots that can be read now, at most `max`, to be read with
-    /// [`read_at`](Self::read_at). They are not seen again: should the cursor be forgotten
-    /// half-way, a slot read twice could name a chunk that has changed hands in between.
+    /// [`read_at`](Self::read_at). The ring does not return them again: after a forgotten cursor, a
+    /// slot read twice could name a chunk that has changed its owner in between.
     #[inline(always)]
     pub(crate) fn peek(&mut self, max: u32) -> Cursor {
         let available = self.available(max);
@@ -81,13 +81,13 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         }
     }
 
-    /// Copies a slot of a [`Cursor`] out.
+    /// Reads a slot of a [`Cursor`].
     #[inline(always)]
     pub(crate) fn read_at(&self, index: u32) -> T {
         self.shared.read(index)
     }
 
-    /// Gives every slot read so far back to the kernel.
+    /// Returns all slots taken so far to the kernel.
     #[inline]
     pub(crate) fn release(&mut self) {
         if self.released != self.next {
@@ -96,7 +96,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         }
     }
 
-    /// Times the other side's index was impossible.
+    /// Reads of an impossible kernel index.
     pub(crate) fn invalid_indices(&self) -> u64 {
         self.invalid_indices
     }

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Plain integers that any bit pattern is a valid value of, so that a slot another party
-/// wrote can be read as one.
+/// Plain integers, of which any bit pattern is a valid value, so that a slot written by another
+/// party can be read as one.
 pub(crate) trait Slot: Copy + Send {}
 impl Slot for u64 {}
 impl Slot for Desc {}
@@ -21,8 +21,8 @@ pub(crate) struct Mapped<T> {
     flags: NonNull<AtomicU32>,
     slots: NonNull<T>,
     mask: u32,
-    /// Keeps the memory mapped for as long as the pointers above are. Shared by the two
-    /// sides of a ring when the kernel is modelled; a ring of a socket has it alone.
+    /// Keeps the memory of the pointers above mapped. The two sides of a ring share it when the
+    /// kernel is modelled; a ring of a socket has it alone.
     _mapping: Arc<Mapping>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct Offsets {
 }
 
 impl<T: Slot> Mapped<T> {
-    /// Lays a ring of `size` slots over a mapping. `None` when the offsets that the kernel
-    /// gave do not fit into it or are not aligned.
+    /// A ring of `size` slots in a mapping. `None` when the kernel's offsets do not fit into it or
+    /// are not aligned.
     pub(crate) fn new(mapping: impl Into<Arc<Mapping>>, at: Offsets, size: u32) -> Option<Self> {
         let mapping = mapping.into();
         let slots_end = at
@@ -105,9 +105,9 @@ impl<T: Slot> Shared<T> for Mapped<T> {
         // checked to lie in the mapping.
         let slot = unsafe { self.slots.add((index & self.mask) as usize) };
         // SAFETY: any bits are a `T` (see `Slot`). The protocol gives the slot to us: the
-        // other side wrote it before the index that we acquired. Should it write now all the
-        // same, the copy is torn; volatile makes it one copy, so that what is checked is what
-        // is used.
+        // other side wrote it before the index that we acquired. If it writes now nevertheless,
+        // the copy is torn; volatile makes it one copy, so that the value checked is the value
+        // used.
         unsafe { slot.read_volatile() }
     }
 

@@ -1,13 +1,14 @@
-//! The four rings that user space and the kernel share: FILL and TX, where we produce, RX and
-//! COMPLETION, where we consume.
+//! The four rings that user space and the kernel share. User space produces FILL and TX, and
+//! consumes RX and COMPLETION.
 //!
-//! A ring is a power-of-two array with two free-running 32-bit indices, each written by one side
-//! only (`net/xdp/xsk_queue.h`). We keep a copy of the other side's index and reload it only when
-//! the copy says that there is nothing to do, so that a batch costs one acquire and one release.
+//! A ring is an array of a power of two slots with two free-running 32-bit indices, each written by
+//! one side only (`net/xdp/xsk_queue.h`). Each side here keeps a copy of the kernel's index and
+//! reloads it only when the copy has no free or no filled slot left, so a batch costs one acquire
+//! and one release.
 //!
-//! What the other side writes is never trusted: an index that claims more than the ring holds is
-//! ignored and counted, and slots are masked, so that no value can reach outside the mapping.
-#![cfg_attr(loom, allow(dead_code))] // The model checker sees the rings alone.
+//! The kernel's values are not trusted: an index beyond the ring's size is ignored and counted, and
+//! slots are masked, so that no value can reach outside the mapping.
+#![cfg_attr(loom, allow(dead_code))] // Loom builds the rings alone.
 
 mod consumer;
 #[cfg(all(test, loom))]
@@ -26,27 +27,26 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `XDP_RING_NEED_WAKEUP`: the kernel sleeps and wants a system call before it looks again.
+/// `XDP_RING_NEED_WAKEUP`: the kernel sleeps and needs a system call to read the ring again.
 const NEED_WAKEUP: u32 = 1;
 
-/// The orderings of the ring protocol, gathered so that the model checker can break each of them.
+/// The orderings of the ring protocol, in one trait so that a loom model can break each of them.
 pub(crate) trait Protocol {
-    /// Our index store: what we wrote, or finished reading, comes before the index that says so.
-    /// As producer it pairs with the kernel's `smp_load_acquire` (`__xskq_cons_peek`), as
+    /// Store of our index, after our writes to the slots or our reads from them. As producer it pairs with the kernel's `smp_load_acquire` (`__xskq_cons_peek`), as
     /// consumer with its `READ_ONCE` and the branch that its writes to the slots stand in
     /// (`xskq_prod_nb_free`).
     const PUBLISH: Ordering;
-    /// Our load of the kernel's index. Pairs with the kernel's `smp_store_release`
-    /// (`__xskq_prod_submit` and `__xskq_cons_release`): its writes to the slots, or the end of
-    /// its reads, are visible once the index is. An acquire as producer too: Rust has no control
-    /// dependency to lean on as the kernel does.
+    /// Load of the kernel's index. Pairs with the kernel's `smp_store_release`
+    /// (`__xskq_prod_submit` and `__xskq_cons_release`), which follows its writes to the slots or
+    /// its reads from them. An acquire as producer too: Rust has no control dependencies, on which
+    /// the kernel relies.
     const OBSERVE: Ordering;
-    /// Whether a full fence stands between publishing and reading the kernel's wake-up flag.
-    /// Pairs with the barrier of a kernel that sets its flag and looks once more before it sleeps.
+    /// Whether a full fence is between publishing and reading the kernel's wake-up flag. Pairs with
+    /// the barrier of a kernel that sets its flag and reads the index again before it sleeps.
     const FENCE_BEFORE_FLAG: bool;
 }
 
-/// The protocol as the kernel expects it.
+/// The protocol that the kernel expects.
 #[derive(Debug)]
 pub(crate) struct Kernel;
 
@@ -56,29 +56,29 @@ impl Protocol for Kernel {
     const FENCE_BEFORE_FLAG: bool = true;
 }
 
-/// The words and slots that both sides see.
+/// The shared words and slots of a ring.
 pub(crate) trait Shared<T> {
     /// The producer's index.
     fn producer(&self) -> &AtomicU32;
     /// The consumer's index.
     fn consumer(&self) -> &AtomicU32;
-    /// The flag word, where the kernel asks for a wake-up.
+    /// The flag word, in which the kernel requests a wake-up.
     fn flags(&self) -> &AtomicU32;
     /// Number of slots, a power of two.
     fn size(&self) -> u32;
-    /// Copies the slot of a free-running index out.
+    /// Reads the slot of a free-running index.
     fn read(&self, index: u32) -> T;
     /// Writes the slot of a free-running index.
     fn write(&self, index: u32, value: T);
 }
 
-/// Slots of a ring that are being worked through, apart from the ring so that the compiler can
-/// keep the place in registers.
+/// A range of slots being read or written, apart from the ring so that the compiler can keep it in
+/// registers.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     /// The next slot, free-running.
     pub(crate) next: u32,
-    /// The first that is not included.
+    /// The first slot behind the range.
     pub(crate) end: u32,
 }
 

@@ -16,15 +16,15 @@ pub(crate) struct Producer<T, S: Shared<T>, P: Protocol = Kernel> {
     next: u32,
     /// Copy of the shared producer index, which only we write.
     published: u32,
-    /// What we last saw of the kernel's consumer index, plus the ring's size: the first index
-    /// that is not ours to write.
+    /// The kernel's consumer index, as last read, plus the ring's size: the first index that is not
+    /// ours to write.
     limit: u32,
     invalid_indices: u64,
     _protocol: PhantomData<(T, P)>,
 }
 
 impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
-    /// Takes the producing side of a ring as it stands.
+    /// The producing side of a ring in its present state.
     pub(crate) fn new(shared: S) -> Self {
         // Relaxed: only this side writes the word.
         let next = shared.producer().load(Ordering::Relaxed);
@@ -39,8 +39,8 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         }
     }
 
-    /// Slots that can be written now, looking at the kernel's index only when fewer than `want`
-    /// are known to be free.
+    /// Slots that can be written now; reloads the kernel's index only when fewer than `want` are
+    /// known to be free.
     #[inline]
     pub(crate) fn free(&mut self, want: u32) -> u32 {
         let known = self.limit.wrapping_sub(self.next);
@@ -50,8 +50,8 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     fn reload(&mut self) -> u32 {
         let consumer = self.shared.consumer().load(P::OBSERVE);
         let limit = consumer.wrapping_add(self.shared.size());
-        // The kernel can have consumed what was published, no more; and it cannot take slots back
-        // that we have written to since. Anything else is a lie.
+        // The kernel can have consumed published slots only, and cannot take back slots that we
+        // have written since.
         if self.published.wrapping_sub(consumer) > self.shared.size()
             || limit.wrapping_sub(self.next) > self.shared.size()
         {
@@ -62,7 +62,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         self.limit.wrapping_sub(self.next)
     }
 
-    /// Writes the next slot, if one is free. Nothing is visible before [`publish`](Self::publish).
+    /// Writes the next slot, if one is free. [`publish`](Self::publish) makes it visible.
     #[inline]
     pub(crate) fn push(&mut self, value: T) -> bool {
         if self.free(1) == 0 {
@@ -73,8 +73,8 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         true
     }
 
-    /// Up to `want` free slots, to be written with [`write_at`](Self::write_at) by whoever keeps
-    /// the cursor in registers, and given back with [`stage`](Self::stage).
+    /// Up to `want` free slots, to be written with [`write_at`](Self::write_at) and returned with
+    /// [`stage`](Self::stage).
     #[inline(always)]
     pub(crate) fn reserve(&mut self, want: u32) -> Cursor {
         let free = self.free(want).min(want);
@@ -90,8 +90,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         self.shared.write(index, value);
     }
 
-    /// Takes over what was written up to where the cursor stands, and tells how many slots that
-    /// were.
+    /// Takes over the slots that were written through a cursor; returns their number.
     #[inline(always)]
     pub(crate) fn stage(&mut self, cursor: &Cursor) -> u32 {
         let written = cursor.next.wrapping_sub(self.next);
@@ -99,7 +98,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         written
     }
 
-    /// Lets the kernel see every slot pushed so far.
+    /// Makes all written slots visible to the kernel.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.published != self.next {
@@ -108,13 +107,11 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         }
     }
 
-    /// Whether the kernel has asked for a system call.
+    /// Whether the kernel needs a system call.
     ///
-    /// The flag counts when it is found set. Found clear it is looked at again behind a full
-    /// fence, which keeps our index store before the load; without it the two sides can both
-    /// miss each other, and the kernel sleeps on a full ring. The kernel writes its flag without
-    /// a barrier, so callers repeat their kick while work is pending instead of relying on this
-    /// alone.
+    /// A clear flag is read again behind a full fence, which keeps our index store before the load;
+    /// without it both sides can miss each other, and the kernel sleeps on a full ring. The kernel
+    /// writes its flag without a barrier, so callers repeat the wake-up while packets are pending.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         if self.flag() {
@@ -140,7 +137,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
             .saturating_sub(self.staged())
     }
 
-    /// Slots pushed and not yet published.
+    /// Written slots that are not published.
     #[inline]
     pub(crate) fn staged(&self) -> u32 {
         self.next.wrapping_sub(self.published)
@@ -151,7 +148,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         self.shared.size()
     }
 
-    /// Times the other side's index was impossible.
+    /// Reads of an impossible kernel index.
     pub(crate) fn invalid_indices(&self) -> u64 {
         self.invalid_indices
     }

@@ -14,21 +14,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Flushes that may find work pending and no wake-up asked for before one is made all the same;
-/// the kernel sets its flag without a barrier, so one could be missed.
+/// Flushes with pending packets and no wake-up request before the kernel is woken nevertheless: it
+/// sets its flag without a barrier, so a request can be missed.
 const PATIENT_FLUSHES: u32 = 64;
 
-/// How often a socket that waits with too few chunks in FILL looks for free ones.
+/// Interval at which a socket waiting with too few chunks in FILL tries to refill it.
 const REFILL: Duration = Duration::from_millis(1);
 
-/// Most pauses between two looks at the ring while spinning, about a microsecond. Each look takes
-/// the index's cache line from the CPU that fills the ring, and slows it.
+/// Most pauses between two reads of the ring index while spinning, about a microsecond. Each read
+/// takes the index's cache line from the CPU that fills the ring.
 const MOST_PAUSES: u32 = 32;
 
-/// Looks at the ring between looks at the clock while spinning.
+/// Reads of the ring index between two reads of the clock while spinning.
 const LOOKS_PER_CLOCK: u32 = 16;
 
-/// What a socket itself counts.
+/// The library's own counters of a socket.
 #[derive(Debug, Default)]
 struct Counters {
     received: u64,
@@ -38,7 +38,7 @@ struct Counters {
     sleeps: u64,
 }
 
-/// One AF_XDP socket of a queue: its RX and TX rings.
+/// One AF_XDP socket: its file descriptor, RX ring and TX ring.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     rx: Option<RxRing>,
@@ -108,7 +108,7 @@ impl Endpoint {
         umem_rings.send(self.tx.as_mut(), frame)
     }
 
-    /// Packets in the TX ring that the kernel has not taken.
+    /// Published packets that the kernel has not consumed.
     pub(super) fn pending(&mut self) -> u32 {
         self.tx.as_mut().map_or(0, TxRing::pending)
     }
@@ -123,15 +123,14 @@ impl Endpoint {
             self.kick(umem_rings)?;
         }
         // A program that only forwards to this socket neither receives nor allocates from it, so
-        // nothing else would take its chunks back.
+        // nothing else would reclaim its chunks.
         if umem_rings.sending() > 0 {
             umem_rings.reclaim();
         }
         Ok(())
     }
 
-    /// Whether the kernel asks for a wake-up, or has not for so long that a request may have
-    /// been missed.
+    /// Whether the kernel asks for a wake-up, or a request may have been missed.
     fn is_kick_due(&mut self) -> bool {
         let asked = self.tx.as_ref().is_some_and(TxRing::needs_wakeup);
         self.patient += 1;
@@ -142,8 +141,8 @@ impl Endpoint {
         due
     }
 
-    /// Wakes the kernel until it has taken everything or makes no progress. In copy mode the
-    /// call does the sending, a limited number of packets each time.
+    /// Wakes the kernel until it has consumed the TX ring or makes no progress. In copy mode the
+    /// call transmits, a limited number of packets each time.
     pub(super) fn kick(&mut self, umem_rings: &mut UmemRings<'_>) -> Result<()> {
         loop {
             let before = self.pending();
@@ -152,8 +151,8 @@ impl Endpoint {
                 Ok(_) | Err(Errno::INTR) => {}
                 // The kernel dropped one packet, and completed it.
                 Err(Errno::BUSY) => self.counters.send_drops += 1,
-                // The call's budget is used up, the COMPLETION ring is full, or the device's
-                // queue is: what can be done here is to make room.
+                // The call's budget is used up, or COMPLETION or the device's queue is full:
+                // reclaiming makes room.
                 Err(Errno::AGAIN | Errno::NOBUFS) => {
                     umem_rings.reclaim();
                 }
@@ -183,8 +182,8 @@ impl Endpoint {
         self.wait_empty(umem_rings, timeout)
     }
 
-    /// Waits, and while chunks are missing for receiving looks for them now and then: other
-    /// threads may give some back, and without any no packet comes.
+    /// Waits, and refills FILL at intervals while chunks for receiving are missing: other threads
+    /// may free some, and no packet arrives on an empty FILL ring.
     fn wait_empty(&mut self, umem_rings: &mut UmemRings<'_>, timeout: Duration) -> Result<bool> {
         let start = Instant::now();
         loop {
@@ -202,7 +201,7 @@ impl Endpoint {
     fn wait_once(&mut self, umem_rings: &mut UmemRings<'_>, timeout: Duration) -> Result<bool> {
         if umem_rings.fill_needs_wakeup() {
             self.counters.wakeups += 1;
-            // Any answer will do: the call itself is the message.
+            // The call itself is the wake-up; its result does not matter.
             let mut nothing = [0_u8; 0];
             let _ = rustix::net::recv(&*self.fd, &mut nothing[..], RecvFlags::DONTWAIT);
         }

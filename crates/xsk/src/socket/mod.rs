@@ -27,9 +27,31 @@ const DRAIN: Duration = Duration::from_millis(100);
 
 /// An AF_XDP socket bound to one queue of a network device.
 ///
-/// It is used by one thread at a time: it can move to another thread, but not be shared.
-/// Dropping it stops the packets, waits a moment for those on their way out, and gives every
-/// chunk back to the UMEM. What was put into TX and not flushed is not sent.
+/// It can move to another thread, but not be shared. Dropping it detaches it from the XDP program,
+/// waits up to 100 ms for packets in flight, and returns all chunks to the UMEM. Packets that were
+/// not flushed are not sent.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use xsk::{Socket, Umem};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().build()?;
+/// let mut socket = Socket::builder(&umem, "eth0", 0).open()?;
+/// if socket.wait(Duration::from_secs(1))? {
+///     let mut batch = socket.recv(64);
+///     while let Some(packet) = batch.next_packet() {
+///         println!("{} bytes", packet.len());
+///     }
+/// }
+/// if let Some(mut frame) = socket.alloc() {
+///     frame.fill_with(&[0xff; 60])?;
+///     socket.send(frame).map_err(|error| error.kind).expect("the TX ring is empty");
+///     socket.flush()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Socket<'u> {
     // Dropped in this order: the program first, so that packets stop; then rings and sockets. The
@@ -70,78 +92,77 @@ impl<'u> Socket<'u> {
         }
     }
 
-    /// Takes up to `max` packets that have arrived. Never waits; the batch may be empty.
+    /// Receives up to `max` packets. It does not wait; the batch may be empty.
     ///
-    /// Completed chunks are taken back and FILL is topped up on the way.
+    /// It also reclaims completed chunks and refills FILL.
     #[inline(always)]
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
         self.main.recv(&mut self.umem_rings, max)
     }
 
-    /// Waits in the socket's way (see [`Wait`](crate::Wait)) until a packet is there or `timeout` is over,
-    /// and tells which: true for a packet. A signal may end the wait early.
+    /// Waits for a packet, for at most `timeout`, by spinning, polling or adaptively (see
+    /// [`Wait`](crate::Wait)). Returns whether the RX ring has a packet. A signal may end the wait
+    /// early.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceDown`](crate::ErrorKind::DeviceDown) or [`ErrorKind::DeviceMissing`](crate::ErrorKind::DeviceMissing) when packets are waiting to be
-    /// sent and the device is down or gone.
+    /// [`ErrorKind::DeviceDown`](crate::ErrorKind::DeviceDown) or [`ErrorKind::DeviceMissing`](crate::ErrorKind::DeviceMissing) when packets are pending in
+    /// the TX ring and the device is down or gone.
     #[inline]
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         self.main.wait(&mut self.umem_rings, timeout)
     }
 
-    /// A free frame, empty, behind the UMEM's headroom; none when all are in use. Completed
-    /// chunks are taken back on the way.
+    /// Allocates a frame, empty, behind the UMEM's headroom; `None` when no chunk is free. It
+    /// reclaims completed chunks when its cache is empty.
     #[inline]
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
         self.umem_rings.alloc()
     }
 
-    /// Puts a frame into the TX ring. It leaves at the next [`flush`](Self::flush).
+    /// Puts a frame into the TX ring. The next [`flush`](Self::flush) transmits it.
     ///
     /// # Errors
     ///
-    /// The frame comes back when the ring is full, the frame is of another UMEM or empty, or
-    /// the socket has no TX ring.
+    /// A [`SendError`] with the frame when the ring is full, the frame is empty or in another UMEM,
+    /// or the socket has no TX ring.
     #[inline]
     pub fn send(&mut self, frame: Frame<'u>) -> std::result::Result<(), SendError<Frame<'u>>> {
         self.main.send(&mut self.umem_rings, frame)
     }
 
-    /// Why a packet cannot be sent from this socket, if it cannot.
+    /// The reason that a packet cannot be sent through this socket; `None` when it can.
     #[inline]
     pub(crate) fn cannot_send(&mut self, umem: &Umem, len: u32) -> Option<SendErrorKind> {
         self.umem_rings
             .cannot_send(self.main.tx.as_mut(), umem, len)
     }
 
-    /// Packets that the TX ring has room for now; 0 without a TX ring.
+    /// Free slots of the TX ring; 0 without one.
     #[inline]
     pub fn tx_room(&mut self) -> u32 {
         self.main.tx.as_mut().map_or(0, |tx| tx.free(tx.size()))
     }
 
-    /// Lets the kernel see what was put into the TX ring, and wakes it when it asks for that. It
-    /// may leave some for the next call, when the device is busy.
+    /// Publishes the TX ring to the kernel, and wakes the kernel when it asks for that. While the
+    /// device is busy, packets may stay in the ring until the next call.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::DeviceDown`](crate::ErrorKind::DeviceDown) or [`ErrorKind::DeviceMissing`](crate::ErrorKind::DeviceMissing); the packets stay in the ring.
-    /// A packet that the kernel drops is no error but counted, in
-    /// [`Statistics::send_drops`].
+    /// A packet that the kernel drops is no error; [`Statistics::send_drops`] counts it.
     #[inline]
     pub fn flush(&mut self) -> Result<()> {
         self.main.flush(&mut self.umem_rings)
     }
 
-    /// Takes back what the kernel has sent, and tells how many that were. [`recv`](Self::recv)
-    /// and [`alloc`](Self::alloc) do so when they need to.
+    /// Reclaims the chunks of sent packets from the COMPLETION ring; returns the number of entries
+    /// read. [`recv`](Self::recv), [`alloc`](Self::alloc) and [`flush`](Self::flush) do so too.
     pub fn reclaim(&mut self) -> u32 {
         self.umem_rings.reclaim()
     }
 
-    /// Packets that were put into TX and whose chunks have not come back, over all sockets on
-    /// the queue.
+    /// Sent packets whose chunks have not been reclaimed, of all sockets on the queue.
     pub fn outstanding(&self) -> u32 {
         self.umem_rings.sending()
     }
@@ -152,8 +173,9 @@ impl<'u> Socket<'u> {
         SiblingId(self.siblings.len() - 1)
     }
 
-    /// A sibling of this socket, to receive and send through; none when it has no such one. Ids
-    /// count from the first for each socket, so one of another socket may name a sibling here.
+    /// Borrows a sibling of this socket, to receive and send through it; `None` when there is no
+    /// such sibling. Ids count from the first for each socket, so the id from another socket may
+    /// name a sibling here.
     pub fn sibling(&mut self, id: SiblingId) -> Option<Sibling<'_, 'u>> {
         let endpoint = self.siblings.get_mut(id.0)?;
         Some(Sibling {
@@ -166,18 +188,18 @@ impl<'u> Socket<'u> {
         &self.binding
     }
 
-    /// The mode that the socket got.
+    /// The mode obtained, read back from the kernel.
     pub fn mode(&self) -> ModeObtained {
         self.binding.mode
     }
 
-    /// What was refused on the way: better modes with [`Mode::Auto`], and features that the
-    /// kernel lacks.
+    /// Refusals while opening: better modes, with [`Mode::Auto`], and features that the kernel
+    /// lacks.
     pub fn refusals(&self) -> &[Refusal] {
         &self.binding.refusals
     }
 
-    /// The UMEM that the socket's packets are in.
+    /// The UMEM of the socket's packets.
     pub fn umem(&self) -> &'u Umem {
         self.umem_rings.umem()
     }
@@ -187,27 +209,27 @@ impl<'u> Socket<'u> {
         self.binding.ifindex
     }
 
-    /// The queue that the socket is bound to.
+    /// The device queue that the socket is bound to.
     pub fn queue(&self) -> u32 {
         self.binding.queue
     }
 
-    /// The built-in program, when it is in use; sockets on other queues of the device share it
-    /// (see [`SocketBuilder::program`](crate::SocketBuilder::program)).
+    /// The built-in program, when in use. Sockets on other queues of the device share it with
+    /// [`SocketBuilder::program`](crate::SocketBuilder::program).
     pub fn program(&self) -> Option<&Program> {
         self.program.as_ref()?.program.as_ref()
     }
 
-    /// Counters of the kernel and of this library.
+    /// Counters of this library and of the kernel.
     ///
     /// # Errors
     ///
-    /// When the kernel does not answer.
+    /// [`ErrorKind::Os`](crate::ErrorKind::Os) when `getsockopt(XDP_STATISTICS)` fails.
     pub fn statistics(&self) -> Result<Statistics> {
         self.main.statistics(&self.umem_rings)
     }
 
-    /// Wakes the kernel until what was sent has come back, or time is up.
+    /// Wakes the kernel until all sent packets are reclaimed, or the time is up.
     fn drain(&mut self) {
         let deadline = Instant::now() + DRAIN;
         loop {
@@ -260,8 +282,8 @@ impl Drop for Socket<'_> {
     }
 }
 
-/// For an event loop, or an XSKMAP. A duplicate must not outlive the socket: it would keep the
-/// kernel's side alive, which then writes to chunks that others use.
+/// For an event loop or an XSKMAP. Do not let a duplicate outlive the socket: it keeps the kernel's
+/// socket open, which then writes to chunks that others use.
 impl AsFd for Socket<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.main.fd().as_fd()
@@ -269,19 +291,19 @@ impl AsFd for Socket<'_> {
 }
 
 impl<'u> Packet<'_, 'u> {
-    /// Sends the packet from another socket on the same UMEM, without copying. It leaves at
-    /// that socket's next [`flush`](Socket::flush).
+    /// Forwards the packet through another socket on the same UMEM, without copying. That socket's
+    /// next [`flush`](Socket::flush) transmits it.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send); and [`SendErrorKind::Foreign`] when the other socket is on another
-    /// UMEM.
+    /// Same as [`send`](Self::send), and [`SendErrorKind::Foreign`] when the other socket is on
+    /// another UMEM.
     #[inline]
     pub fn send_on(self, socket: &mut Socket<'u>) -> std::result::Result<(), SendError<Self>> {
         if let Some(kind) = socket.cannot_send(self.umem(), self.len() as u32) {
             return Err(SendError { packet: self, kind });
         }
-        // Room was looked for, so this is not refused; were it, the frame would be free.
+        // There is room, so this succeeds; otherwise the frame would be freed.
         let _ = socket.send(self.keep());
         Ok(())
     }

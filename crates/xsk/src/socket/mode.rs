@@ -1,25 +1,48 @@
-//! The XDP mode of a socket: asked for, obtained, and refused on the way.
+//! XDP modes of a socket: requested, obtained, refused.
 
 use crate::error::Error;
 use crate::feature::MissingFeature;
 use std::fmt;
 
-/// The mode asked for.
+/// The XDP mode to request; see [the guide](crate::guide::modes).
+///
+/// ```no_run
+/// use xsk::{Mode, Socket, Umem};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().build()?;
+/// let socket = Socket::builder(&umem, "eth0", 0).mode(Mode::Driver).open()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Zero-copy when the driver can, else native XDP with a copy, else generic XDP.
+    /// Zero-copy if the driver supports it, else native XDP with a copy, else generic XDP.
     #[default]
     Auto,
-    /// Generic XDP with a copy. Any device.
+    /// Generic XDP with a copy (`XDP_FLAGS_SKB_MODE`). Any device.
     Skb,
-    /// Native XDP with a copy. (A socket that only sends has no program, and one copy mode.)
+    /// Native XDP with a copy (`XDP_FLAGS_DRV_MODE`). For a socket that only sends, and so has no
+    /// program, the same as [`Skb`](Self::Skb).
     Driver,
-    /// Native XDP, packets put straight into the UMEM by the device.
+    /// Native XDP without a copy: the device writes packets into the UMEM (`XDP_ZEROCOPY`).
     ZeroCopy,
 }
 
-/// The mode that a socket got, as the kernel reports it.
+/// The XDP mode of an open socket, read back from the kernel; printed as `skb`, `drv`, `zc` or
+/// `copy`.
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// let socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// if socket.mode() == xsk::ModeObtained::Skb {
+///     println!("no native XDP: mode {}", socket.mode());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModeObtained {
@@ -29,7 +52,7 @@ pub enum ModeObtained {
     Driver,
     /// Native XDP without a copy.
     ZeroCopy,
-    /// A copy, and no XDP program on the device: the socket sends only, until there is one.
+    /// Copy mode without an XDP program on the device: the socket can only send.
     Copy,
 }
 
@@ -44,13 +67,27 @@ impl fmt::Display for ModeObtained {
     }
 }
 
-/// A better mode that was tried and refused, or a setting that the kernel could not take.
+/// A mode or setting that the kernel or driver refused while a socket was opened.
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// let socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// for refusal in socket.refusals() {
+///     match refusal {
+///         xsk::Refusal::Mode(mode, error) => println!("{mode:?}: {error}"),
+///         other => println!("{other}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The mode, and the error with its errno and reason.
+    /// A better mode, with the error.
     Mode(Mode, Error),
-    /// A feature that was to be used.
+    /// A requested feature that the kernel lacks.
     Feature(MissingFeature),
 }
 

@@ -1,36 +1,48 @@
 //! Counters of a socket.
 
-/// What has happened on a socket since it was opened.
+/// Counters since the socket was opened. Those from `rx_dropped` on are the kernel's (`struct
+/// xdp_statistics`).
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// # let socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// let statistics = socket.statistics()?;
+/// println!("{} received, {} dropped", statistics.received, statistics.rx_dropped);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Packets taken from the RX ring.
+    /// Packets read from the RX ring.
     pub received: u64,
-    /// Packets put into the TX ring.
+    /// Packets published in the TX ring.
     pub sent: u64,
-    /// Chunks that came back from sending, over all sockets on the queue. Completed does not
-    /// mean delivered.
+    /// Sent packets that were completed, of all sockets on the queue. Completed does not mean
+    /// delivered.
     pub completed: u64,
-    /// RX descriptors and completions that named no chunk lent through this socket's FILL or TX.
+    /// RX descriptors and completions of chunks that were not lent for that, of all sockets on the
+    /// queue.
     pub invalid_descs: u64,
-    /// Times that a ring index written by the kernel was impossible.
+    /// Reads of a ring index, written by the kernel, that was impossible.
     pub invalid_indices: u64,
-    /// System calls that woke the kernel for sending or for FILL.
+    /// System calls to wake the kernel for TX or FILL.
     pub wakeups: u64,
-    /// Of those, the ones where the kernel dropped a packet: the peer is down or full, or the
+    /// Of those, calls in which the kernel dropped a packet: the peer is down or full, or the
     /// packet is larger than the MTU.
     pub send_drops: u64,
-    /// Times that the thread slept for packets.
+    /// Sleeps while waiting for packets.
     pub sleeps: u64,
-    /// The kernel's: packets dropped because FILL was empty or they were larger than a chunk has
-    /// room for. Together with `rx_ring_full` all that the socket dropped.
+    /// Packets dropped because FILL was empty or the packet did not fit into a chunk. With
+    /// `rx_ring_full`, all drops of the socket.
     pub rx_dropped: u64,
-    /// The kernel's: packets dropped because the RX ring was full.
+    /// Packets dropped because the RX ring was full.
     pub rx_ring_full: u64,
-    /// The kernel's: times that it found FILL empty; the packets are in `rx_dropped` too.
+    /// Reads of an empty FILL ring; the packets are in `rx_dropped` too.
     pub fill_ring_empty: u64,
-    /// The kernel's: TX descriptors that it found invalid.
+    /// TX descriptors that the kernel rejected.
     pub tx_invalid_descs: u64,
-    /// The kernel's: times that it looked into TX and found nothing.
+    /// Reads of an empty TX ring.
     pub tx_ring_empty: u64,
 }

@@ -6,7 +6,7 @@ use crate::sys;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The socket's entry in an XSKMAP; emptied when dropped.
+/// A socket's entry in an XSKMAP, deleted on drop.
 #[derive(Debug)]
 pub(crate) struct XskmapEntry {
     map: OwnedFd,
@@ -35,7 +35,7 @@ impl XskmapEntry {
 
 impl Drop for XskmapEntry {
     fn drop(&mut self) {
-        // Nothing to do about an error: the kernel removes a closed socket's entry itself.
+        // An error does not matter: the kernel deletes a closed socket's entry itself.
         let _ = sys::xskmap_remove(self.map.as_fd(), self.queue);
     }
 }

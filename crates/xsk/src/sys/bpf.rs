@@ -25,13 +25,13 @@ const BPF_XDP: u32 = 37;
 /// Length of a program's or map's name with its final zero.
 pub(crate) const BPF_NAME_LEN: usize = 16;
 
-/// Runs one bpf(2) command over the leading fields of `union bpf_attr`; the kernel takes what is
-/// missing at the end as zero.
+/// Runs one bpf(2) command with the leading fields of `union bpf_attr`; the kernel assumes zeroes
+/// behind them.
 ///
 /// # Safety
 ///
 /// `attr` must be the `repr(C)` prefix of `union bpf_attr` for `command`, and every pointer in it
-/// must be valid for what the command reads or writes there.
+/// must be valid for the command's reads and writes.
 unsafe fn bpf<T>(command: BpfCommand, attr: &mut T) -> SysResult<libc::c_long> {
     // SAFETY: needed because there is no wrapper. The size is that of the struct behind the
     // pointer; the rest is the caller's promise.
@@ -50,14 +50,14 @@ unsafe fn bpf<T>(command: BpfCommand, attr: &mut T) -> SysResult<libc::c_long> {
     }
 }
 
-/// Takes the file descriptor that a bpf(2) command returned.
+/// Owns the file descriptor that a bpf(2) command returned.
 fn owned(result: libc::c_long) -> OwnedFd {
-    // SAFETY: needed to own it. The kernel has just made it for this call, and nothing else
-    // knows its number.
+    // SAFETY: needed to own it. The kernel has just created it for this call, and no other
+    // code has its number.
     unsafe { OwnedFd::from_raw_fd(result as i32) }
 }
 
-/// Makes an XSKMAP of `entries` queues.
+/// Creates an XSKMAP of `entries` slots.
 pub(crate) fn xskmap_create(name: [u8; BPF_NAME_LEN], entries: u32) -> SysResult<OwnedFd> {
     #[repr(C)]
     struct Attr {
@@ -94,7 +94,7 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// Puts `socket` into slot `queue` of an XSKMAP, replacing what was there.
+/// Inserts `socket` into slot `queue` of an XSKMAP, replacing the former entry.
 pub(crate) fn xskmap_insert(
     map: BorrowedFd<'_>,
     queue: u32,
@@ -113,7 +113,7 @@ pub(crate) fn xskmap_insert(
     unsafe { bpf(BpfCommand::MapUpdate, &mut attr) }.map(drop)
 }
 
-/// Empties slot `queue` of an XSKMAP.
+/// Deletes the entry in slot `queue` of an XSKMAP.
 pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, queue: u32) -> SysResult<()> {
     let mut attr = ElementAttr {
         map_fd: map.as_raw_fd() as u32,
@@ -139,8 +139,7 @@ pub(crate) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// Loads an XDP program. On failure the verifier's log comes along, empty when it had nothing to
-/// say.
+/// Loads an XDP program. A failure has the verifier's log, which can be empty.
 pub(crate) fn xdp_program_load(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
@@ -188,7 +187,7 @@ pub(crate) fn xdp_program_load(
     })
 }
 
-/// Attaches an XDP program to a device by a link. `flags` are the `XDP_FLAGS_*` modes.
+/// Attaches an XDP program to a device with a link. `flags` are the `XDP_FLAGS_*` modes.
 pub(crate) fn xdp_link_create(
     program: BorrowedFd<'_>,
     ifindex: u32,
@@ -197,8 +196,8 @@ pub(crate) fn xdp_link_create(
     link_create(program.as_raw_fd() as u32, ifindex, flags)
 }
 
-/// Whether the kernel knows XDP links (5.9): with no program behind the number, one that does
-/// answers EBADF, and an older one EINVAL. An error when this process may not ask.
+/// Whether the kernel has XDP links (5.9): for an invalid program it then returns EBADF, and an older
+/// kernel EINVAL. An error when this process has no permission.
 pub(crate) fn xdp_link_known() -> SysResult<bool> {
     match link_create(u32::MAX, 1, 0) {
         Ok(_) | Err(Errno::BADF) => Ok(true),
@@ -225,7 +224,7 @@ fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<Owned
     unsafe { bpf(BpfCommand::LinkCreate, &mut attr) }.map(owned)
 }
 
-/// What the kernel tells of a loaded program.
+/// The tag and name of a loaded program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProgramInfo {
     pub(crate) tag: [u8; 8],
@@ -264,8 +263,8 @@ pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
     };
     // SAFETY: the prefix for BPF_PROG_GET_FD_BY_ID; it holds no pointers.
     let program = unsafe { bpf(BpfCommand::ProgFdById, &mut attr) }.map(owned)?;
-    // SAFETY: needed for a plain C struct; all zeroes is a valid value of it, and asks the
-    // kernel for no arrays.
+    // SAFETY: needed for a plain C struct; all zeroes is a valid value of it, and requests no
+    // arrays.
     let mut info: Info = unsafe { std::mem::zeroed() };
     object_info(program.as_fd(), &mut info)?;
     Ok(ProgramInfo {
@@ -274,14 +273,14 @@ pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
     })
 }
 
-/// What the kernel tells of a map.
+/// The type and size of a map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapInfo {
     pub(crate) is_xskmap: bool,
     pub(crate) max_entries: u32,
 }
 
-/// Asks what kind of map a file descriptor is.
+/// Reads the type and size of a map.
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
     /// Leading part of `struct bpf_map_info`.
     #[repr(C)]
@@ -304,7 +303,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
     })
 }
 
-/// Fills the leading part of a BPF object's info struct. `T` is a plain C struct.
+/// Reads the leading part of a BPF object's info struct. `T` is a plain C struct.
 fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> {
     #[repr(C)]
     struct Attr {

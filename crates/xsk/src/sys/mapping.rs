@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// A shared mapping that ends with the value.
+/// A shared mapping, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Mapping {
 // SAFETY: needed because of the raw pointer. A mapping belongs to the process, not to a thread,
 // and this type hands out the address only.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; there is nothing to change through `&Mapping`.
+// SAFETY: as above; nothing can change through `&Mapping`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -74,12 +74,12 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         #[cfg(any(test, miri, feature = "testing"))]
         if self.on_heap {
-            // SAFETY: needed to free what `heap` allocated, with the same layout.
+            // SAFETY: needed to free the allocation of `heap`, with the same layout.
             unsafe { std::alloc::dealloc(self.start.as_ptr(), Self::heap_layout(self.len)) };
             return;
         }
-        // SAFETY: needed to unmap. The range is what mmap gave, and this value was its owner.
-        // An error would leave memory mapped, which is safe.
+        // SAFETY: needed to unmap. mmap returned this range, and this value was its owner. An
+        // error would leave memory mapped, which is safe.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
     }
 }

@@ -4,14 +4,26 @@ use super::pages::allocate;
 use super::{Geometry, Umem, XDP_PACKET_HEADROOM};
 use crate::error::{Error, Result};
 
-/// Room that the kernel wants behind the headroom for its own structures and the smallest frame:
-/// `sizeof(struct skb_shared_info)` and a cache line pair, in bytes (`net/xdp/xdp_umem.c`).
+/// Bytes that the kernel requires behind the headroom: `sizeof(struct skb_shared_info)` and a pair
+/// of cache lines (`net/xdp/xdp_umem.c`).
 const KERNEL_TAILROOM: u32 = 320 + 128;
 
 /// Most chunks in a UMEM; 64 GiB at 4096 bytes each.
 const MAX_CHUNKS: u32 = 1 << 24;
 
-/// Settings of a [`Umem`], each with its default.
+/// Settings of a [`Umem`]; see [`Umem::builder`] and [the guide](crate::guide::sizes).
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let umem = xsk::Umem::builder()
+///     .chunks(1024)
+///     .chunk_size(4096)
+///     .headroom(64)
+///     .build()?;
+/// assert_eq!((umem.chunks(), umem.chunk_size(), umem.headroom()), (1024, 4096, 64));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "call `build` to get the UMEM"]
 pub struct UmemBuilder {
@@ -20,41 +32,42 @@ pub struct UmemBuilder {
 }
 
 impl UmemBuilder {
-    /// Number of chunks. Default 4096. At least as many as all sockets' FILL and TX rings can
-    /// hold at once, plus what the program keeps for itself, plus those that each queue keeps at
-    /// hand: a thirty-second part of all, at most 128.
+    /// Number of chunks, at most 2²⁴. Default 4096. Enough is the sum of the slots of all sockets'
+    /// FILL and TX rings, the frames that the program holds, and each socket's cache: a
+    /// thirty-second of all chunks, at most 128.
     pub fn chunks(mut self, chunks: u32) -> Self {
         self.geometry.chunks = chunks;
         self
     }
 
-    /// Bytes in a chunk: 2048 (the default) or 4096. A received packet has the chunk less
-    /// [`XDP_PACKET_HEADROOM`] and the headroom.
+    /// Bytes in a chunk: 2048, the default, or 4096. [`XDP_PACKET_HEADROOM`], the headroom and a
+    /// received packet have to fit into it.
     pub fn chunk_size(mut self, bytes: u32) -> Self {
         self.geometry.chunk_size = bytes;
         self
     }
 
-    /// Bytes kept free in front of every packet, for headers that the program will add; on
-    /// receive they come on top of the kernel's [`XDP_PACKET_HEADROOM`]. Default 0.
+    /// Bytes kept free in front of every packet, for headers that the program prepends; in received
+    /// packets in addition to [`XDP_PACKET_HEADROOM`]. Default 0.
     pub fn headroom(mut self, bytes: u32) -> Self {
         self.geometry.headroom = bytes;
         self
     }
 
-    /// Asks for pages of 2 MiB. When the system has none free the UMEM gets ordinary pages, and
-    /// [`Umem::pages`] says so and why. Default off.
+    /// Requests pages of 2 MiB. Without enough free ones the UMEM has ordinary pages, and
+    /// [`Umem::pages`] is [`Pages::FellBack`](super::Pages::FellBack). Default off.
     pub fn huge_pages(mut self, on: bool) -> Self {
         self.huge_pages = on;
         self
     }
 
-    /// Checks the sizes, then makes and maps the memory.
+    /// Checks the sizes, then allocates and maps the memory.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for sizes that the kernel would refuse, and
-    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) when there is no such memory.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for sizes that the kernel
+    /// would reject, [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) when the memory
+    /// cannot be allocated.
     pub fn build(self) -> Result<Umem> {
         self.check()?;
         let (memory, pages) = allocate(self.geometry.len(), self.huge_pages)?;
@@ -69,7 +82,7 @@ impl UmemBuilder {
         } = self.geometry;
         if !matches!(chunk_size, 2048 | 4096) {
             return Err(Error::invalid(format!(
-                "chunk size {chunk_size} is not possible: the kernel takes 2048 or 4096 bytes in aligned mode"
+                "chunk size {chunk_size} is not possible: choose 2048 or 4096 bytes"
             )));
         }
         if self.geometry.chunks == 0 || chunks > MAX_CHUNKS {
@@ -89,7 +102,7 @@ impl UmemBuilder {
 
 impl Umem {
     /// A builder with the defaults: 4096 chunks of 2048 bytes, no headroom, ordinary pages. That
-    /// is 8 MiB, the usual memory lock limit of an unprivileged process.
+    /// is 8 MiB, a common memory lock limit of unprivileged processes.
     pub fn builder() -> UmemBuilder {
         UmemBuilder {
             geometry: Geometry {

@@ -1,12 +1,12 @@
-//! Chunks that user space owns, and the bytes of those that the kernel has given back.
+//! Chunks that user space owns, and the bytes of received packets.
 #![allow(unsafe_code)] // Chunks are slices of the mapping.
 
 use super::owner::OURS;
 use super::{Extent, RingsId, Umem};
 use std::mem::ManuallyDrop;
 
-/// The right to read and write the bytes of one chunk. It exists while the table says that the
-/// chunk is ours, so there is never more than one for a chunk. Dropped, the chunk is free.
+/// The right to read and write the bytes of one chunk. It exists exactly while the owner of the
+/// chunk is "ours", so at most once for each chunk. Dropping it frees the chunk.
 #[derive(Debug)]
 pub(crate) struct Chunk<'u> {
     umem: &'u Umem,
@@ -72,8 +72,8 @@ impl<'u> Chunk<'u> {
     }
 }
 
-/// Free chunks of one pair of rings, at hand without an atomic step. Those that do not fit go to
-/// the UMEM's free list.
+/// Free chunks of one pair of rings, which need no atomic operation. The UMEM's free list has the
+/// others.
 #[derive(Debug)]
 pub(crate) struct Cache<'u> {
     umem: &'u Umem,
@@ -151,14 +151,14 @@ impl Umem {
         self.free.pop().map(|index| Chunk { umem: self, index })
     }
 
-    /// Takes a chunk back that was lent through `rings` for receiving; `addr` is anywhere inside it.
+    /// Takes back a chunk that was lent through `rings` for receiving; `addr` is anywhere inside it.
     #[inline]
     pub(crate) fn received(&self, addr: u64, rings: RingsId) -> Option<Chunk<'_>> {
         self.returned(addr, rings.receiving())
     }
 
-    /// Takes a chunk back that was lent through `rings` for sending. The address need not be the one
-    /// that was sent: copy mode clears its lowest bit.
+    /// Takes back a chunk that was lent through `rings` for sending. The address can differ from the
+    /// descriptor's: copy mode clears its lowest bit.
     #[inline(always)]
     pub(crate) fn completed(&self, addr: u64, rings: RingsId) -> Option<Chunk<'_>> {
         self.returned(addr, rings.sending())
@@ -178,23 +178,23 @@ impl Umem {
     /// # Safety
     ///
     /// `chunk_addr` is the address of a chunk of this UMEM and `at` lies inside a chunk. The chunk
-    /// was lent for receiving and the kernel has given it back in a descriptor; while the slice
-    /// lives it is not lent again, nor made a [`Chunk`], nor borrowed another time.
+    /// was lent for receiving, and the kernel returned it in a descriptor. During the lifetime of
+    /// the slice it is not lent again, not made a [`Chunk`], and not borrowed again.
     #[inline]
     pub(crate) unsafe fn received_bytes(&self, chunk_addr: u64, at: Extent) -> &[u8] {
         // SAFETY: needed to reach mapped memory; the caller promises that it is inside.
         let start = unsafe { self.start(chunk_addr, at) };
-        // SAFETY: needed because the memory is mapped; all else is the caller's promise.
+        // SAFETY: needed because the memory is mapped; the caller promises the rest.
         unsafe { std::slice::from_raw_parts(start, at.len as usize) }
     }
 
-    /// As [`received_bytes`](Self::received_bytes), for writing.
+    /// Same as [`received_bytes`](Self::received_bytes), for writing.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// Same as [`received_bytes`](Self::received_bytes).
     #[inline]
-    #[allow(clippy::mut_from_ref)] // The promise is what makes it exclusive.
+    #[allow(clippy::mut_from_ref)] // The caller promises exclusive access.
     pub(crate) unsafe fn received_bytes_mut(&self, chunk_addr: u64, at: Extent) -> &mut [u8] {
         // SAFETY: as in `received_bytes`.
         let start = unsafe { self.start(chunk_addr, at) };
@@ -202,7 +202,7 @@ impl Umem {
         unsafe { std::slice::from_raw_parts_mut(start, at.len as usize) }
     }
 
-    /// Where bytes of a chunk start.
+    /// The first byte of an extent.
     ///
     /// # Safety
     ///

@@ -1,8 +1,8 @@
-//! Where a packet lies in its chunk.
+//! The extent of a packet in its chunk.
 
 use crate::error::Error;
 
-/// The bytes of a packet in its chunk.
+/// The position of a packet in its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First byte, from the start of the chunk.

@@ -1,13 +1,11 @@
-//! The UMEM: memory shared with the kernel, cut into chunks, and the record of who owns each.
+//! The UMEM: memory shared with the kernel, divided into chunks, and the owner of each chunk.
 //!
-//! The kernel checks nothing of ownership: it sends and fills whatever address it is given, and
-//! believes that the address was ours to give. So every chunk has an entry in a table here that
-//! says which side has it, and a [`Chunk`] exists in user space exactly while the entry says that
-//! it is ours. A descriptor or completion for a chunk that the table says was not lent to those
-//! rings is refused and counted, so that two owners in user space of the same bytes cannot come
-//! about, whatever the other side writes. What no table can tell: a driver that publishes one
-//! received chunk twice, the second time after it was lent again, looks like one that received
-//! into it again.
+//! The kernel does not check ownership: it reads and writes any address that it is given. So the
+//! owner table has an entry for each chunk, and a [`Chunk`] exists in user space exactly while the
+//! entry is "ours". A descriptor or completion of a chunk that was not lent through those rings is
+//! rejected and counted, so that no two owners in user space have the same bytes, with any
+//! values in the shared rings. One fault is beyond the table: a driver that publishes a received
+//! chunk twice, the second time after it was lent again, looks like one that received twice.
 
 mod builder;
 mod chunk;
@@ -32,7 +30,16 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-/// What the kernel keeps in front of every received packet (`XDP_PACKET_HEADROOM`), in bytes.
+/// Bytes that the kernel reserves in front of every received packet (`XDP_PACKET_HEADROOM` in
+/// `include/uapi/linux/bpf.h`).
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let umem = xsk::Umem::builder().build()?;
+/// assert_eq!(umem.max_rx_packet(), umem.chunk_size() - xsk::XDP_PACKET_HEADROOM);
+/// # Ok(())
+/// # }
+/// ```
 pub const XDP_PACKET_HEADROOM: u32 = 256;
 
 /// The sizes of a UMEM.
@@ -52,15 +59,28 @@ impl Geometry {
     }
 }
 
-/// Memory for packets, shared with the kernel by every socket that is opened on it.
+/// Memory for packets, shared with the kernel by all sockets opened on it.
 ///
-/// A `Umem` can be used from several threads; each socket keeps a few free chunks to itself and
-/// balances them over a lock-free queue here.
+/// Threads can share a `Umem`: each socket has a cache of free chunks, and all have a lock-free list
+/// in common.
+///
+/// ```
+/// use xsk::Umem;
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().chunks(1024).build()?;
+/// let frame = umem.alloc().expect("a new UMEM has free frames");
+/// assert_eq!(umem.accounting().free, 1023);
+/// drop(frame);
+/// assert_eq!(umem.accounting().free, 1024);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Umem {
     memory: Mapping,
     chunks: u32,
     chunk_shift: u32,
-    /// The bits of an address that are inside a chunk.
+    /// The bits of an address that are the offset in a chunk.
     chunk_mask: u64,
     headroom: u32,
     pages: Pages,
@@ -70,12 +90,12 @@ pub struct Umem {
     registry: Mutex<Registry>,
 }
 
-/// What is written down only when sockets open and close.
+/// The rings and sockets of a UMEM, changed only when sockets open and close.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// One entry for each [`RingsId`] ever given; true while in use.
     rings: Vec<bool>,
-    /// Bound sockets; any that lives can lend its UMEM registration to the next.
+    /// Bound sockets; the next socket can share the registration of any open one.
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
 }
 
@@ -103,7 +123,7 @@ impl Umem {
         }
     }
 
-    /// A UMEM on the heap, for what needs no kernel.
+    /// A UMEM on the heap, for tests without a kernel.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn on_heap(chunks: u32, chunk_size: u32) -> Self {
         let geometry = Geometry {
@@ -129,18 +149,18 @@ impl Umem {
         self.headroom
     }
 
-    /// Longest packet that fits into one chunk on receive, in bytes.
+    /// Longest packet that can be received, in bytes, link header included.
     pub fn max_rx_packet(&self) -> u32 {
         self.chunk_size() - XDP_PACKET_HEADROOM - self.headroom
     }
 
-    /// The pages that the memory got.
+    /// The kind of pages that the memory has.
     pub fn pages(&self) -> &Pages {
         &self.pages
     }
 
-    /// Counts where every chunk is. Walks the whole table; while other threads work the parts
-    /// are of slightly different moments.
+    /// Counts the chunks by owner. It reads the whole table, in time proportional to the number of
+    /// chunks; while other threads use the UMEM the counts are not of one moment.
     pub fn accounting(&self) -> Accounting {
         let mut count = self.owners.count();
         count.free = (self.free.len() as u32).min(count.held);
@@ -155,7 +175,7 @@ impl Umem {
     }
 
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Nothing in there can be half done, so a panic elsewhere does not spoil it.
+        // No change to it has a second step, so it is valid after a panic elsewhere.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

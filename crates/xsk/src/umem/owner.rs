@@ -42,18 +42,29 @@ pub(crate) enum AfterClose {
     MayTouchAll,
 }
 
-/// Where all chunks of a UMEM are, at one moment. The sum is always [`Umem::chunks`](crate::Umem::chunks).
+/// The chunks of a UMEM by owner; see [`Umem::accounting`](crate::Umem::accounting). The sum of the
+/// fields is [`Umem::chunks`](crate::Umem::chunks).
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let umem = xsk::Umem::builder().chunks(64).build()?;
+/// let held = umem.alloc();
+/// let count = umem.accounting();
+/// assert_eq!((count.free, count.held, count.retired), (63, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Accounting {
-    /// In the common pool.
+    /// In the UMEM's free list.
     pub free: u32,
-    /// In user space but not in the common pool: sockets' caches, frames, packets.
+    /// In user space otherwise: sockets' caches and frames.
     pub held: u32,
-    /// In FILL, with the kernel for receiving, or received and not read.
+    /// In FILL, in the kernel for receiving, in RX, or in a packet of a batch.
     pub receiving: u32,
-    /// In TX, with the kernel for sending, or completed and not reclaimed.
+    /// In TX, in the kernel for sending, or in COMPLETION.
     pub sending: u32,
-    /// Lost to a socket that closed before the kernel gave them back.
+    /// Not used again, because their socket was closed before the kernel returned them.
     pub retired: u32,
 }
 

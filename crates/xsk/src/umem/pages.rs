@@ -1,4 +1,4 @@
-//! The pages of a UMEM: a memfd, of huge pages where the system has them.
+//! The memory of a UMEM: a memfd, of huge pages on request.
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::sys::Mapping;
@@ -8,19 +8,31 @@ use std::os::fd::AsFd;
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The pages that a UMEM got.
+/// The kind of pages that a UMEM has.
+///
+/// ```
+/// use xsk::{Pages, Umem};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().huge_pages(true).build()?;
+/// if let Pages::FellBack(why) = umem.pages() {
+///     println!("{why}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pages {
-    /// The system's ordinary pages, as asked for.
+    /// Ordinary pages, as requested.
     Ordinary,
-    /// Pages of 2 MiB, as asked for.
+    /// Pages of 2 MiB, as requested.
     Huge,
-    /// Ordinary pages although huge ones were asked for, and why.
+    /// Ordinary pages instead of the huge ones requested, with the reason and the cure.
     FellBack(String),
 }
 
-/// Makes and maps `len` bytes.
+/// Allocates and maps `len` bytes.
 pub(super) fn allocate(len: usize, huge: bool) -> Result<(Mapping, Pages)> {
     if !huge {
         return Ok((
