@@ -40,7 +40,7 @@
 //!             seen += 1;
 //!             if let Some((to, from)) = packet.get_mut(..12).map(|macs| macs.split_at_mut(6)) {
 //!                 to.swap_with_slice(from);
-//!                 // A full ring hands the packet back; dropping it recycles its chunk.
+//!                 // When the TX ring is full, the packet is dropped and its chunk recycled.
 //!                 let _ = packet.send();
 //!             }
 //!         }

@@ -47,8 +47,8 @@ pub(crate) fn set(to: Register, value: i32) -> Instruction {
     instruction(0xb7, to, Register::R0, 0, value)
 }
 
-/// `to = &map`, which takes two slots; the source register says that the value is a file
-/// descriptor (`BPF_PSEUDO_MAP_FD`).
+/// `to = &map`, an instruction of two slots, with a file descriptor as its value: the source register
+/// is `BPF_PSEUDO_MAP_FD`.
 pub(crate) fn load_map(to: Register, map: BorrowedFd<'_>) -> [Instruction; 2] {
     [
         instruction(0x18, to, Register::R1, 0, map.as_raw_fd()),

@@ -1,5 +1,5 @@
-//! The rings of one socket in plain memory, to measure what moving a packet costs without a
-//! kernel. The other side of the rings is whoever gets the [`Words`].
+//! The rings of one socket in plain memory, to measure the cost of moving packets without a kernel.
+//! The owner of the [`Words`] is the other side of the rings.
 
 use crate::batch::RxBatch;
 use crate::frame::Frame;
@@ -10,8 +10,7 @@ use crate::umem::{Umem, XDP_PACKET_HEADROOM};
 use crate::umem_rings::{RxRing, TxRing, UmemRings};
 use std::sync::Arc;
 
-/// Where the parts of a ring lie, as on x86-64 with Linux 6.18: each index on a cache line pair
-/// of its own.
+/// The layout of a ring on x86-64 with Linux 6.18: each index has a pair of cache lines.
 const LAYOUT: Offsets = Offsets {
     producer: 0,
     consumer: 128,
@@ -67,7 +66,7 @@ pub fn umem() -> Umem {
     Umem::on_heap(2 * SLOTS, 2048)
 }
 
-/// A socket's user side, with every slot of RX naming a chunk that is lent for receiving.
+/// A socket's user side, with a packet in every slot of RX.
 #[derive(Debug)]
 pub struct Moves<'u> {
     umem_rings: UmemRings<'u>,
@@ -77,7 +76,7 @@ pub struct Moves<'u> {
 }
 
 impl<'u> Moves<'u> {
-    /// Lays the rings out and lends half of the chunks for receiving.
+    /// Makes the rings and lends half of the chunks for receiving.
     pub fn new(umem: &'u Umem) -> Self {
         let memory = [
             Memory::new::<Desc>(),
@@ -114,7 +113,7 @@ impl<'u> Moves<'u> {
         [0, 1, 2, 3].map(|ring: usize| self.memory[ring].words())
     }
 
-    /// As [`Socket::recv`](crate::Socket::recv).
+    /// Same as [`Socket::recv`](crate::Socket::recv).
     #[inline(always)]
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
         self.umem_rings.maintain();
@@ -126,29 +125,29 @@ impl<'u> Moves<'u> {
         )
     }
 
-    /// As [`Socket::alloc`](crate::Socket::alloc).
+    /// Same as [`Socket::alloc`](crate::Socket::alloc).
     #[inline]
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
         self.umem_rings.alloc()
     }
 
-    /// As [`Socket::send`](crate::Socket::send).
+    /// Same as [`Socket::send`](crate::Socket::send).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Same as [`Socket::send`](crate::Socket::send).
     #[inline]
     pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
         self.umem_rings.send(Some(&mut self.tx), frame)
     }
 
-    /// As [`Socket::flush`](crate::Socket::flush), without waking the kernel.
+    /// Same as [`Socket::flush`](crate::Socket::flush), without waking the kernel.
     #[inline]
     pub fn publish(&mut self) {
         self.tx.publish();
     }
 
-    /// As [`Socket::reclaim`](crate::Socket::reclaim).
+    /// Same as [`Socket::reclaim`](crate::Socket::reclaim).
     #[inline]
     pub fn reclaim(&mut self) -> u32 {
         self.umem_rings.reclaim()

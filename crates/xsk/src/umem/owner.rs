@@ -11,13 +11,13 @@ impl RingsId {
     /// Most pairs that a UMEM has at once.
     pub(super) const MOST: usize = 4096;
 
-    /// A chunk in FILL, in the kernel's receive side, or in an RX descriptor nobody has read.
+    /// The owner of a chunk in FILL, in the kernel's receive side, in RX, or in a batch.
     #[inline]
     pub(super) fn receiving(self) -> u16 {
         FIRST_LENT + 2 * self.0
     }
 
-    /// A chunk in TX, in the kernel's send side, or in COMPLETION.
+    /// The owner of a chunk in TX, in the kernel's send side, or in COMPLETION.
     #[inline]
     pub(super) fn sending(self) -> u16 {
         FIRST_LENT + 2 * self.0 + 1

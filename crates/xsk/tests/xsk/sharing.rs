@@ -83,7 +83,7 @@ fn auto_falls_back(make: &str, device: &'static str) -> Outcome {
     Ok(())
 }
 
-/// The builds without debug assertions refuse it too.
+/// Also in builds without debug assertions.
 fn foreign_frame() -> Outcome {
     let (ours, theirs, lab) = (umem()?, umem()?, Lab::new()?);
     let mut socket = lab.tx.open(&ours, Mode::Skb, |b| b.rx_ring(0))?;
@@ -139,7 +139,7 @@ fn foreign_program() -> Outcome {
     Ok(())
 }
 
-/// A mode that was asked for is obtained or is an error, also when the program is there already.
+/// A requested mode is obtained or is an error, also with a program that is attached already.
 fn other_mode() -> Outcome {
     let (umem, lab) = (umem()?, Lab::new()?);
     let socket = lab.rx.open(&umem, Mode::Driver, |b| b)?;
@@ -154,8 +154,8 @@ fn other_mode() -> Outcome {
 }
 
 /// The queue on which a packet arrives that a veth peer sent from queue `from`. A native program
-/// sees the same number. A generic one sees what the sender left in the packet, which the kernel
-/// then takes for a receive queue counted from one, and for none when it is zero.
+/// sees the same number. A generic one sees the sender's queue mapping, which the kernel then
+/// interprets as a receive queue counted from one, or as none when it is zero.
 fn arrives_on(mode: Mode, from: u32) -> u32 {
     if mode == Mode::Skb {
         from.saturating_sub(1)
@@ -181,7 +181,7 @@ fn two_queues(mode: Mode) -> Outcome {
     deliver(&mut tx_other, &mut rx_other, PACKETS, packet::MIN)?;
     deliver(&mut tx0, &mut rx0, PACKETS, packet::MIN)?;
     assert_eq!(rx0.statistics()?.received, PACKETS);
-    // The first socket may close; the program and the other go on.
+    // The first socket may close; the program and the other continue.
     drop((rx0, tx0));
     deliver(&mut tx_other, &mut rx_other, PACKETS, packet::MIN)?;
     drop((rx_other, tx_other));
@@ -191,7 +191,7 @@ fn two_queues(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// Packets come in on one device and leave by another, without a copy.
+/// Packets arrive on one device and leave on another, without a copy.
 fn two_devices(mode: Mode) -> Outcome {
     let (from, middle, to) = (umem()?, umem()?, umem()?);
     let (left, right) = (Lab::new()?, Lab::new()?);

@@ -1,4 +1,4 @@
-//! A sender and a receiver, each on its thread, and what both check.
+//! A sender and a receiver, each on its thread, with the checks of both.
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::{Outcome, packet};
@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use xsk::{Frame, Packet, SendErrorKind, Socket, Umem};
 
-/// Packets under way at once: fewer than a veth's ring of 256 holds, so that none is lost.
+/// Most packets in flight: below the 256 slots of a veth's ring, so that none is lost.
 const WINDOW: u64 = 128;
 /// Packets for each flush.
 const BATCH: u64 = 32;
 
-/// What sender and receiver tell each other.
+/// The flow control between sender and receiver.
 #[derive(Default)]
 pub struct Flight {
-    /// Sequence number behind the last that the receiver has seen.
+    /// The next sequence number that the receiver expects.
     seen: AtomicU64,
     /// One side has failed, and the other need not wait.
     stop: AtomicBool,
 }
 
 impl Flight {
-    /// Lets the sender go on.
+    /// Lets the sender continue.
     pub fn saw(&self, sequence: u64) {
         self.seen.store(sequence + 1, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl Flight {
     }
 }
 
-/// Stops the other side when this one ends before its time.
+/// Stops the other side when this one fails.
 struct StopOnPanic<'f>(&'f Flight);
 
 impl Drop for StopOnPanic<'_> {
@@ -71,14 +71,14 @@ pub fn exchange(sender: impl FnOnce(&Flight) + Send, receiver: impl FnOnce(&Flig
             sender(&flight);
         });
         let outcomes = (receiving.join(), sending.join());
-        // The receiver's words come first: it sees what went wrong with the packets.
+        // The receiver's error first: it names the faulty packet.
         if let Err(panic) = outcomes.0.and(outcomes.1) {
             resume_unwind(panic);
         }
     });
 }
 
-/// Sends the packets `0..count` of `size` bytes and checks what comes back.
+/// Sends the packets `0..count` of `size` bytes and checks the completions.
 pub fn send_all(socket: &mut Socket<'_>, count: u64, size: usize, f: &Flight) {
     let before = socket.statistics().expect("statistics");
     for sequence in 0..count {
@@ -146,7 +146,7 @@ pub fn put<'u>(socket: &mut Socket<'u>, frame: Frame<'u>, flight: &Flight) {
     assert!(there, "the TX ring stays full");
 }
 
-/// Flushes; the kernel may have completed no more than it was given.
+/// Flushes; the kernel may not have completed more packets than were sent.
 pub fn flush_checked(socket: &mut Socket<'_>) {
     socket.flush().expect("flush");
     socket.reclaim();
@@ -157,7 +157,7 @@ pub fn flush_checked(socket: &mut Socket<'_>) {
     );
 }
 
-/// Waits until everything sent has come back.
+/// Waits until all sent packets are completed.
 pub fn drain(socket: &mut Socket<'_>) {
     let done = wait_until(STALL, || {
         socket.flush().expect("flush");
@@ -230,7 +230,7 @@ pub fn deliver(tx: &mut Socket<'_>, rx: &mut Socket<'_>, count: u64, size: usize
     Ok(())
 }
 
-/// Every chunk must be back in the pool.
+/// Every chunk must be free.
 pub fn all_home(umem: &Umem) {
     let count = umem.accounting();
     assert_eq!(

@@ -1,14 +1,14 @@
 //! The kernel's side of the four rings, modelled in memory: for property tests, fuzzing and Miri.
 //!
-//! A [`Model`] is one queue on a UMEM on the heap, with the library's own code on one side of the
-//! rings and a kernel on the other that moves when it is told to, one step at a time. It does what
-//! the kernel may do: it keeps FILL entries to itself, publishes its indices late, completes in
-//! any order, and clears the lowest bit of a completed address. It can also be told to
-//! lie, as a hostile peer would. [`check`] finds every chunk and complains when one is in two
-//! places or in none; [`check_user_space`] looks at our side alone, which must hold against lies.
+//! A [`Model`] is one device queue on a UMEM on the heap, with the library's own code on one side of
+//! the rings and a kernel on the other, which moves step by step. It has the freedoms of the kernel:
+//! it keeps FILL entries, publishes its indices late, completes in any order, and clears the lowest
+//! bit of a completed address. It can also forge indices and slots, as a hostile peer would.
+//! [`check`] finds every chunk, and fails when one is in two places or in none;
+//! [`check_user_space`] checks our side alone, which must hold against any forgery.
 //!
-//! The kernel writes and reads packets by borrowing the chunk from the table of owners, so that
-//! none of this needs `unsafe`, and a chunk that the table does not say is lent is noticed.
+//! The kernel accesses packets by taking the chunk from the owner table, so that it needs no
+//! `unsafe`, and finds chunks that were not lent.
 
 mod places;
 pub mod play;
@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A result whose error tells what the library, or the model, did wrong.
+/// A result whose error names the fault of the library or of the model.
 pub type Checked<T> = Result<T, String>;
 
 /// A UMEM of `chunks` chunks of `chunk_size` bytes on the heap.
@@ -47,11 +47,11 @@ pub struct Sizes {
     pub rx: u32,
     /// Slots of TX.
     pub tx: u32,
-    /// Where the indices of all rings start; near `u32::MAX` they soon run over.
+    /// The first index of all rings; near `u32::MAX` they soon wrap around.
     pub first_index: u32,
 }
 
-/// One of a queue's rings.
+/// One of the four rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ring {
     /// Chunks to receive into, from us to the kernel.
@@ -75,7 +75,7 @@ pub enum Word {
     Flags,
 }
 
-/// Where the parts of a ring lie, in bytes: as on x86.
+/// The layout of a ring on x86, in bytes.
 const LAYOUT: Offsets = Offsets {
     producer: 0,
     consumer: 128,
@@ -83,7 +83,7 @@ const LAYOUT: Offsets = Offsets {
     slots: 320,
 };
 
-/// Three handles of one ring: for the user's side, the kernel's side, and for looking at it.
+/// Three handles of one ring: for the user's side, the kernel's side, and the checks.
 fn ring<T: Slot>(size: u32, first_index: u32) -> [Mapped<T>; 3] {
     let len = LAYOUT.slots + size as usize * size_of::<T>();
     let memory = Arc::new(Mapping::heap(len));
@@ -94,14 +94,14 @@ fn ring<T: Slot>(size: u32, first_index: u32) -> [Mapped<T>; 3] {
     handles
 }
 
-/// A packet that the kernel took from TX, with its bytes as they were then.
+/// A packet that the kernel took from TX, with its bytes at that time.
 #[derive(Debug)]
 struct InFlight {
     desc: Desc,
     bytes: Vec<u8>,
 }
 
-/// One queue with one socket on it, and the kernel behind them.
+/// One device queue with one socket on it, and the kernel behind them.
 #[derive(Debug)]
 pub struct Model<'u> {
     umem: &'u Umem,
@@ -115,10 +115,10 @@ pub struct Model<'u> {
     kernel_completion: Producer<u64, Mapped<u64>>,
     kernel_rx: Producer<Desc, Mapped<Desc>>,
     kernel_tx: Consumer<Desc, Mapped<Desc>>,
-    /// Chunks that were taken from FILL and hold no packet yet.
+    /// Chunks taken from FILL that have no packet yet.
     pool: VecDeque<u64>,
     in_flight: Vec<InFlight>,
-    // What both see.
+    // Both sides' memory.
     fill_memory: Mapped<u64>,
     completion_memory: Mapped<u64>,
     rx_memory: Mapped<Desc>,
@@ -158,7 +158,7 @@ impl<'u> Model<'u> {
         }
     }
 
-    /// As [`Socket::recv`](crate::Socket::recv).
+    /// Same as [`Socket::recv`](crate::Socket::recv).
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
         self.umem_rings.maintain();
         RxBatch::new(
@@ -169,43 +169,43 @@ impl<'u> Model<'u> {
         )
     }
 
-    /// As [`Socket::alloc`](crate::Socket::alloc).
+    /// Same as [`Socket::alloc`](crate::Socket::alloc).
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
         self.umem_rings.alloc()
     }
 
-    /// As [`Socket::send`](crate::Socket::send).
+    /// Same as [`Socket::send`](crate::Socket::send).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Same as [`Socket::send`](crate::Socket::send).
     pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
         self.umem_rings.send(Some(&mut self.tx), frame)
     }
 
-    /// As [`Socket::flush`](crate::Socket::flush), without the system call. Tells whether one
-    /// would be made.
+    /// Same as [`Socket::flush`](crate::Socket::flush), without the system call; returns whether
+    /// one is due.
     pub fn flush(&mut self) -> bool {
         self.tx.publish();
         self.tx.pending() > 0 && self.tx.needs_wakeup()
     }
 
-    /// As [`Socket::reclaim`](crate::Socket::reclaim).
+    /// Same as [`Socket::reclaim`](crate::Socket::reclaim).
     pub fn reclaim(&mut self) -> u32 {
         self.umem_rings.reclaim()
     }
 
-    /// Descriptors and completions that the library refused.
+    /// Descriptors and completions that the library rejected.
     pub fn invalid_descs(&self) -> u64 {
         self.umem_rings.invalid_descs()
     }
 
-    /// Times that the library found an index impossible.
+    /// Impossible indices that the library read.
     pub fn invalid_indices(&self) -> u64 {
         self.umem_rings.invalid_indices() + self.rx.invalid_indices() + self.tx.invalid_indices()
     }
 
-    /// The kernel takes up to `most` chunks from FILL, and does not say so yet.
+    /// The kernel takes up to `most` chunks from FILL, and does not publish that yet.
     pub fn take_fill(&mut self, most: u32) -> u32 {
         let count = self.kernel_fill.available(most);
         for _ in 0..count {
@@ -214,8 +214,8 @@ impl<'u> Model<'u> {
         count
     }
 
-    /// The kernel receives a packet. False when it drops it: because it is too long, or there is
-    /// no chunk, or RX is full, where the kernel keeps the chunk that it took.
+    /// The kernel receives a packet. False when it drops the packet: because it is too long, there
+    /// is no chunk, or RX is full, in which case the kernel keeps the chunk.
     ///
     /// # Errors
     ///
@@ -247,23 +247,23 @@ impl<'u> Model<'u> {
         Ok(true)
     }
 
-    /// Where the kernel puts a packet in its chunk.
+    /// Offset of a received packet in its chunk.
     fn packet_offset(&self) -> u32 {
         self.umem.headroom() + XDP_PACKET_HEADROOM
     }
 
-    /// The kernel says what it received and how far it is in FILL (`xsk_flush`).
+    /// The kernel publishes RX and its index of FILL (`xsk_flush`).
     pub fn announce(&mut self) {
         self.kernel_rx.publish();
         self.kernel_fill.release();
     }
 
     /// The kernel takes up to `most` packets from TX, as far as COMPLETION has room for them, and
-    /// does not say so before [`release_tx`](Self::release_tx).
+    /// does not publish that before [`release_tx`](Self::release_tx).
     ///
     /// # Errors
     ///
-    /// When a descriptor is none that the kernel would take, or its chunk was not lent.
+    /// When the kernel would reject a descriptor, or its chunk was not lent.
     pub fn transmit(&mut self, most: u32) -> Checked<u32> {
         let reserved = self.in_flight.len() as u32;
         let room = self
@@ -300,13 +300,13 @@ impl<'u> Model<'u> {
         Ok(bytes)
     }
 
-    /// The kernel says how far it is in TX.
+    /// The kernel publishes its index of TX.
     pub fn release_tx(&mut self) {
         self.kernel_tx.release();
     }
 
-    /// The kernel completes one of the packets in flight, with the lowest bit of its address
-    /// cleared if so asked. False when there is none.
+    /// The kernel completes one of the packets in flight, with the lowest bit of its address cleared
+    /// or not. False when there is none.
     ///
     /// # Errors
     ///
@@ -354,13 +354,13 @@ impl<'u> Model<'u> {
         self.word(ring, word).store(value, Ordering::Relaxed);
     }
 
-    /// A hostile peer writes a slot of RX, `ahead` of what the kernel wrote last.
+    /// A hostile peer writes a slot of RX, `ahead` of the kernel's last.
     pub fn forge_rx(&mut self, ahead: u32, addr: u64, len: u32, options: u32) {
         let index = self.kernel_rx.next().wrapping_add(ahead);
         self.rx_memory.write(index, Desc { addr, len, options });
     }
 
-    /// A hostile peer writes a slot of COMPLETION, `ahead` of what the kernel wrote last.
+    /// A hostile peer writes a slot of COMPLETION, `ahead` of the kernel's last.
     pub fn forge_completion(&mut self, ahead: u32, addr: u64) {
         let index = self.kernel_completion.next().wrapping_add(ahead);
         self.completion_memory.write(index, addr);

@@ -5,7 +5,7 @@ use crate::frame::Frame;
 use crate::ring::Shared;
 use crate::umem::{Chunk, Umem};
 
-/// The free-running indices from one to the other.
+/// The free-running indices of a range.
 fn indices<T>(from: u32, to: u32, memory: &impl Shared<T>) -> Checked<impl Iterator<Item = u32>> {
     let count = to.wrapping_sub(from);
     if count > memory.size() {
@@ -14,7 +14,7 @@ fn indices<T>(from: u32, to: u32, memory: &impl Shared<T>) -> Checked<impl Itera
     Ok((0..count).map(move |i| from.wrapping_add(i)))
 }
 
-/// The place that each chunk was found in.
+/// The place of each chunk.
 struct Places<'u> {
     umem: &'u Umem,
     of_chunk: Vec<Option<&'static str>>,
@@ -42,7 +42,7 @@ impl<'u> Places<'u> {
         }
     }
 
-    /// Finds the chunks that user space has, and compares them with what the table says.
+    /// Finds the chunks that user space has, and compares them with the owner table.
     fn put_user_space<'f>(
         &mut self,
         models: &[Model<'_>],
@@ -55,7 +55,7 @@ impl<'u> Places<'u> {
             self.put(frame.chunk().addr(), "a frame")?;
         }
         let held = self.found;
-        // They go back, in the same order, when the list is dropped.
+        // Dropping the list frees them in the same order.
         let free: Vec<Chunk<'_>> = std::iter::from_fn(|| self.umem.take_free()).collect();
         for chunk in &free {
             self.put(chunk.addr(), "the pool")?;
@@ -70,7 +70,7 @@ impl<'u> Places<'u> {
         same("sending in all", count.sending, sending)?;
         for tx in models.iter().map(|model| &model.tx) {
             if tx.staged() > tx.size() {
-                return Err("more was put into TX than there is room for".into());
+                return Err("TX has more packets than slots".into());
             }
         }
         let sum = count.free + count.held + count.receiving + count.sending + count.retired;
@@ -79,20 +79,20 @@ impl<'u> Places<'u> {
 }
 
 /// Compares a counter with the number of chunks found.
-pub(super) fn same(what: &str, said: u32, found: u32) -> Checked<()> {
-    if said == found {
+pub(super) fn same(counter: &str, count: u32, found: u32) -> Checked<()> {
+    if count == found {
         Ok(())
     } else {
-        Err(format!("{what}: {said} by the books, but {found}"))
+        Err(format!("{counter}: counted {count}, found {found}"))
     }
 }
 
-/// Checks that every chunk of the UMEM is in exactly one place and that the books agree. `models`
+/// Checks that every chunk of the UMEM is in exactly one place and that the counters agree. `models`
 /// are all queues of the UMEM, `held` all frames.
 ///
 /// # Errors
 ///
-/// What is wrong.
+/// The first fault.
 pub fn check<'f>(
     umem: &Umem,
     models: &[Model<'_>],
@@ -109,12 +109,12 @@ pub fn check<'f>(
     }
 }
 
-/// Checks what must hold even when a peer lies: user space has no chunk twice, and the books sum
-/// up.
+/// Checks the invariants that hold even against a hostile peer: user space has no chunk twice, and
+/// the counters add up.
 ///
 /// # Errors
 ///
-/// What is wrong.
+/// The first fault.
 pub fn check_user_space<'f>(
     umem: &Umem,
     models: &[Model<'_>],
@@ -124,7 +124,7 @@ pub fn check_user_space<'f>(
 }
 
 impl Model<'_> {
-    /// Finds the chunks that are with the kernel, or on their way there or back.
+    /// Finds the chunks in the kernel, FILL, RX, TX and COMPLETION.
     fn find_lent(&self, places: &mut Places<'_>) -> Checked<()> {
         let before = places.found;
         let published = self.load(Ring::Fill, Word::Producer);
