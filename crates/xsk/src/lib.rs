@@ -139,3 +139,7 @@ pub use crate::{
     umem::{Accounting, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
     wait::Wait,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
