@@ -94,17 +94,17 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// Inserts `socket` into slot `queue` of an XSKMAP, replacing the former entry.
+/// Inserts `socket` into a slot of an XSKMAP, replacing the former entry.
 pub(crate) fn xskmap_insert(
     map: BorrowedFd<'_>,
-    queue: u32,
+    slot: u32,
     socket: BorrowedFd<'_>,
 ) -> SysResult<()> {
     let value = socket.as_raw_fd() as u32;
     let mut attr = ElementAttr {
         map_fd: map.as_raw_fd() as u32,
         pad: 0,
-        key: (&raw const queue) as u64,
+        key: (&raw const slot) as u64,
         value: (&raw const value) as u64,
         flags: 0,
     };
@@ -113,12 +113,12 @@ pub(crate) fn xskmap_insert(
     unsafe { bpf(BpfCommand::MapUpdate, &mut attr) }.map(drop)
 }
 
-/// Deletes the entry in slot `queue` of an XSKMAP.
-pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, queue: u32) -> SysResult<()> {
+/// Deletes the entry in a slot of an XSKMAP.
+pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
     let mut attr = ElementAttr {
         map_fd: map.as_raw_fd() as u32,
         pad: 0,
-        key: (&raw const queue) as u64,
+        key: (&raw const slot) as u64,
         value: 0,
         flags: 0,
     };

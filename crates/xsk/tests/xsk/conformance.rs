@@ -536,8 +536,8 @@ fn program_cleanup(mode: Mode) -> Outcome {
                     rx.recv(64).is_empty(),
                     "the first socket still gets packets"
                 );
-                let mut port = rx.sibling(second).expect("the sibling");
-                let mut batch = port.recv(64);
+                let mut sibling = rx.sibling(second).expect("the sibling");
+                let mut batch = sibling.recv(64);
                 while let Some(received) = batch.next_packet() {
                     packet::check(&received, next);
                     flight.saw(next);
@@ -592,9 +592,9 @@ fn shared_umem(mode: Mode) -> Outcome {
                     tx.send(frame).expect("room in the ring");
                     tx.flush().expect("flush");
                 } else {
-                    let mut port = tx.sibling(other).expect("the sibling");
-                    port.send(frame).expect("room in the ring");
-                    port.flush().expect("flush");
+                    let mut sibling = tx.sibling(other).expect("the sibling");
+                    sibling.send(frame).expect("room in the ring");
+                    sibling.flush().expect("flush");
                 }
             }
             drain(&mut tx);
@@ -608,8 +608,8 @@ fn shared_umem(mode: Mode) -> Outcome {
                     next_even += 2;
                 }
                 drop(batch);
-                let mut port = rx.sibling(odd).expect("the sibling");
-                let mut batch = port.recv(64);
+                let mut sibling = rx.sibling(odd).expect("the sibling");
+                let mut batch = sibling.recv(64);
                 while let Some(received) = batch.next_packet() {
                     packet::check(&received, next_odd);
                     next_odd += 2;
