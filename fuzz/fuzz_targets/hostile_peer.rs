@@ -1,6 +1,6 @@
-//! A program and a peer on the same rings, where the peer writes whatever it likes: indices,
-//! descriptors, completions. The library must not panic, leave the UMEM, hand out a chunk twice or
-//! lose count of one; see `xsk::testing::kernel`.
+//! A program and a hostile peer on the same rings. The peer writes any index, descriptor and
+//! completion. The library must not panic, leave the UMEM, hand out a chunk twice or
+//! miscount; see `xsk::testing::kernel`.
 #![no_main]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -11,7 +11,7 @@ use xsk::testing::kernel::{Ring, Sizes, Word, umem};
 const CHUNKS: u32 = 16;
 const CHUNK_SIZE: u32 = 2048;
 
-/// More steps find nothing new but slow the search down.
+/// More steps find no more faults but slow the search down.
 const STEPS: usize = 256;
 
 fuzz_target!(|input: &[u8]| {

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 continue; // shorter than an Ethernet header: recycled
             };
             to.swap_with_slice(from);
-            // A full ring hands the packet back, and dropping it recycles it.
+            // When the TX ring is full, the packet is dropped and its chunk recycled.
             let _ = packet.send();
         }
         drop(batch);

@@ -22,19 +22,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let there = forward(&mut left, &mut right)?;
         let back = forward(&mut right, &mut left)?;
         if there + back == 0 {
-            // A program for more than two devices would put the sockets, which are `AsFd`,
-            // into its event loop.
+            // A program for more than two devices adds the sockets, which are `AsFd`, to its event
+            // loop.
             left.wait(Duration::from_micros(100))?;
         }
     }
 }
 
-/// Moves what has arrived on one socket to the other, and tells how many packets that were.
+/// Forwards the received packets of one socket through the other; returns their number.
 fn forward<'u>(from: &mut Socket<'u>, to: &mut Socket<'u>) -> xsk::Result<usize> {
     let mut batch = from.recv(64);
     let packets = batch.len();
     while let Some(packet) = batch.next_packet() {
-        // A full ring hands the packet back, and dropping it recycles it.
+        // When the TX ring is full, the packet is dropped and its chunk recycled.
         let _ = packet.send_on(to);
     }
     drop(batch);

@@ -1,20 +1,26 @@
-//! The library's one error type.
+//! The error type.
 
 use rustix::io::Errno;
 use std::fmt;
 
-/// What went wrong, for a program to decide on; the text for people is in [`Error`] itself.
+/// The kind of an [`Error`], for a program to decide on; the message is for people.
+///
+/// ```
+/// use xsk::{Device, ErrorKind};
+///
+/// let error = Device::lookup("no such device").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::DeviceMissing);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A size, count or combination of settings that cannot work, found before the kernel was
-    /// asked.
+    /// An invalid size, count or combination of settings.
     InvalidConfig,
     /// A capability or permission is missing.
     PermissionDenied,
     /// The memory lock limit does not allow the UMEM.
     MemoryLock,
-    /// The kernel gave no memory.
+    /// The memory could not be allocated.
     OutOfMemory,
     /// The running kernel lacks a feature.
     Unsupported,
@@ -30,15 +36,23 @@ pub enum ErrorKind {
     QueueBusy,
     /// Another XDP program is attached to the device.
     ProgramAttached,
-    /// The kernel or driver refused the mode that was asked for.
+    /// The kernel or driver refused the requested mode.
     ModeRefused,
     /// A frame, socket or map that does not belong to this UMEM, queue or device.
     Foreign,
-    /// Any other refusal by the kernel; see [`Error::errno`].
+    /// Any other error of the kernel; see [`Error::errno`].
     Os,
 }
 
-/// An error with its cause and its cure: what was tried, what the kernel said, and what to do.
+/// An error, whose message names the failed step, the cause and the cure.
+///
+/// ```
+/// let error = xsk::Umem::builder().chunk_size(3000).build().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "chunk size 3000 is not possible: choose 2048 or 4096 bytes"
+/// );
+/// ```
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -50,6 +64,13 @@ struct Inner {
 }
 
 /// A result with this library's [`Error`].
+///
+/// ```
+/// fn memory() -> xsk::Result<xsk::Umem> {
+///     xsk::Umem::builder().chunks(1024).build()
+/// }
+/// # memory().unwrap();
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -65,7 +86,7 @@ impl Error {
         Self::new(ErrorKind::InvalidConfig, message)
     }
 
-    /// An error that the kernel gave; the errno's name is added to the message.
+    /// An error of the kernel; its errno is appended to the message.
     pub(crate) fn os(kind: ErrorKind, errno: Errno, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -74,24 +95,24 @@ impl Error {
         }))
     }
 
-    /// The same error with a step or device named in front.
+    /// Prepends a step or device to the message.
     pub(crate) fn context(mut self, context: impl fmt::Display) -> Self {
         self.0.message = format!("{context}: {}", self.0.message);
         self
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The kernel's error number, when the kernel was asked.
+    /// The kernel's errno, if the error came from the kernel.
     pub fn errno(&self) -> Option<i32> {
         self.0.errno.map(Errno::raw_os_error)
     }
 }
 
-/// As [`Display`](fmt::Display), so that a `main` that returns it shows cause and cure.
+/// Same as [`Display`](fmt::Display), so that a `main` that returns it prints cause and cure.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -110,7 +131,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An errno as people search for it: `EBUSY (16): Device or resource busy`.
+/// An errno as people search for it: `EBUSY 16: Device or resource busy`.
 pub(crate) fn errno_text(errno: Errno) -> String {
     let code = errno.raw_os_error();
     let text = std::io::Error::from_raw_os_error(code).to_string();
@@ -121,9 +142,9 @@ pub(crate) fn errno_text(errno: Errno) -> String {
     }
 }
 
-/// The names of those errnos that AF_XDP, bpf(2) and XDP drivers give.
+/// The names of the errnos of AF_XDP, bpf(2) and XDP drivers.
 fn errno_name(code: i32) -> Option<&'static str> {
-    /// The kernel's own code for "not supported", which some drivers let out; not in libc.
+    /// The kernel's internal code for "not supported", which some drivers return; not in libc.
     const ENOTSUPP: i32 = 524;
     Some(match code {
         libc::EPERM => "EPERM",

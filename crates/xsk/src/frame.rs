@@ -1,75 +1,34 @@
-//! Frames that user space owns: move-only, one for each chunk.
+//! Packets that the program owns: move-only, one for each chunk.
 
 use crate::error::Error;
-use crate::umem::{Chunk, Umem};
+use crate::umem::{Chunk, Extent, Umem};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// The bytes of a packet in its chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// First byte, from the start of the chunk.
-    pub(crate) offset: u32,
-    /// Number of bytes.
-    pub(crate) len: u32,
-}
-
-impl Extent {
-    /// Whether the packet ends inside a chunk of this size.
-    #[inline]
-    pub(crate) fn fits(self, chunk_size: u32) -> bool {
-        self.offset
-            .checked_add(self.len)
-            .is_some_and(|end| end <= chunk_size)
-    }
-
-    /// See [`Frame::adjust_head`].
-    #[inline]
-    pub(crate) fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
-        let offset = self.offset.checked_add_signed(delta);
-        let len = i64::from(self.len) - i64::from(delta);
-        match (offset, u32::try_from(len)) {
-            (Some(offset), Ok(len)) => {
-                *self = Self { offset, len };
-                Ok(())
-            }
-            _ => Err(self.out_of_room("head", delta, self.offset)),
-        }
-    }
-
-    /// See [`Frame::adjust_tail`].
-    #[inline]
-    pub(crate) fn adjust_tail(&mut self, delta: i32, chunk_size: u32) -> Result<(), Error> {
-        let capacity = chunk_size - self.offset;
-        match self.len.checked_add_signed(delta) {
-            Some(len) if len <= capacity => {
-                self.len = len;
-                Ok(())
-            }
-            _ => Err(self.out_of_room("tail", delta, capacity - self.len)),
-        }
-    }
-
-    #[cold]
-    fn out_of_room(self, end: &str, delta: i32, room: u32) -> Error {
-        Error::invalid(format!(
-            "cannot move the packet's {end} by {delta}: it has {} bytes and {room} bytes of room there",
-            self.len
-        ))
-    }
-}
-
-/// A packet's chunk, owned: taken from the pool to be written and sent, or kept from a receive
-/// batch. It can be neither copied nor cloned; dropped, its chunk returns to the pool.
+/// A packet that the program owns: allocated to be written and sent, or kept from a receive batch.
 ///
-/// It dereferences to the packet's bytes.
+/// It is neither `Copy` nor `Clone`. [`Socket::send`](crate::Socket::send) consumes it; dropping it
+/// frees its chunk. It dereferences to the packet's bytes.
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let umem = xsk::Umem::builder().headroom(64).build()?;
+/// let mut frame = umem.alloc().expect("a new UMEM has free frames");
+/// frame.fill_with(b"payload")?;
+/// frame.adjust_head(-4)?;
+/// frame[..4].copy_from_slice(b"tag:");
+/// assert_eq!(*frame, *b"tag:payload");
+/// assert_eq!(frame.headroom(), 60);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Frame<'u> {
     chunk: Chunk<'u>,
     extent: Extent,
 }
 
 impl<'u> Frame<'u> {
-    /// A frame with no bytes yet, behind the UMEM's headroom.
+    /// An empty frame behind the UMEM's headroom.
     #[inline]
     pub(crate) fn empty(chunk: Chunk<'u>) -> Self {
         let offset = chunk.umem().headroom();
@@ -82,36 +41,38 @@ impl<'u> Frame<'u> {
         Self { chunk, extent }
     }
 
-    /// Moves the packet's first byte by `delta` bytes: below zero it grows towards the start of
-    /// the chunk, above zero it loses bytes (as `bpf_xdp_adjust_head`). New bytes hold whatever
-    /// the chunk held.
+    /// Moves the packet's first byte by `delta` bytes, as `bpf_xdp_adjust_head` does: a negative
+    /// delta prepends bytes from the headroom, a positive one removes bytes. Prepended bytes keep
+    /// the chunk's former content.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room
-    /// or no such byte; the packet is unchanged.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when the headroom is smaller
+    /// than that, or the packet shorter; the packet is unchanged.
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
         self.extent.adjust_head(delta)
     }
 
-    /// Moves the packet's end by `delta` bytes: above zero it grows towards the end of the
-    /// chunk (as `bpf_xdp_adjust_tail`). New bytes hold whatever the chunk held.
+    /// Moves the packet's end by `delta` bytes, as `bpf_xdp_adjust_tail` does: a positive delta
+    /// appends bytes from the tailroom, a negative one removes bytes. Appended bytes keep the
+    /// chunk's former content.
     ///
     /// # Errors
     ///
-    /// As [`adjust_head`](Self::adjust_head).
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when the tailroom is smaller
+    /// than that, or the packet shorter; the packet is unchanged.
     #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Error> {
         self.extent
             .adjust_tail(delta, self.chunk.umem().chunk_size())
     }
 
-    /// Makes the packet `bytes`, replacing what was there.
+    /// Replaces the packet's content with `bytes`.
     ///
     /// # Errors
     ///
-    /// As [`resize`](Self::resize).
+    /// Same as [`resize`](Self::resize).
     #[inline]
     pub fn fill_with(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.resize(bytes.len())?;
@@ -119,12 +80,11 @@ impl<'u> Frame<'u> {
         Ok(())
     }
 
-    /// Makes the packet `len` bytes long. New bytes hold whatever the chunk held, which is what
-    /// was written there before the frame was last free.
+    /// Sets the packet's length to `len` bytes. Appended bytes keep the chunk's former content.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when that is more than
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when `len` is above
     /// [`capacity`](Self::capacity); the packet is unchanged.
     #[inline]
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
@@ -150,25 +110,25 @@ impl<'u> Frame<'u> {
         self.extent.len == 0
     }
 
-    /// Room in front of the packet, in bytes.
+    /// Bytes between the chunk's start and the packet.
     #[inline]
     pub fn headroom(&self) -> u32 {
         self.extent.offset
     }
 
-    /// Room behind the packet, in bytes.
+    /// Bytes between the packet's end and the chunk's.
     #[inline]
     pub fn tailroom(&self) -> u32 {
         self.capacity() - self.extent.len
     }
 
-    /// Longest packet that fits without moving its head, in bytes.
+    /// Longest packet that fits behind the present headroom, in bytes.
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.chunk.umem().chunk_size() - self.extent.offset
     }
 
-    /// The UMEM that the frame is of.
+    /// The UMEM that the frame belongs to.
     #[inline]
     pub fn umem(&self) -> &'u Umem {
         self.chunk.umem()
@@ -216,47 +176,13 @@ impl fmt::Debug for Frame<'_> {
     }
 }
 
-/// Why a frame could not be put into a TX ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The ring is full: flush, and try again when the kernel has sent some.
-    Full,
-    /// The frame is of another UMEM than the socket.
-    Foreign,
-    /// The packet has no bytes; the kernel sends none of those.
-    Empty,
-    /// The socket was opened without a TX ring.
-    NoRing,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "the TX ring is full: flush the socket and try again",
-            Self::Foreign => "the frame is of another UMEM: copy it into a frame of this one",
-            Self::Empty => "the packet has no bytes: write it before sending it",
-            Self::NoRing => "the socket has no TX ring: open it with `tx_ring` above zero",
-        })
+impl Umem {
+    /// Allocates a frame from the free list, empty, behind the UMEM's headroom; `None` when no
+    /// chunk is free. [`Socket::alloc`](crate::Socket::alloc) is cheaper.
+    pub fn alloc(&self) -> Option<Frame<'_>> {
+        self.take_free().map(Frame::empty)
     }
 }
-
-/// A frame or packet that was not sent, handed back with the reason.
-#[derive(Debug)]
-pub struct Refused<T> {
-    /// What was to be sent, unchanged.
-    pub frame: T,
-    /// Why it was not.
-    pub reason: Reason,
-}
-
-impl<T> fmt::Display for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not sent: {}", self.reason)
-    }
-}
-
-impl<T: fmt::Debug> std::error::Error for Refused<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -286,20 +212,6 @@ mod tests {
         frame.adjust_tail(2048 - 256 - 4).expect("up to the end");
         frame.adjust_head(-256).expect("up to the start");
         assert_eq!(frame.len(), 2048);
-    }
-
-    #[test]
-    fn a_packet_past_its_chunk_does_not_fit() {
-        for (offset, len) in [(2000, 49), (0, 2049), (1, u32::MAX), (u32::MAX, 1)] {
-            assert!(!Extent { offset, len }.fits(2048));
-        }
-        assert!(
-            Extent {
-                offset: 2000,
-                len: 48
-            }
-            .fits(2048)
-        );
     }
 
     #[test]

@@ -1,24 +1,27 @@
-//! AF_XDP sockets whose frames have one owner, checked by the compiler.
+//! AF_XDP sockets for Rust in which each packet buffer has one owner, checked by the compiler.
 //!
-//! AF_XDP gives a program the packets of one queue of a network device through memory that it
-//! shares with the kernel, past the network stack. The kernel checks nothing of who uses that
-//! memory when; here the types do:
+//! AF_XDP delivers the packets of one queue of a network device to a program through memory shared
+//! with the kernel, past the network stack. The kernel does not check the ownership of that memory;
+//! here the types do:
 //!
-//! - A [`Umem`] is the memory, cut into chunks of one packet each.
-//! - A [`Socket`] is bound to a queue of a device. [`Socket::recv`] lends an [`RxBatch`] of the
-//!   packets that have arrived; each can be read, rewritten, sent on or kept, and what nobody
-//!   takes is used for receiving again.
-//! - A [`Frame`] is a packet that the program owns: one for each chunk, neither copied nor
-//!   cloned. Sending moves it away; dropping it frees the chunk.
+//! - A [`Umem`] is the memory, divided into chunks of one packet each.
+//! - A [`Socket`] is bound to a queue of a device. [`Socket::recv`] lends an [`RxBatch`] of received
+//!   packets. A [`Packet`] can be read, rewritten, sent or kept; the chunks of all others return to
+//!   the FILL ring when the batch is dropped.
+//! - A [`Frame`] is a packet that the program owns. It is move-only: sending consumes it, dropping
+//!   it frees its chunk.
 //!
-//! Sending a frame twice, touching it after it was sent, or letting it outlive its memory does
-//! not compile. Nothing on the way of a packet needs `unsafe`, allocates, takes a lock, or makes
-//! a system call other than to wake the kernel.
+//! Sending a frame twice, using it after sending, or letting it outlive its memory does not
+//! compile. The data path has no `unsafe` in user code, no allocation, no lock, and no system call
+//! except to wake the kernel.
+//!
+//! The [`guide`] explains how to choose the [mode](guide::modes), the [way of
+//! waiting](guide::waiting) and the [sizes](guide::sizes).
 //!
 //! # Example
 //!
-//! A socket that answers every packet by sending it back where it came from. It needs root (or
-//! `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_BPF`), and says so if it is not.
+//! A socket that returns every packet to its sender. It needs root, or `CAP_NET_RAW`,
+//! `CAP_NET_ADMIN` and `CAP_BPF`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,7 +40,7 @@
 //!             seen += 1;
 //!             if let Some((to, from)) = packet.get_mut(..12).map(|macs| macs.split_at_mut(6)) {
 //!                 to.swap_with_slice(from);
-//!                 // A full ring hands the packet back; dropping it recycles it.
+//!                 // When the TX ring is full, the packet is dropped and its chunk recycled.
 //!                 let _ = packet.send();
 //!             }
 //!         }
@@ -52,29 +55,43 @@
 //! }
 //! ```
 //!
-//! # Modes
-//!
-//! [`Mode::Auto`] asks for zero-copy, then for native XDP with a copy, then for generic XDP, and
-//! [`Socket::mode`] tells what the kernel gave, read back from it; [`Socket::refusals`] tells
-//! why nothing better. Any other [`Mode`] is obtained or is an error.
-//!
 //! # The XDP program
 //!
-//! The socket brings a program of six instructions, attached by a `bpf_link`: it is gone when
-//! the socket is, also after `kill -9`. [`SocketBuilder::program`] shares it between the queues
-//! of a device, and [`SocketBuilder::map`] takes the XSKMAP of a program of yours instead.
+//! A socket loads and attaches an XDP program of six instructions. A `bpf_link` holds it, so it is
+//! detached with the socket, also after `kill -9`. [`SocketBuilder::program`] shares it between the
+//! queues of a device, and [`SocketBuilder::map`] uses the XSKMAP of another program instead.
 //!
 //! # Threads
 //!
-//! Rings have one producer and one consumer, so a socket can move between threads but not be
-//! used by two at a time. Several sockets on one [`Umem`], each in its own thread, exchange
-//! frames freely. `std::thread::scope`, or a `Umem` that is leaked (`Box::leak`), gives the
-//! threads a `Umem` that lives long enough.
+//! A ring has one producer and one consumer, so a socket can move between threads but not be used
+//! by two at a time. Several sockets on one [`Umem`], each in its own thread, exchange frames
+//! freely. With `std::thread::scope`, or a leaked `Umem` (`Box::leak`), the memory lives long
+//! enough.
 //!
-//! # Limits
+//! # Not supported
 //!
-//! One buffer a packet, so an MTU of at most 3822 bytes (chunks of 4096); aligned chunks; no
-//! metadata; no busy polling. Linux 5.9 or later; [`Feature`] names what later kernels add.
+//! Packets of several buffers (so an MTU of at most 3822 bytes), unaligned chunks, TX and RX
+//! metadata, busy polling. Linux 5.9 is required; [`Feature`] probes for later additions.
+
+// # Layers
+//
+// Highest first; a file imports from its own layer and from those below it, never in a circle.
+// `tests/layers.rs` reads this list and every import.
+//
+//     guide                      documentation alone
+//     testing                    a kernel in memory, raw descriptors, other XDP programs
+//     builder                    settings of a socket, opening and binding it
+//     socket                     receiving, sending, waiting, closing
+//     batch                      received packets, borrowed from a socket
+//     umem_rings                 FILL, COMPLETION and the chunks lent through them
+//     frame, send_error          packets that the program owns
+//     umem                       memory shared with the kernel, and the owner of each chunk
+//     program                    the XDP program that redirects packets to sockets
+//     device                     network devices and the programs attached to them
+//     ring, wait, feature        the ring protocol; pacing; probes of the kernel
+//     sys                        system calls and mappings
+//     error                      the error type
+
 #[cfg(not(loom))]
 mod batch;
 #[cfg(not(loom))]
@@ -84,14 +101,16 @@ mod device;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
-mod features;
+mod feature;
 #[cfg(not(loom))]
 mod frame;
 #[cfg(not(loom))]
-mod program;
+pub mod guide;
 #[cfg(not(loom))]
-mod queue;
+mod program;
 mod ring;
+#[cfg(not(loom))]
+mod send_error;
 #[cfg(not(loom))]
 mod socket;
 #[cfg(not(loom))]
@@ -102,18 +121,25 @@ pub mod testing;
 #[cfg(not(loom))]
 mod umem;
 #[cfg(not(loom))]
+mod umem_rings;
+#[cfg(not(loom))]
 mod wait;
 
 #[cfg(not(loom))]
 pub use crate::{
     batch::{Packet, RxBatch},
     builder::SocketBuilder,
-    device::Device,
+    device::{AttachMode, AttachedProgram, Device},
     error::{Error, ErrorKind, Result},
-    features::{Feature, Missing},
-    frame::{Frame, Reason, Refused},
-    program::{AttachMode, AttachedProgram, Program},
-    socket::{Mode, ModeObtained, Port, Refusal, SiblingId, Socket, Statistics},
+    feature::{Feature, MissingFeature},
+    frame::Frame,
+    program::Program,
+    send_error::{SendError, SendErrorKind},
+    socket::{Mode, ModeObtained, Refusal, Sibling, SiblingId, Socket, Statistics},
     umem::{Accounting, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
     wait::Wait,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,29 +1,35 @@
-//! How a socket waits for packets.
+//! Waiting for packets.
 
 use std::time::{Duration, Instant};
 
-/// What a socket does while nothing has arrived.
+/// The way in which a socket waits for packets; see [the guide](crate::guide::waiting).
+///
+/// ```
+/// use std::time::Duration;
+/// use xsk::Wait;
+///
+/// let max_delay = Duration::from_micros(200);
+/// assert_eq!(Wait::default(), Wait::Adaptive { max_delay });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Looks at the ring again and again. Least delay, a whole CPU always.
+    /// Reads the ring index in a loop. Lowest delay; uses a whole CPU at all times.
     Spin,
-    /// Sleeps in poll(2) until the kernel wakes it. One wake-up for every packet that comes
-    /// alone.
+    /// Blocks in poll(2): one wake-up for each packet that arrives alone.
     Poll,
-    /// Sleeps in poll(2) when packets have stopped. While they come, it lets them gather for as
-    /// long as they need to make a good batch, but no longer than `max_delay`, and spins when
-    /// they come too fast for even that. Close to the spinning socket's throughput at a
-    /// fraction of the polling socket's CPU time; the price is up to `max_delay` of delay.
+    /// Selects by packet rate: blocks in poll(2) when packets are few, sleeps for up to `max_delay`
+    /// to gather a batch, and spins when the ring would fill during a sleep. It adds up to
+    /// `max_delay` of delay.
     Adaptive {
-        /// Longest time for packets to gather.
+        /// Longest sleep while packets gather.
         max_delay: Duration,
     },
 }
 
 impl Wait {
-    /// [`Wait::Adaptive`] with a delay of at most 200 µs, what the kernel's documentation
-    /// suggests for `gro_flush_timeout`.
+    /// [`Wait::Adaptive`] with a delay of at most 200 µs, the value that the kernel's documentation
+    /// suggests for `gro_flush_timeout` (`Documentation/networking/napi.rst`).
     pub const fn adaptive() -> Self {
         Self::Adaptive {
             max_delay: Duration::from_micros(200),
@@ -37,27 +43,27 @@ impl Default for Wait {
     }
 }
 
-/// What to do now that the ring is empty.
+/// The next step while the ring is empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Look again at once.
+    /// Read the ring index again at once.
     Spin,
-    /// Let packets gather for this long.
+    /// Sleep for this time while packets gather.
     Gather(Duration),
-    /// Sleep until the kernel says that one has come.
+    /// Block until a packet arrives.
     Block,
 }
 
-/// Sleeping for less than this costs more than it spares.
+/// A shorter sleep costs more CPU time than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 
-/// Decides between spinning, gathering and blocking by the rate at which packets come.
+/// Selects between spinning, gathering and blocking by the packet rate.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     max_delay: Duration,
-    /// Packets that may gather before the ring is in danger of running over.
+    /// Packets that may gather without danger of a full ring.
     room: u32,
-    /// When the ring was last found empty, and how many packets had come by then.
+    /// The time at which the ring was last found empty, and the packets received until then.
     last: Instant,
     seen: u64,
 }
@@ -65,8 +71,7 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// A pacer for an RX ring of `ring` slots.
     pub(crate) fn new(max_delay: Duration, ring: u32) -> Self {
-        // The timer may be late by as much again, and the ring must not be more than half full
-        // then.
+        // The timer can be late by as much again; the ring is half full then.
         Self {
             max_delay,
             room: (ring / 4).max(1),
@@ -75,7 +80,7 @@ impl Pacer {
         }
     }
 
-    /// Called with the ring empty and the number of packets received ever.
+    /// The next step, with the ring empty and `received` packets since the socket was opened.
     pub(crate) fn pause(&mut self, received: u64, now: Instant) -> Pause {
         let packets = received.wrapping_sub(self.seen);
         let elapsed = now.saturating_duration_since(self.last);
@@ -84,7 +89,7 @@ impl Pacer {
             return Pause::Block;
         }
         let gap_ns = (elapsed.as_nanos() / u128::from(packets)).max(1);
-        // With hardly more than one packet gathered, a wake-up for each is no worse.
+        // Hardly more than one packet would gather: a wake-up for each costs no more.
         if gap_ns * 3 / 2 > self.max_delay.as_nanos() {
             return Pause::Block;
         }
@@ -100,7 +105,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// What the pacer says after `packets` came in `micros`, with a ring of 2048.
+    /// The pause after `packets` within `micros`, with a ring of 2048.
     fn after(packets: u64, micros: u64) -> Pause {
         let mut pacer = Pacer::new(Duration::from_micros(200), 2048);
         let start = pacer.last;
@@ -108,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn it_blocks_when_packets_stop_or_come_alone() {
+    fn it_blocks_when_packets_stop_or_arrive_alone() {
         assert_eq!(after(0, 10), Pause::Block);
         assert_eq!(after(1, 1000), Pause::Block);
         assert_eq!(after(1, 134), Pause::Block);
     }
 
     #[test]
-    fn it_gathers_while_they_come_and_less_the_faster() {
+    fn it_gathers_for_shorter_the_higher_the_rate() {
         assert_eq!(after(1, 100), Pause::Gather(Duration::from_micros(200)));
         assert_eq!(after(100, 100), Pause::Gather(Duration::from_micros(200)));
         assert_eq!(
@@ -125,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn it_spins_when_the_ring_would_run_over_in_a_sleep() {
+    fn it_spins_when_the_ring_would_fill_during_a_sleep() {
         assert_eq!(after(4000, 100), Pause::Spin);
         let mut small = Pacer::new(Duration::from_micros(200), 16);
         let now = small.last + Duration::from_micros(100);

@@ -1,10 +1,10 @@
-//! What the types must not let through: each file in `compile_fail/` is named after a misuse, and
-//! the compiler's words about it are next to it. `TRYBUILD=overwrite` writes those anew.
+//! Misuse that must not compile: each file in `compile_fail/` is named after a misuse, with the
+//! compiler's errors next to it. `TRYBUILD=overwrite` updates those.
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use std::process::{Command, ExitCode};
 
-/// The compiler whose words the files hold.
+/// The compiler of the expected errors.
 const RUSTC: &str = "rustc 1.95.";
 
 fn main() -> ExitCode {

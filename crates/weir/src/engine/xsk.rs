@@ -72,7 +72,7 @@ impl<'u> Xsk<'u> {
             .wait(wait);
         if options.bench == Bench::Txpush {
             // Nothing is to be received: all chunks are for sending.
-            builder = builder.fill_frames(0);
+            builder = builder.fill_chunks(0);
         }
         let socket = builder.open().map_err(|error| failure("open", &error))?;
         Ok(Self {
@@ -175,11 +175,11 @@ impl Engine for Xsk<'_> {
             received += 1;
             inspect.frame(&packet);
             swap_macs(&mut packet);
-            if let Err(refused) = packet.send() {
+            if let Err(unsent) = packet.send() {
                 return Err(Failure {
                     step: "send",
                     errno: 0,
-                    message: refused.reason.to_string(),
+                    message: unsent.kind.to_string(),
                 });
             }
         }

@@ -1,8 +1,8 @@
 //! The ring protocol in every order that the memory model allows, with the kernel's side in a
-//! second thread, and with each ordering of [`Protocol`] broken in turn: loom must object.
+//! second thread, and with each ordering of [`Protocol`] broken in turn, which loom must find.
 //!
 //! Slots are loom cells, which fail the test when two accesses are not ordered by a
-//! happens-before edge, whatever value was read.
+//! happens-before edge, for any value read.
 #![allow(unsafe_code)] // Slots are cells that two threads share.
 
 use super::{Consumer, Kernel, NEED_WAKEUP, Producer, Protocol, Shared};
@@ -14,7 +14,7 @@ use loom::thread;
 /// Enough to use every slot of a ring of two twice.
 const MESSAGES: u32 = 4;
 
-/// Both indices start here, so that they run over the end of 32 bits.
+/// The first index of both sides, so that they wrap around.
 const FIRST: u32 = u32::MAX;
 
 struct Memory {
@@ -114,9 +114,9 @@ impl KernelProducer {
 
     fn is_full(&self) -> bool {
         // `READ_ONCE` in `xskq_prod_nb_free`, a relaxed load. The kernel writes slots only in the
-        // branch where it found room, and a processor does not let a store be seen before the
-        // branch that it depends on: the stores stay behind this load, as they would behind an
-        // acquire. Neither Rust nor loom knows control dependencies, so here it is an acquire.
+        // branch where it found room, and no processor makes a store visible before the branch
+        // that it depends on: the stores stay behind this load, as behind an acquire. Neither Rust
+        // nor loom has control dependencies, so here it is an acquire.
         let consumer = self.ring.consumer.load(Ordering::Acquire);
         self.next.wrapping_sub(consumer) == self.ring.size()
     }
@@ -134,7 +134,7 @@ impl KernelProducer {
 
 fn explore(case: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    // Every broken ordering below is found with one; each more takes some five times as long.
+    // One finds every broken ordering below; each more takes about five times as long.
     builder.preemption_bound = Some(3);
     builder.check(case);
 }
@@ -169,7 +169,7 @@ fn user_to_kernel<P: Protocol + 'static>(size: u32) {
             ring.publish();
         }
         kernel.join().expect("the kernel's thread");
-        assert_eq!(ring.hostile(), 0);
+        assert_eq!(ring.invalid_indices(), 0);
     });
 }
 
@@ -203,20 +203,19 @@ fn kernel_to_user<P: Protocol + 'static>(size: u32) {
             ring.release();
         }
         kernel.join().expect("the kernel's thread");
-        assert_eq!(ring.hostile(), 0);
+        assert_eq!(ring.invalid_indices(), 0);
     });
 }
 
-/// `need_wakeup`: the kernel goes to sleep while user space publishes. One of the two must see the
-/// other.
+/// `need_wakeup`: the kernel goes to sleep while user space publishes. One side must see the other.
 fn sleep_decision<P: Protocol + 'static>() {
     explore(|| {
         let memory = Memory::new(1);
         let kernel = KernelConsumer::new(memory.clone());
         let kernel = thread::spawn(move || {
             kernel.ring.flags.store(NEED_WAKEUP, Ordering::Relaxed);
-            // Changing a task's state before a last look (`set_current_state`) is a full barrier
-            // in the kernel.
+            // The change of a task's state before its last check (`set_current_state`) is a full
+            // barrier in the kernel.
             fence(Ordering::SeqCst);
             kernel.is_empty()
         });
@@ -230,13 +229,13 @@ fn sleep_decision<P: Protocol + 'static>() {
 }
 
 #[test]
-fn what_user_space_publishes_the_kernel_reads() {
+fn the_kernel_reads_published_slots() {
     user_to_kernel::<Kernel>(1);
     user_to_kernel::<Kernel>(2);
 }
 
 #[test]
-fn what_the_kernel_publishes_user_space_reads() {
+fn user_space_reads_published_slots() {
     kernel_to_user::<Kernel>(1);
     kernel_to_user::<Kernel>(2);
 }
@@ -273,7 +272,7 @@ impl Protocol for NoFence {
     const FENCE_BEFORE_FLAG: bool = false;
 }
 
-/// The kernel sees the index before what we wrote to the slot.
+/// The kernel sees the index before our write to the slot.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_producer_must_release_its_index() {
@@ -294,7 +293,7 @@ fn a_consumer_must_release_its_index() {
     kernel_to_user::<NoRelease>(1);
 }
 
-/// We see the index before what the kernel wrote to the slot.
+/// We see the index before the kernel's write to the slot.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_consumer_must_acquire_the_kernels_index() {

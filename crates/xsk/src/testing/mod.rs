@@ -1,6 +1,5 @@
-//! What tests and fuzzing need and programs must not use: raw descriptors, other redirect
-//! programs, and a kernel modelled in memory. Behind the feature `testing`, without any promise
-//! of staying as it is.
+//! For tests and fuzzing, not for programs: raw descriptors, other redirect programs, and a kernel
+//! modelled in memory. Behind the feature `testing`, without any stability.
 
 pub mod kernel;
 pub mod moves;

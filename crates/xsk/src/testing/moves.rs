@@ -1,16 +1,16 @@
-//! The rings of one socket in plain memory, to measure what moving a packet costs without a
-//! kernel. The other side of the rings is whoever gets the [`Words`].
+//! The rings of one socket in plain memory, to measure the cost of moving packets without a kernel.
+//! The owner of the [`Words`] is the other side of the rings.
 
 use crate::batch::RxBatch;
-use crate::frame::{Frame, Refused};
-use crate::queue::{Queue, RxRing, TxRing};
+use crate::frame::Frame;
 use crate::ring::{Consumer, Mapped, Offsets, Producer, Slot};
+use crate::send_error::SendError;
 use crate::sys::{Desc, Mapping};
 use crate::umem::{Umem, XDP_PACKET_HEADROOM};
+use crate::umem_rings::{RxRing, TxRing, UmemRings};
 use std::sync::Arc;
 
-/// Where the parts of a ring lie, as on x86-64 with Linux 6.18: each index on a cache line pair
-/// of its own.
+/// The layout of a ring on x86-64 with Linux 6.18: each index has a pair of cache lines.
 const LAYOUT: Offsets = Offsets {
     producer: 0,
     consumer: 128,
@@ -66,17 +66,17 @@ pub fn umem() -> Umem {
     Umem::on_heap(2 * SLOTS, 2048)
 }
 
-/// A socket's user side, with every slot of RX naming a chunk that is lent for receiving.
+/// A socket's user side, with a packet in every slot of RX.
 #[derive(Debug)]
 pub struct Moves<'u> {
-    queue: Queue<'u>,
+    umem_rings: UmemRings<'u>,
     rx: RxRing,
     tx: TxRing,
     memory: [Memory; 4],
 }
 
 impl<'u> Moves<'u> {
-    /// Lays the rings out and lends half of the chunks for receiving.
+    /// Makes the rings and lends half of the chunks for receiving.
     pub fn new(umem: &'u Umem) -> Self {
         let memory = [
             Memory::new::<Desc>(),
@@ -94,14 +94,14 @@ impl<'u> Moves<'u> {
                 options: 0,
             });
         }
-        let id = umem.register_queue().expect("the first queue");
+        let id = umem.register_rings().expect("the first queue");
         let fill = Producer::new(fill.ring());
         let completion = Consumer::new(completion.ring());
-        let mut queue = Queue::new(umem, id, fill, completion, SLOTS);
-        queue.maintain();
+        let mut umem_rings = UmemRings::new(umem, id, fill, completion, SLOTS);
+        umem_rings.maintain();
         let (rx, tx) = (Consumer::new(rx.ring()), Producer::new(tx.ring()));
         Self {
-            queue,
+            umem_rings,
             rx,
             tx,
             memory,
@@ -113,38 +113,43 @@ impl<'u> Moves<'u> {
         [0, 1, 2, 3].map(|ring: usize| self.memory[ring].words())
     }
 
-    /// As [`Socket::recv`](crate::Socket::recv).
+    /// Same as [`Socket::recv`](crate::Socket::recv).
     #[inline(always)]
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.queue.maintain();
-        RxBatch::new(Some(&mut self.rx), Some(&mut self.tx), &mut self.queue, max)
+        self.umem_rings.maintain();
+        RxBatch::new(
+            Some(&mut self.rx),
+            Some(&mut self.tx),
+            &mut self.umem_rings,
+            max,
+        )
     }
 
-    /// As [`Socket::alloc`](crate::Socket::alloc).
+    /// Same as [`Socket::alloc`](crate::Socket::alloc).
     #[inline]
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.queue.alloc()
+        self.umem_rings.alloc()
     }
 
-    /// As [`Socket::send`](crate::Socket::send).
+    /// Same as [`Socket::send`](crate::Socket::send).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Same as [`Socket::send`](crate::Socket::send).
     #[inline]
-    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), Refused<Frame<'u>>> {
-        self.queue.send(Some(&mut self.tx), frame)
+    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
+        self.umem_rings.send(Some(&mut self.tx), frame)
     }
 
-    /// As [`Socket::flush`](crate::Socket::flush), without waking the kernel.
+    /// Same as [`Socket::flush`](crate::Socket::flush), without waking the kernel.
     #[inline]
     pub fn publish(&mut self) {
         self.tx.publish();
     }
 
-    /// As [`Socket::reclaim`](crate::Socket::reclaim).
+    /// Same as [`Socket::reclaim`](crate::Socket::reclaim).
     #[inline]
     pub fn reclaim(&mut self) -> u32 {
-        self.queue.reclaim()
+        self.umem_rings.reclaim()
     }
 }

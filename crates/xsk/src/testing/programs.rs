@@ -1,28 +1,28 @@
 //! XDP programs for tests, made of instructions so that no BPF compiler is needed
 //! (`Documentation/bpf/standardization/instruction-set.rst`).
 
-use crate::device::Device;
-use crate::error::Result;
-use crate::program::{AttachMode, Program};
+use crate::device::{AttachMode, Device};
+use crate::error::{Error, ErrorKind, Result};
+use crate::program::Program;
 use crate::sys::{self, Instruction};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Where a test packet's sequence number lies, 8 bytes behind the Ethernet header.
+/// Offset of a test packet's sequence number, 8 bytes behind the Ethernet header.
 pub const SEQUENCE_AT: u8 = 14;
 
-/// What a program does before it redirects.
+/// The action of a program before it redirects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Redirects to the slot that the last byte of the destination MAC names.
+    /// Redirects to the slot in the last byte of the destination MAC.
     ByDestination,
     /// Drops packets with an odd sequence number.
     DropHalf,
-    /// Puts the sequence number, 8 bytes, right before the packet.
+    /// Prepends the sequence number, 8 bytes, as metadata.
     Metadata,
-    /// Moves the end of the packet by so many bytes.
+    /// Moves the end of the packet by a number of bytes.
     AdjustTail(i32),
 }
 
@@ -30,15 +30,15 @@ pub enum Kind {
 ///
 /// # Errors
 ///
-/// As for the built-in program.
+/// Same as for the built-in program.
 pub fn attach(device: &Device, mode: AttachMode, kind: Kind, slots: u32) -> Result<Program> {
     let map = sys::xskmap_create(*b"xsk_test\0\0\0\0\0\0\0\0", slots)
-        .map_err(|errno| crate::Error::os(crate::ErrorKind::Os, errno, "creating an XSKMAP"))?;
+        .map_err(|errno| Error::os(ErrorKind::Os, errno, "creating an XSKMAP"))?;
     let instructions = assemble(kind, map.as_fd());
     Program::attach_instructions(device, mode, Duration::ZERO, map, &instructions)
 }
 
-/// Makes an XSKMAP with no program.
+/// Creates an XSKMAP without a program.
 ///
 /// # Errors
 ///
@@ -47,8 +47,8 @@ pub fn xskmap(slots: u32) -> io::Result<OwnedFd> {
     sys::xskmap_create(*b"xsk_test\0\0\0\0\0\0\0\0", slots).map_err(Errno::into)
 }
 
-/// Attaches a program that is not this library's, by the name of `not_of_xsk`: it passes every
-/// packet to the network stack. It is gone when the returned link is closed.
+/// Attaches a foreign program, named `not_of_xsk`, that passes every packet to the network stack. It
+/// is detached when the returned link is closed.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ const R1: u8 = 1;
 const R2: u8 = 2;
 const R3: u8 = 3;
 const R4: u8 = 4;
-/// Survives calls; holds the context.
+/// Callee-saved; has the context.
 const R6: u8 = 6;
 
 const XDP_DROP: i32 = 1;
@@ -86,7 +86,7 @@ const REDIRECT_MAP: i32 = 51;
 const ADJUST_META: i32 = 54;
 const ADJUST_TAIL: i32 = 65;
 
-/// Stands for the distance to the drop at the program's end until that is known.
+/// Placeholder for the distance to the drop at the program's end.
 const TO_DROP: i16 = i16::MIN;
 
 fn assemble(kind: Kind, map: BorrowedFd<'_>) -> Vec<Instruction> {
@@ -148,7 +148,7 @@ fn assemble(kind: Kind, map: BorrowedFd<'_>) -> Vec<Instruction> {
     program
 }
 
-/// Leaves the packet's start in R2; drops a packet of fewer than `len` bytes.
+/// Loads the packet's start into R2; drops a packet of fewer than `len` bytes.
 fn check_length(len: i16) -> [Instruction; 5] {
     [
         load_u32(R2, R6, DATA),

@@ -1,4 +1,4 @@
-//! Ways around the checks, to see the kernel refuse what the library never lets through.
+//! Ways around the checks, to test the kernel's own.
 
 use crate::frame::Frame;
 use crate::ring::Producer;
@@ -9,14 +9,14 @@ use rustix::net::SendFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Puts a descriptor into the TX ring as it is, and tells whether there was room. Nothing records
-/// that a chunk is being sent, so its completion is for [`take_completion`].
+/// Puts a descriptor into the TX ring unchecked; returns whether there was room. The chunk is not
+/// recorded as lent for sending, so its completion is for [`take_completion`].
 pub fn push_tx(socket: &mut Socket<'_>, addr: u64, len: u32, options: u32) -> bool {
     let desc = Desc { addr, len, options };
     socket.main.tx.as_mut().is_some_and(|tx| tx.push(desc))
 }
 
-/// Lets the kernel see the TX ring without waking it.
+/// Publishes the TX ring without waking the kernel.
 pub fn publish(socket: &mut Socket<'_>) {
     if let Some(tx) = socket.main.tx.as_mut() {
         tx.publish();
@@ -41,7 +41,7 @@ pub fn send_once(socket: &Socket<'_>) -> io::Result<()> {
 
 /// The next address in the COMPLETION ring.
 pub fn take_completion(socket: &mut Socket<'_>) -> Option<u64> {
-    let completion = &mut socket.queue.completion;
+    let completion = &mut socket.umem_rings.completion;
     if completion.available(1) == 0 {
         return None;
     }
@@ -55,7 +55,7 @@ pub fn chunk_address(frame: &Frame<'_>) -> u64 {
     frame.chunk().addr()
 }
 
-/// Puts a socket into a slot of an XSKMAP.
+/// Inserts a socket into a slot of an XSKMAP.
 ///
 /// # Errors
 ///

@@ -1,5 +1,4 @@
-//! This program started again, for what only a process of its own can show: being killed, and
-//! lacking a capability.
+//! This program as a child process, to be killed or to lack a capability.
 
 use crate::netns::Side;
 use crate::{Outcome, Result};
@@ -10,13 +9,13 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 use xsk::{Mode, Socket, Umem};
 
-/// Names the role, and after a space the device and the mode.
+/// The environment variable with the role, the device and the mode.
 const VARIABLE: &str = "XSK_TEST_CHILD";
 
-/// What a child does before it opens a socket.
+/// The steps of a child before it opens a socket.
 #[derive(Debug, Clone, Copy)]
 pub enum Role {
-    /// Nothing; it holds the socket until it is killed.
+    /// None; it holds the socket until it is killed.
     Hold,
     /// Becomes an ordinary user.
     Unprivileged,
@@ -33,7 +32,7 @@ const ROLES: [Role; 4] = [
     Role::LittleMemory,
 ];
 
-/// A child that has opened its socket, or said why it could not. Killed when dropped.
+/// A child that has opened its socket, or printed the error. Killed on drop.
 pub struct Started {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -63,7 +62,7 @@ impl Started {
         Ok(line.trim_end().to_owned())
     }
 
-    /// `kill -9`, until it is gone.
+    /// `kill -9`, and waits for the end.
     pub fn kill(&mut self) -> Outcome {
         self.child.kill()?;
         self.child.wait()?;
@@ -73,12 +72,12 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // An error says that it has ended already.
+        // An error means that it has ended already.
         let _ = self.kill();
     }
 }
 
-/// Does what a child does, when this process is one.
+/// Runs the child's part, if this process is a child.
 pub fn run() -> Option<ExitCode> {
     let order = std::env::var(VARIABLE).ok()?;
     let mut words = order.split(' ');

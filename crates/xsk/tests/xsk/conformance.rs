@@ -1,5 +1,5 @@
-//! The kernel's own list for AF_XDP (`tools/testing/selftests/bpf/xskxceiver.c`), under its names
-//! and with its assertions, as far as it is about packets in one buffer of aligned chunks.
+//! The kernel's conformance tests of AF_XDP (`tools/testing/selftests/bpf/xskxceiver.c`), with their
+//! names and assertions, for packets in one buffer and aligned chunks.
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::netns::Lab;
@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
-use xsk::{AttachMode, Feature, Mode, ModeObtained, Program, Reason, Umem, Wait};
+use xsk::{AttachMode, Feature, Mode, ModeObtained, Program, SendErrorKind, Umem, Wait};
 
 /// Packets in a test.
 const PACKETS: u64 = 4096;
@@ -55,7 +55,7 @@ const CASES: [(&str, Body); 23] = [
     ("TX_QUEUE_CONSUMER", tx_queue_consumer),
 ];
 
-/// The rest of the kernel's list, with what this library does not do.
+/// The kernel's other tests, of features that this library lacks.
 const NOT_APPLICABLE: [(&str, &str); 14] = [
     ("SEND_RECEIVE_UNALIGNED", UNALIGNED),
     ("SEND_RECEIVE_9K_PACKETS", FRAGMENTS),
@@ -134,8 +134,7 @@ fn program(lab: &Lab, mode: Mode, kind: Kind) -> xsk::Result<Program> {
     lab.rx.inside(attach)
 }
 
-/// Sends and receives between two UMEMs that the caller has made, and checks that every chunk of
-/// them comes back.
+/// Sends and receives between two UMEMs, and checks that all their chunks are free again.
 fn one_way(mode: Mode, from: &Umem, to: &Umem, count: u64, size: usize) -> Outcome {
     let lab = Lab::new()?;
     let mut rx = lab.rx.open(to, mode, |builder| builder.tx_ring(0))?;
@@ -188,7 +187,7 @@ fn poll_for(socket: impl AsFd, events: PollFlags, timeout: Duration) -> Result<P
     Ok(fds[0].revents())
 }
 
-/// poll(2) alone makes the kernel send.
+/// poll(2) alone makes the kernel transmit.
 fn poll_tx(mode: Mode) -> Outcome {
     let (from, to) = (umem(4096)?, umem(4096)?);
     let lab = Lab::new()?;
@@ -226,7 +225,7 @@ fn poll_tx(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// With nobody sending, poll ends when its time is over.
+/// Without a sender, poll ends at its timeout.
 fn poll_rx_times_out(mode: Mode) -> Outcome {
     const TIMEOUT: Duration = Duration::from_millis(100);
     let to = umem(4096)?;
@@ -252,11 +251,11 @@ fn poll_tx_times_out(mode: Mode) -> Outcome {
     for sequence in 0..=256 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, 2048);
-        let sent = tx.send(frame).map_err(|refused| refused.reason);
+        let sent = tx.send(frame).map_err(|unsent| unsent.kind);
         let expected = if sequence < 256 {
             Ok(())
         } else {
-            Err(Reason::Full)
+            Err(SendErrorKind::Full)
         };
         assert_eq!(sent, expected);
     }
@@ -298,7 +297,7 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
         // Over a page's end, and over a border that is a chunk's only for chunks of 2 KiB.
         (0x1000 - half, LEN, false),
         (0x6800 - half, LEN, chunk_size == 4096),
-        // So that something arrives at last.
+        // A valid one, so that a packet arrives at the end.
         (8 * 4096, LEN, true),
     ];
     let lab = Lab::new()?;
@@ -330,8 +329,8 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
         |flight| receive_all(&mut rx, 0..valid, packet::MIN, flight),
     );
     let invalid = cases.len() as u64 - valid;
-    assert_eq!(tx.statistics()?.tx_invalid, invalid);
-    // A kernel may complete bad descriptors or swallow them, but nothing twice.
+    assert_eq!(tx.statistics()?.tx_invalid_descs, invalid);
+    // A kernel may complete bad descriptors or discard them, but none twice.
     let mut completed = Vec::new();
     let all_valid = wait_until(STALL, || {
         completed.extend(std::iter::from_fn(|| raw::take_completion(&mut tx)));
@@ -387,7 +386,7 @@ fn stat_rx_dropped(mode: Mode) -> Outcome {
     );
     let large = to.max_rx_packet() as usize + packet::MIN;
     let lab = Lab::new()?;
-    // The MTU grows behind the back of the library, which would refuse it.
+    // The MTU grows after the open, which would fail with it.
     lab.rx.ip("link set dev rx0 mtu 400")?;
     let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
     lab.rx.ip("link set dev rx0 mtu 1500")?;
@@ -450,11 +449,11 @@ fn stat_tx_invalid(mode: Mode) -> Outcome {
     );
     tx.reclaim();
     let statistics = tx.statistics()?;
-    assert_eq!(statistics.tx_invalid, PACKETS / 2);
+    assert_eq!(statistics.tx_invalid_descs, PACKETS / 2);
     assert_eq!(statistics.completed, valid);
     // Completions of bad descriptors, on kernels that post them, free nothing.
     assert!(
-        [0, PACKETS / 2].contains(&statistics.refused),
+        [0, PACKETS / 2].contains(&statistics.invalid_descs),
         "{statistics:?}"
     );
     drop((tx, spare));
@@ -462,18 +461,17 @@ fn stat_tx_invalid(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// Packets are sent in steps that the receiver's kernel side has dealt with, though its program
-/// does not look.
+/// Packets are sent in steps that the receiver's kernel has processed while its program does not
+/// read them.
 fn send_unread(tx: &mut xsk::Socket<'_>, rx: &xsk::Socket<'_>, count: u64, room: u64) -> Outcome {
     for sequence in 0..count {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
         if sequence % 32 == 31 {
             drain(tx);
         }
-        // The kernel drops what comes from here on, and counts it.
+        // From here on the kernel drops packets, and counts them.
         let dropped = (sequence + 1).saturating_sub(room);
         if dropped > 0 && sequence % 32 == 31 {
             let counted = || {
@@ -496,7 +494,7 @@ fn stat_rx_full(mode: Mode) -> Outcome {
     let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
     send_unread(&mut tx, &rx, 512, u64::from(RING))?;
     assert_eq!(rx.statistics()?.rx_ring_full, 512 - u64::from(RING));
-    // Those that found room are whole and in order.
+    // The packets that had room are unchanged and in order.
     exchange(
         |_| (),
         |flight| receive_all(&mut rx, 0..u64::from(RING), packet::MIN, flight),
@@ -511,7 +509,7 @@ fn stat_fill_empty(mode: Mode) -> Outcome {
     let lab = Lab::new()?;
     let mut rx = lab
         .rx
-        .open(&to, mode, |builder| builder.tx_ring(0).fill_frames(0))?;
+        .open(&to, mode, |builder| builder.tx_ring(0).fill_chunks(0))?;
     let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
     send_unread(&mut tx, &rx, 512, 0)?;
     assert!(rx.statistics()?.fill_ring_empty > 0);
@@ -538,8 +536,8 @@ fn program_cleanup(mode: Mode) -> Outcome {
                     rx.recv(64).is_empty(),
                     "the first socket still gets packets"
                 );
-                let mut port = rx.sibling(second).expect("the sibling");
-                let mut batch = port.recv(64);
+                let mut sibling = rx.sibling(second).expect("the sibling");
+                let mut batch = sibling.recv(64);
                 while let Some(received) = batch.next_packet() {
                     packet::check(&received, next);
                     flight.saw(next);
@@ -570,7 +568,7 @@ fn drop_half(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// Two sockets on one queue on either side; the destination MAC says which one receives.
+/// Two sockets on one queue on either side; the destination MAC selects the receiver.
 fn shared_umem(mode: Mode) -> Outcome {
     let (from, to) = (umem(4096)?, umem(4096)?);
     let lab = Lab::new()?;
@@ -594,9 +592,9 @@ fn shared_umem(mode: Mode) -> Outcome {
                     tx.send(frame).expect("room in the ring");
                     tx.flush().expect("flush");
                 } else {
-                    let mut port = tx.sibling(other).expect("the sibling");
-                    port.send(frame).expect("room in the ring");
-                    port.flush().expect("flush");
+                    let mut sibling = tx.sibling(other).expect("the sibling");
+                    sibling.send(frame).expect("room in the ring");
+                    sibling.flush().expect("flush");
                 }
             }
             drain(&mut tx);
@@ -610,8 +608,8 @@ fn shared_umem(mode: Mode) -> Outcome {
                     next_even += 2;
                 }
                 drop(batch);
-                let mut port = rx.sibling(odd).expect("the sibling");
-                let mut batch = port.recv(64);
+                let mut sibling = rx.sibling(odd).expect("the sibling");
+                let mut batch = sibling.recv(64);
                 while let Some(received) = batch.next_packet() {
                     packet::check(&received, next_odd);
                     next_odd += 2;
@@ -628,7 +626,7 @@ fn shared_umem(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// The program puts a number in front of the packet, and it is there in the chunk.
+/// The program prepends a number to the packet, and the chunk has it.
 fn metadata(mode: Mode) -> Outcome {
     let (from, to) = (umem(4096)?, umem(4096)?);
     let lab = Lab::new()?;
@@ -652,8 +650,8 @@ fn metadata(mode: Mode) -> Outcome {
 }
 
 fn adjust_tail(mode: Mode, delta: i16) -> Outcome {
-    // The kernel's tests take 128. But a native veth copies packets into buffers of whole cache
-    // lines, without room at the tail of one that fills them.
+    // The kernel's tests use 128. But a native veth copies packets into buffers of whole cache
+    // lines, without tailroom for a packet that fills them.
     const SIZE: usize = 2 * packet::MIN - 16;
     let (from, to) = (umem(4096)?, umem(4096)?);
     let lab = Lab::new()?;
@@ -687,12 +685,11 @@ fn tx_queue_consumer(mode: Mode) -> Outcome {
     for sequence in 0..33 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     }
     raw::publish(&mut tx);
     assert_eq!(raw::pending(&mut tx), 33);
-    // EAGAIN says that the budget is used up.
+    // EAGAIN: the budget is used up.
     let _ = raw::send_once(&tx);
     assert_eq!(raw::pending(&mut tx), 1);
     drain(&mut tx);

@@ -1,5 +1,4 @@
-//! What stands in a socket's way is an error that names the obstacle and the cure, and leaves
-//! nothing behind.
+//! Every failure to open a socket names the obstacle and the cure, and leaves nothing behind.
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::child::{Role, Started};
@@ -30,8 +29,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("error: queue held by a living socket", busy_queue),
         Test::new("error: a queue twice on one UMEM", same_queue_twice),
         Test::new("error: zero-copy on veth", zero_copy),
-        Test::new("error: settings the kernel would refuse", settings),
-        Test::new("error: a map that is none, or too small", maps),
+        Test::new("error: settings the kernel would reject", settings),
+        Test::new("error: not an XSKMAP, or too small", maps),
         Test::new("error: memory lock limit", || {
             from_child(
                 Role::LittleMemory,
@@ -56,8 +55,8 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// The error of a refused `open`, which must be of this kind, hold these words, and have left no
-/// program on the device and no chunk away from home.
+/// The error of a failed `open`, which must be of this kind, contain these words, and have left no
+/// program on the device and all chunks free.
 fn refused<'u>(
     side: &Side,
     umem: &'u Umem,
@@ -190,7 +189,7 @@ fn other_program(mode: Mode) -> Outcome {
             b.mode(wanted).busy_timeout(STALL * 4)
         });
     }
-    // Nothing says that this program would leave, so it is not waited for.
+    // This program is not the library's, so `open` does not wait for its end.
     assert!(start.elapsed() < STALL * 4);
     drop(link);
     assert!(lab.rx.has_no_program(STALL), "the program has stayed");
@@ -198,7 +197,7 @@ fn other_program(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// It waits for the queue as long as it was told, and no longer.
+/// It waits for the queue until the timeout, and not longer.
 fn busy_queue() -> Outcome {
     const PATIENCE: Duration = Duration::from_millis(60);
     let (first, second, lab) = (umem()?, umem()?, Lab::new()?);
@@ -211,7 +210,7 @@ fn busy_queue() -> Outcome {
     });
     let took = start.elapsed();
     assert!(took >= PATIENCE && took < scaled(STALL), "{took:?}");
-    // One that would attach a program of its own meets the holder's first.
+    // A socket that attaches a program finds the holder's program first.
     let start = Instant::now();
     let words = ["xsk_redirect", "`bpftool link`"];
     refused(&lab.rx, &second, ErrorKind::ProgramAttached, &words, |b| {

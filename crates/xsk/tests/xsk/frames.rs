@@ -21,7 +21,7 @@ pub fn tests() -> Vec<Test> {
             "a wait sees frames that another thread frees",
             freed_elsewhere,
         ),
-        Test::new("what is not looked at is lent again", unread_is_recycled),
+        Test::new("unread packets are recycled", unread_is_recycled),
         Test::new("Poll wakes for a packet", || wakes(Wait::Poll)),
         Test::new("Adaptive wakes for a packet", || wakes(Wait::adaptive())),
         Test::new("Spin sees a packet", || wakes(Wait::Spin)),
@@ -44,7 +44,7 @@ pub fn tests() -> Vec<Test> {
         add("without need_wakeup", without_need_wakeup);
         add("statistics", statistics);
         add("small rings", small_rings);
-        add("the TX budget is what was asked for", tx_budget);
+        add("the TX budget is the requested one", tx_budget);
     }
     tests
 }
@@ -56,13 +56,12 @@ fn umem() -> xsk::Result<Umem> {
 fn send_one(tx: &mut Socket<'_>, sequence: u64) -> Outcome {
     let mut frame = tx.alloc().ok_or("a frame")?;
     packet::fill(&mut frame, 0, sequence, packet::MIN);
-    tx.send(frame)
-        .map_err(|refused| refused.reason.to_string())?;
+    tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     drain(tx);
     Ok(())
 }
 
-/// A tag is put in front, the tail cut, and the packet sent back by the socket it came in on.
+/// A tag is prepended, the tail cut, and the packet sent back through the socket that received it.
 fn reshape_and_forward(mode: Mode) -> Outcome {
     const TAG: [u8; 12] = *b"in the front";
     let (far, near, lab) = (umem()?, umem()?, Lab::new()?);
@@ -77,9 +76,7 @@ fn reshape_and_forward(mode: Mode) -> Outcome {
         received.adjust_head(-12)?;
         received.adjust_tail(-4)?;
         received[..12].copy_from_slice(&TAG);
-        received
-            .send()
-            .map_err(|refused| refused.reason.to_string())?;
+        received.send().map_err(|unsent| unsent.kind.to_string())?;
         drop(batch);
         drain(&mut forwarder);
         let there = || source.wait(Duration::from_millis(10)).expect("wait");
@@ -114,7 +111,7 @@ fn without_need_wakeup(mode: Mode) -> Outcome {
     deliver(&mut rx, &mut tx, PACKETS, packet::MIN)
 }
 
-/// Rings so small that every one of them runs full and round many times.
+/// Rings so small that each fills and wraps around many times.
 fn small_rings(mode: Mode) -> Outcome {
     let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
     let mut rx = lab
@@ -130,7 +127,7 @@ fn small_rings(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// More than the kernel's own 32.
+/// More than the kernel's default of 32.
 fn tx_budget(mode: Mode) -> Outcome {
     let (from, lab) = (umem()?, Lab::new()?);
     let mut tx = lab.tx.open(&from, mode, |b| b.rx_ring(0).tx_budget(64))?;
@@ -138,11 +135,10 @@ fn tx_budget(mode: Mode) -> Outcome {
     for sequence in 0..65 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     }
     raw::publish(&mut tx);
-    // EAGAIN says that the budget is used up.
+    // EAGAIN: the budget is used up.
     let _ = raw::send_once(&tx);
     assert_eq!(raw::pending(&mut tx), 1);
     Ok(())
@@ -188,13 +184,13 @@ fn huge_pages() -> Outcome {
     deliver(&mut tx, &mut rx, PACKETS, packet::MIN)
 }
 
-/// A program that keeps every packet takes the whole UMEM; once it lets go, packets come again.
+/// A program that keeps every packet uses up the UMEM; once it drops them, packets arrive again.
 fn keep_everything() -> Outcome {
     let (from, lab) = (umem()?, Lab::new()?);
     let to = Umem::builder().chunks(256).build()?;
     let mut rx = lab
         .rx
-        .open(&to, Mode::Driver, |b| b.tx_ring(0).fill_frames(64))?;
+        .open(&to, Mode::Driver, |b| b.tx_ring(0).fill_chunks(64))?;
     let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
     let mut kept = Vec::new();
     for sequence in 0..256 {
@@ -225,15 +221,15 @@ fn keep_everything() -> Outcome {
     Ok(())
 }
 
-/// With every chunk in the program's hands no packet can come, so a socket that waits has to look
-/// for chunks that others free.
+/// While the program holds all chunks no packet can arrive, so a waiting socket has to look for
+/// chunks that others free.
 fn freed_elsewhere() -> Outcome {
     let pause = Duration::from_millis(50);
     for wait in [Wait::Poll, Wait::adaptive(), Wait::Spin] {
         let (from, lab) = (umem()?, Lab::new()?);
         let to = Umem::builder().chunks(64).build()?;
         let mut rx = lab.rx.open(&to, Mode::Driver, |b| {
-            b.tx_ring(0).fill_frames(32).wait(wait)
+            b.tx_ring(0).fill_chunks(32).wait(wait)
         })?;
         let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
         let mut kept = Vec::new();
@@ -256,7 +252,7 @@ fn freed_elsewhere() -> Outcome {
     Ok(())
 }
 
-/// Many more packets than chunks go by, and of each batch the first is looked at.
+/// Many more packets than chunks arrive, and the first of each batch is read.
 fn unread_is_recycled() -> Outcome {
     let (from, lab) = (umem()?, Lab::new()?);
     let to = Umem::builder().chunks(64).build()?;
@@ -284,7 +280,7 @@ fn unread_is_recycled() -> Outcome {
     Ok(())
 }
 
-/// The wait ends with the packet, long before its time is over.
+/// The wait ends with the packet, long before its timeout.
 fn wakes(wait: Wait) -> Outcome {
     const LONG: Duration = Duration::from_secs(20);
     let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
@@ -329,7 +325,7 @@ fn waiting_ends() -> Outcome {
     Ok(())
 }
 
-/// With packets coming all the time there are fewer sleeps than packets.
+/// With a steady stream there are fewer sleeps than packets.
 fn adaptive_gathers() -> Outcome {
     let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
     let max_delay = Duration::from_millis(5);
@@ -347,7 +343,7 @@ fn adaptive_gathers() -> Outcome {
         statistics.sleeps * 4 < statistics.received,
         "{statistics:?}"
     );
-    // And the packets are whole when they are looked at late.
+    // And packets that are read late are unchanged.
     exchange(
         |flight| send_all(&mut tx, 64, packet::MIN, flight),
         |flight| {

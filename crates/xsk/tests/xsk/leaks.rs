@@ -1,9 +1,9 @@
-//! What the tests may have left behind in this process; the rest of the system is for `run`.
+//! Leaks of the tests in this process; `run` checks the rest of the system.
 
 use crate::budget::{STALL, wait_until};
 use crate::{Result, Test};
 
-/// A test that nothing of ours is left, a moment after the others have ended.
+/// A test that no file descriptor or mapping of ours is left after the other tests.
 pub fn test() -> Test {
     Test::new("nothing is left in this process", || {
         let mut left = Vec::new();
@@ -23,7 +23,7 @@ fn leftovers() -> Result<Vec<String>> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
-        // Standard input and output are the caller's, whatever they are.
+        // Standard input and output are the caller's.
         let number: u32 = entry.file_name().to_string_lossy().parse()?;
         let Ok(target) = std::fs::read_link(entry.path()) else {
             continue;

@@ -33,8 +33,8 @@ fn umem() -> xsk::Result<Umem> {
     Umem::builder().chunks(1024).build()
 }
 
-/// Opens the receiving side, which waits for its queue no longer than the library does by default,
-/// and sees that packets come.
+/// Opens the receiving side, with the default timeout for a busy queue, and checks that packets
+/// arrive.
 fn open_again<'u>(lab: &Lab, mode: Mode, from: &Umem, to: &'u Umem) -> Result<Socket<'u>> {
     let mut rx = lab.rx.open(to, mode, |b| b)?;
     let mut tx = lab.tx.open(from, mode, |b| b.rx_ring(0))?;
@@ -59,7 +59,7 @@ fn rebind_after_kill(mode: Mode) -> Outcome {
         assert_eq!(child.line()?, "ready");
         assert_eq!(lab.rx.lookup()?.programs.len(), 1);
         child.kill()?;
-        // The other times it is opened at once, as a supervisor would.
+        // Otherwise it is opened at once, as a supervisor would.
         if round % 2 == 0 {
             assert!(
                 lab.rx.has_no_program(STALL),
@@ -71,14 +71,14 @@ fn rebind_after_kill(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// Sends back and forth until told to stop, or flushing fails.
+/// Sends back and forth until stopped, or until a flush fails.
 fn churn(socket: &mut Socket<'_>, stop: &AtomicBool) -> xsk::Result<()> {
     let mut sequence = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut batch = socket.recv(64);
         while let Some(received) = batch.next_packet() {
             if packet::sequence(&received).is_multiple_of(2) {
-                // A full ring hands it back, and then it is recycled.
+                // When the ring is full, the packet is recycled.
                 let _ = received.send();
             }
         }
@@ -98,7 +98,7 @@ fn churn(socket: &mut Socket<'_>, stop: &AtomicBool) -> xsk::Result<()> {
     Ok(())
 }
 
-/// Fills the TX ring: the kernel may see the first half of it, and is told of none.
+/// Fills the TX ring, publishes the first half, and does not wake the kernel.
 fn leave_unsent(socket: &mut Socket<'_>) {
     for sequence in 0..32 {
         let Some(mut frame) = socket.alloc() else {
@@ -143,7 +143,7 @@ fn close_in_traffic(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// Runs `disturb` while packets go both ways, and gives the error that the sender's flush met.
+/// Runs `disturb` while packets go both ways; returns the error of the sender's flush.
 fn disturbed(
     lab: &Lab,
     mode: Mode,
@@ -181,7 +181,7 @@ fn device_down(mode: Mode) -> Outcome {
     let down = || lab.tx.ip("link set dev tx0 down");
     let kind = disturbed(&lab, mode, (&left, &right), down)?;
     assert_eq!(kind, Some(ErrorKind::DeviceDown));
-    // Up again, and everything works again.
+    // Up again, packets flow again.
     lab.tx.ip("link set dev tx0 up")?;
     drop(open_again(&lab, mode, &right, &left)?);
     Ok(())
@@ -191,7 +191,7 @@ fn device_deleted(mode: Mode) -> Outcome {
     let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
     let delete = || lab.tx.ip("link delete dev tx0");
     let kind = disturbed(&lab, mode, (&left, &right), delete)?;
-    // It is down for a moment before it is gone.
+    // It is down for a moment before it is deleted.
     let known = [Some(ErrorKind::DeviceMissing), Some(ErrorKind::DeviceDown)];
     assert!(known.contains(&kind), "{kind:?}");
     let error = lab.tx.open(&right, mode, |b| b).err().ok_or("it opened")?;
@@ -207,8 +207,7 @@ fn peer_down(mode: Mode) -> Outcome {
     for sequence in 0..64 {
         let mut frame = tx.alloc().ok_or("a frame")?;
         packet::fill(&mut frame, 0, sequence, packet::MIN);
-        tx.send(frame)
-            .map_err(|refused| refused.reason.to_string())?;
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
     }
     let done = wait_until(STALL, || {
         tx.flush().expect("a dropped packet is no error");

@@ -1,5 +1,5 @@
-//! The library on real sockets, in network namespaces of its own. The kernel's conformance list
-//! comes under the kernel's names; see `conformance.rs`.
+//! The library on real sockets, in network namespaces of its own. The kernel's conformance tests
+//! have the kernel's names; see `conformance.rs`.
 
 mod budget;
 mod child;
@@ -22,14 +22,14 @@ use xsk::Feature;
 
 /// A result whose error is for people only.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
-/// What a test's body gives.
+/// The result of a test's body.
 pub type Outcome = Result<()>;
 
 /// A test.
 pub struct Test {
     /// As it is shown.
     pub name: String,
-    /// What the kernel must have for it.
+    /// Kernel features that it needs.
     pub needs: &'static [Feature],
     /// Runs on a thread of its own.
     pub body: Box<dyn FnOnce() -> Outcome + Send>,
@@ -55,7 +55,7 @@ impl Test {
     }
 }
 
-/// What keeps tests from running here.
+/// The reason that tests cannot run here.
 fn missing(features: &[Feature]) -> Option<String> {
     let needed = [
         ("CAP_NET_RAW", CapabilitySet::NET_RAW),
@@ -82,7 +82,7 @@ fn run_in_time(body: Box<dyn FnOnce() -> Outcome + Send>) -> std::result::Result
     let thread = std::thread::Builder::new().name("test".into());
     let thread = thread.spawn(move || {
         let outcome = body();
-        // Nobody listens any more when the time was over.
+        // After the timeout no receiver is left.
         let _ = done.send(outcome.map_err(|error| error.to_string()));
     })?;
     match result.recv_timeout(scaled(TEST)) {
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     if arguments.list {
         return ExitCode::SUCCESS;
     }
-    // By itself and last: what it looks for would be in use before.
+    // Alone and last: before, the other tests use these resources.
     let last = libtest_mimic::run(&arguments, vec![leaks::test().into_trial()]);
     if first.has_failed() || last.has_failed() {
         return ExitCode::FAILURE;

@@ -1,7 +1,7 @@
 //! Two network namespaces joined by a veth pair. They have no names and live only as file
-//! descriptors of this process, so nothing stays when a test panics or the process is killed.
+//! descriptors of this process, so nothing is left when a test panics or the process is killed.
 //!
-//! Unsafe code is needed for unshare(2), which may split what the threads of a process share.
+//! Unsafe code is needed for unshare(2), which can end the sharing between a process's threads.
 #![allow(unsafe_code)]
 
 use crate::budget::{SET_UP, scaled, wait_until};
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use xsk::{Device, Mode, Socket, SocketBuilder, Umem};
 
-/// One end of the veth pair and the namespace that it is in.
+/// One end of the veth pair, and its namespace.
 pub struct Side {
     namespace: OwnedFd,
     /// Name of the device.
@@ -61,7 +61,7 @@ impl Side {
             // here.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
             let namespace = File::open("/proc/thread-self/ns/net")?;
-            // Before any device comes, as one that comes up sends solicitations of its own. A
+            // Before any device exists: one that comes up sends solicitations. A
             // kernel without IPv6 has no such file.
             for scope in ["all", "default"] {
                 let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
@@ -88,7 +88,7 @@ impl Side {
         self.run("ip", arguments)
     }
 
-    /// Runs a command inside the namespace; a failure is an error with its words.
+    /// Runs a command inside the namespace; a failure is an error with its output.
     pub fn run(&self, program: &str, arguments: &str) -> Outcome {
         let mut command = Command::new(program);
         command
@@ -137,7 +137,7 @@ impl Side {
         self.inside(|| configure(builder).open())
     }
 
-    /// What the kernel tells of the device.
+    /// Looks up the device.
     pub fn lookup(&self) -> xsk::Result<Device> {
         self.inside(|| Device::lookup(self.device))
     }

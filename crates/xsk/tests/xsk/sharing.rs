@@ -6,7 +6,7 @@ use crate::traffic::{all_home, deliver, drain, exchange, receive_all, send_all};
 use crate::{Outcome, Test, packet};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use xsk::{ErrorKind, Frame, Mode, ModeObtained, Reason, Refusal, Socket, Umem};
+use xsk::{ErrorKind, Frame, Mode, ModeObtained, Refusal, SendErrorKind, Socket, Umem};
 
 const PACKETS: u64 = 2048;
 
@@ -83,22 +83,22 @@ fn auto_falls_back(make: &str, device: &'static str) -> Outcome {
     Ok(())
 }
 
-/// The builds without debug assertions refuse it too.
+/// Also in builds without debug assertions.
 fn foreign_frame() -> Outcome {
     let (ours, theirs, lab) = (umem()?, umem()?, Lab::new()?);
     let mut socket = lab.tx.open(&ours, Mode::Skb, |b| b.rx_ring(0))?;
     let mut frame = theirs.alloc().ok_or("a frame")?;
     packet::fill(&mut frame, 0, 7, packet::MIN);
-    let refused = socket.send(frame).err().ok_or("it was taken")?;
-    assert_eq!(refused.reason, Reason::Foreign);
-    packet::check(&refused.frame, 7);
-    assert_eq!(refused.frame.len(), packet::MIN);
+    let unsent = socket.send(frame).err().ok_or("it was taken")?;
+    assert_eq!(unsent.kind, SendErrorKind::Foreign);
+    packet::check(&unsent.packet, 7);
+    assert_eq!(unsent.packet.len(), packet::MIN);
     assert!(
-        refused
+        unsent
             .to_string()
             .contains("copy it into a frame of this one")
     );
-    drop(refused);
+    drop(unsent);
 
     // A received packet is refused by a socket of another UMEM, and stays whole.
     let mut rx = lab.rx.open(&theirs, Mode::Skb, |b| b)?;
@@ -106,17 +106,17 @@ fn foreign_frame() -> Outcome {
     packet::fill(&mut frame, 0, 8, packet::MIN);
     socket
         .send(frame)
-        .map_err(|refused| refused.reason.to_string())?;
+        .map_err(|unsent| unsent.kind.to_string())?;
     drain(&mut socket);
     assert!(wait_until(STALL, || rx
         .wait(Duration::from_millis(10))
         .expect("wait")));
     let mut batch = rx.recv(1);
     let packet = batch.next_packet().ok_or("a packet")?;
-    let refused = packet.send_on(&mut socket).err().ok_or("it was taken")?;
-    assert_eq!(refused.reason, Reason::Foreign);
-    packet::check(&refused.frame, 8);
-    drop(refused);
+    let unsent = packet.send_on(&mut socket).err().ok_or("it was taken")?;
+    assert_eq!(unsent.kind, SendErrorKind::Foreign);
+    packet::check(&unsent.packet, 8);
+    drop(unsent);
     drop(batch);
     drop((rx, socket));
     all_home(&ours);
@@ -139,7 +139,7 @@ fn foreign_program() -> Outcome {
     Ok(())
 }
 
-/// A mode that was asked for is obtained or is an error, also when the program is there already.
+/// A requested mode is obtained or is an error, also with a program that is attached already.
 fn other_mode() -> Outcome {
     let (umem, lab) = (umem()?, Lab::new()?);
     let socket = lab.rx.open(&umem, Mode::Driver, |b| b)?;
@@ -154,8 +154,8 @@ fn other_mode() -> Outcome {
 }
 
 /// The queue on which a packet arrives that a veth peer sent from queue `from`. A native program
-/// sees the same number. A generic one sees what the sender left in the packet, which the kernel
-/// then takes for a receive queue counted from one, and for none when it is zero.
+/// sees the same number. A generic one sees the sender's queue mapping, which the kernel then
+/// interprets as a receive queue counted from one, or as none when it is zero.
 fn arrives_on(mode: Mode, from: u32) -> u32 {
     if mode == Mode::Skb {
         from.saturating_sub(1)
@@ -167,12 +167,12 @@ fn arrives_on(mode: Mode, from: u32) -> u32 {
 /// Two sockets on one UMEM and one device, each with its own FILL and COMPLETION.
 fn two_queues(mode: Mode) -> Outcome {
     let (from, to, lab) = (umem()?, umem()?, Lab::with_queues(4)?);
-    let mut rx0 = lab.rx.open_queue(&to, mode, 0, |b| b.fill_frames(512))?;
+    let mut rx0 = lab.rx.open_queue(&to, mode, 0, |b| b.fill_chunks(512))?;
     let program = rx0.program().ok_or("the program")?.clone();
     let other = arrives_on(mode, 3);
     let mut rx_other = lab
         .rx
-        .open_queue(&to, mode, other, |b| b.program(&program).fill_frames(512))?;
+        .open_queue(&to, mode, other, |b| b.program(&program).fill_chunks(512))?;
     drop(program);
     let mut tx0 = lab.tx.open_queue(&from, mode, 0, |b| b.rx_ring(0))?;
     let mut tx_other = lab.tx.open_queue(&from, mode, 3, |b| b.rx_ring(0))?;
@@ -181,7 +181,7 @@ fn two_queues(mode: Mode) -> Outcome {
     deliver(&mut tx_other, &mut rx_other, PACKETS, packet::MIN)?;
     deliver(&mut tx0, &mut rx0, PACKETS, packet::MIN)?;
     assert_eq!(rx0.statistics()?.received, PACKETS);
-    // The first socket may close; the program and the other go on.
+    // The first socket may close; the program and the other continue.
     drop((rx0, tx0));
     deliver(&mut tx_other, &mut rx_other, PACKETS, packet::MIN)?;
     drop((rx_other, tx_other));
@@ -191,13 +191,13 @@ fn two_queues(mode: Mode) -> Outcome {
     Ok(())
 }
 
-/// Packets come in on one device and leave by another, without a copy.
+/// Packets arrive on one device and leave on another, without a copy.
 fn two_devices(mode: Mode) -> Outcome {
     let (from, middle, to) = (umem()?, umem()?, umem()?);
     let (left, right) = (Lab::new()?, Lab::new()?);
     let mut source = left.tx.open(&from, mode, |b| b.rx_ring(0))?;
-    let mut inward = left.rx.open(&middle, mode, |b| b.fill_frames(512))?;
-    let mut outward = right.tx.open(&middle, mode, |b| b.fill_frames(512))?;
+    let mut inward = left.rx.open(&middle, mode, |b| b.fill_chunks(512))?;
+    let mut outward = right.tx.open(&middle, mode, |b| b.fill_chunks(512))?;
     let mut sink = right.rx.open(&to, mode, |b| b.tx_ring(0))?;
     exchange(
         |flight| send_all(&mut source, PACKETS, packet::MIN, flight),
@@ -239,13 +239,13 @@ fn kept_frames_move(mode: Mode) -> Outcome {
     let (far, near, lab) = (umem()?, umem()?, Lab::with_queues(4)?);
     let mut source = lab
         .tx
-        .open_queue(&far, mode, 0, |b| b.rx_ring(0).fill_frames(0))?;
+        .open_queue(&far, mode, 0, |b| b.rx_ring(0).fill_chunks(0))?;
     let mut sink = lab.tx.open_queue(&far, mode, arrives_on(mode, 2), |b| {
-        b.tx_ring(0).fill_frames(512)
+        b.tx_ring(0).fill_chunks(512)
     })?;
     let mut inward = lab
         .rx
-        .open_queue(&near, mode, 0, |b| b.tx_ring(0).fill_frames(512))?;
+        .open_queue(&near, mode, 0, |b| b.tx_ring(0).fill_chunks(512))?;
     let mut outward = lab.rx.open_queue(&near, mode, 2, |b| b.rx_ring(0))?;
     let (give, take) = sync_channel::<Frame<'_>>(256);
     exchange(

@@ -1,28 +1,28 @@
-//! A sender and a receiver, each on its thread, and what both check.
+//! A sender and a receiver, each on its thread, with the checks of both.
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::{Outcome, packet};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use xsk::{Frame, Packet, Reason, Socket, Umem};
+use xsk::{Frame, Packet, SendErrorKind, Socket, Umem};
 
-/// Packets under way at once: fewer than a veth's ring of 256 holds, so that none is lost.
+/// Most packets in flight: below the 256 slots of a veth's ring, so that none is lost.
 const WINDOW: u64 = 128;
 /// Packets for each flush.
 const BATCH: u64 = 32;
 
-/// What sender and receiver tell each other.
+/// The flow control between sender and receiver.
 #[derive(Default)]
 pub struct Flight {
-    /// Sequence number behind the last that the receiver has seen.
+    /// The next sequence number that the receiver expects.
     seen: AtomicU64,
     /// One side has failed, and the other need not wait.
     stop: AtomicBool,
 }
 
 impl Flight {
-    /// Lets the sender go on.
+    /// Lets the sender continue.
     pub fn saw(&self, sequence: u64) {
         self.seen.store(sequence + 1, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl Flight {
     }
 }
 
-/// Stops the other side when this one ends before its time.
+/// Stops the other side when this one fails.
 struct StopOnPanic<'f>(&'f Flight);
 
 impl Drop for StopOnPanic<'_> {
@@ -71,14 +71,14 @@ pub fn exchange(sender: impl FnOnce(&Flight) + Send, receiver: impl FnOnce(&Flig
             sender(&flight);
         });
         let outcomes = (receiving.join(), sending.join());
-        // The receiver's words come first: it sees what went wrong with the packets.
+        // The receiver's error first: it names the faulty packet.
         if let Err(panic) = outcomes.0.and(outcomes.1) {
             resume_unwind(panic);
         }
     });
 }
 
-/// Sends the packets `0..count` of `size` bytes and checks what comes back.
+/// Sends the packets `0..count` of `size` bytes and checks the completions.
 pub fn send_all(socket: &mut Socket<'_>, count: u64, size: usize, f: &Flight) {
     let before = socket.statistics().expect("statistics");
     for sequence in 0..count {
@@ -96,12 +96,12 @@ pub fn send_all(socket: &mut Socket<'_>, count: u64, size: usize, f: &Flight) {
     let after = socket.statistics().expect("statistics");
     assert_eq!(after.sent - before.sent, count);
     assert_eq!(after.completed - before.completed, count);
-    assert_eq!((after.refused, after.hostile), (0, 0));
+    assert_eq!((after.invalid_descs, after.invalid_indices), (0, 0));
     assert_eq!(
         after.send_drops, 0,
         "a window below the veth's ring loses nothing"
     );
-    assert_eq!(after.tx_invalid, 0);
+    assert_eq!(after.tx_invalid_descs, 0);
 }
 
 /// A written frame; waits for one while all are in use.
@@ -135,9 +135,9 @@ pub fn put<'u>(socket: &mut Socket<'u>, frame: Frame<'u>, flight: &Flight) {
         };
         match socket.send(frame) {
             Ok(()) => true,
-            Err(refused) => {
-                assert_eq!(refused.reason, Reason::Full);
-                next = Some(refused.frame);
+            Err(unsent) => {
+                assert_eq!(unsent.kind, SendErrorKind::Full);
+                next = Some(unsent.packet);
                 socket.flush().expect("flush");
                 flight.stopped()
             }
@@ -146,7 +146,7 @@ pub fn put<'u>(socket: &mut Socket<'u>, frame: Frame<'u>, flight: &Flight) {
     assert!(there, "the TX ring stays full");
 }
 
-/// Flushes; the kernel may have completed no more than it was given.
+/// Flushes; the kernel may not have completed more packets than were sent.
 pub fn flush_checked(socket: &mut Socket<'_>) {
     socket.flush().expect("flush");
     socket.reclaim();
@@ -157,7 +157,7 @@ pub fn flush_checked(socket: &mut Socket<'_>) {
     );
 }
 
-/// Waits until everything sent has come back.
+/// Waits until all sent packets are completed.
 pub fn drain(socket: &mut Socket<'_>) {
     let done = wait_until(STALL, || {
         socket.flush().expect("flush");
@@ -216,7 +216,7 @@ pub fn receive_checked(
     );
     let after = socket.statistics().expect("statistics");
     assert_eq!(after.received - before.received, count);
-    assert_eq!((after.refused, after.hostile), (0, 0));
+    assert_eq!((after.invalid_descs, after.invalid_indices), (0, 0));
 }
 
 /// Sends and receives `count` packets and checks that the kernel dropped none.
@@ -230,7 +230,7 @@ pub fn deliver(tx: &mut Socket<'_>, rx: &mut Socket<'_>, count: u64, size: usize
     Ok(())
 }
 
-/// Every chunk must be back in the pool.
+/// Every chunk must be free.
 pub fn all_home(umem: &Umem) {
     let count = umem.accounting();
     assert_eq!(

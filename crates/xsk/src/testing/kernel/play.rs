@@ -1,13 +1,14 @@
-//! Plays a list of steps, of a program and of the kernel, on the queues of one UMEM, and checks
-//! everything after each.
+//! Plays steps of a program and of the kernel on the queues of one UMEM, and checks all invariants
+//! after each.
 
+use super::places::same;
 use super::{Checked, Model, Ring, Sizes, Word, check, check_user_space};
 use crate::batch::Packet;
 use crate::frame::Frame;
 use crate::umem::Umem;
 use std::collections::VecDeque;
 
-/// What a program does with a packet of a batch.
+/// A program's use of a packet of a batch.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
     /// Drops it.
@@ -20,36 +21,36 @@ pub enum Fate {
     SendElsewhere,
 }
 
-/// One step. Numbers that choose a queue, frame or packet are taken modulo how many there are.
+/// One step. Numbers that choose a queue, frame or packet are taken modulo their count.
 #[derive(Debug, Clone)]
 #[expect(
     missing_docs,
     reason = "the fields are the arguments of the model's moves"
 )]
 pub enum Step {
-    /// The program takes a batch. Each packet has its fate; those that have none stay in it.
+    /// The program receives a batch. Packets without a fate stay in it.
     Recv {
         queue: u8,
         max: u8,
         fates: Vec<Fate>,
     },
-    /// The program takes a free frame, writes `len` bytes and holds it.
+    /// The program allocates a frame, writes `len` bytes and holds it.
     Alloc { queue: u8, len: u16 },
     /// The program sends a frame that it holds.
     Send { queue: u8, which: u8 },
     /// The program drops a frame that it holds.
     Drop { which: u8 },
-    /// The program lets the kernel see what it sends.
+    /// The program publishes TX.
     Flush { queue: u8 },
-    /// The program takes completed chunks back.
+    /// The program reclaims completed chunks.
     Reclaim { queue: u8 },
     /// The kernel takes chunks from FILL.
     TakeFill { queue: u8, most: u8 },
     /// The kernel receives a packet.
     Receive { queue: u8, len: u16 },
-    /// The kernel says what it received.
+    /// The kernel publishes RX.
     Announce { queue: u8 },
-    /// The kernel takes packets from TX, and says so at once or later.
+    /// The kernel takes packets from TX, and publishes that at once or later.
     Transmit { queue: u8, most: u8, release: bool },
     /// The kernel completes a packet.
     Complete {
@@ -57,9 +58,9 @@ pub enum Step {
         which: u8,
         clear_lowest_bit: bool,
     },
-    /// The kernel asks to be woken, or no longer.
+    /// The kernel sets or clears its need for a wake-up.
     AskWakeup { queue: u8, flags: u32 },
-    /// A peer lies about an index.
+    /// A peer writes an index.
     ForgeIndex {
         queue: u8,
         ring: Ring,
@@ -97,7 +98,7 @@ impl Step {
     }
 }
 
-/// A frame that the program holds, and what must be in it.
+/// A frame that the program holds, and its expected content.
 struct Held<'u> {
     frame: Frame<'u>,
     bytes: Vec<u8>,
@@ -115,7 +116,7 @@ pub struct Play<'u> {
     umem: &'u Umem,
     models: Vec<Model<'u>>,
     held: Vec<Held<'u>>,
-    /// For each queue, the packets that the kernel received and the program has not.
+    /// For each queue, the packets that the kernel has received and the program has not.
     arriving: Vec<VecDeque<Vec<u8>>>,
     written: u8,
     lied_to: bool,
@@ -134,52 +135,56 @@ impl<'u> Play<'u> {
         }
     }
 
-    /// Descriptors and completions that the library refused.
-    pub fn refused(&self) -> u64 {
-        self.models.iter().map(Model::refused).sum()
+    /// Descriptors and completions that the library rejected.
+    pub fn invalid_descs(&self) -> u64 {
+        self.models.iter().map(Model::invalid_descs).sum()
     }
 
-    /// Times that the library found an index impossible.
-    pub fn hostile(&self) -> u64 {
-        self.models.iter().map(Model::hostile).sum()
+    /// Impossible indices that the library read.
+    pub fn invalid_indices(&self) -> u64 {
+        self.models.iter().map(Model::invalid_indices).sum()
     }
 
-    /// Does one step and checks everything.
+    /// Does one step and checks all invariants.
     ///
     /// # Errors
     ///
-    /// What is wrong: with the library, or with the model.
+    /// The first fault of the library or of the model.
     pub fn step(&mut self, step: &Step) -> Checked<()> {
         self.lied_to |= step.is_a_lie();
         let done = self.act(step);
-        // Lies can make the library hand out what a true kernel would complain of.
+        // After a forgery the library's descriptors need not satisfy the kernel.
         if !self.lied_to {
             done?;
         }
         self.check()
     }
 
-    /// Closes every queue, drops every frame, and checks that all chunks have come back.
+    /// Closes every queue, drops every frame, and checks that all chunks are free.
     ///
     /// # Errors
     ///
-    /// What is wrong.
+    /// The first fault.
     pub fn end(mut self) -> Checked<()> {
         self.held.clear();
         self.models.clear();
         let count = self.umem.accounting();
-        super::same("free at the end", count.free, self.umem.chunks())
+        same("free at the end", count.free, self.umem.chunks())
     }
 
     fn check(&self) -> Checked<()> {
         if self.held.iter().any(|held| *held.frame != *held.bytes) {
-            return Err("a frame changed under its holder".into());
+            return Err("a held frame has changed".into());
         }
         let frames = self.held.iter().map(|held| &held.frame);
         if self.lied_to {
             return check_user_space(self.umem, &self.models, frames);
         }
-        super::same("lies noticed", (self.refused() + self.hostile()) as u32, 0)?;
+        same(
+            "lies noticed",
+            (self.invalid_descs() + self.invalid_indices()) as u32,
+            0,
+        )?;
         check(self.umem, &self.models, frames)
     }
 
@@ -288,7 +293,7 @@ impl<'u> Play<'u> {
                 Fate::Keep => self.held.push(Held::new(packet.keep())),
                 Fate::Send => {
                     rewrite(&mut packet);
-                    // A packet that is refused is dropped, and received into again.
+                    // A packet that is not sent is dropped, and its chunk recycled.
                     let _ = packet.send();
                 }
                 Fate::SendElsewhere => {
@@ -297,7 +302,7 @@ impl<'u> Play<'u> {
                 }
             }
         }
-        // What stays in the batch is dropped with it.
+        // The packets left in the batch are dropped with it.
         arriving.drain(..batch.len().min(arriving.len()));
         drop(batch);
 
@@ -305,7 +310,7 @@ impl<'u> Play<'u> {
             let _ = models[next].send(frame);
         }
         if changed {
-            return Err("a packet is not what the kernel received".into());
+            return Err("a packet differs from the one that the kernel received".into());
         }
         Ok(())
     }
@@ -314,15 +319,15 @@ impl<'u> Play<'u> {
         self.written = self.written.wrapping_add(1);
         let bytes = vec![self.written; usize::from(len)];
         if let Some(mut frame) = self.model(queue).alloc() {
-            // Too long is refused, and the frame stays empty.
+            // When it is too long, the frame stays empty.
             let _ = frame.fill_with(&bytes);
             self.held.push(Held::new(frame));
         }
     }
 
     fn send(&mut self, queue: u8, frame: Frame<'u>) {
-        if let Err(refused) = self.model(queue).send(frame) {
-            self.held.push(Held::new(refused.frame));
+        if let Err(unsent) = self.model(queue).send(frame) {
+            self.held.push(Held::new(unsent.packet));
         }
     }
 
@@ -342,7 +347,7 @@ impl<'u> Play<'u> {
     }
 }
 
-/// Changes a packet's bytes and both its ends, as far as there is room.
+/// Changes a packet's bytes and both ends, as far as there is room.
 fn rewrite(packet: &mut Packet<'_, '_>) {
     packet.fill(0xee);
     let _ = packet.adjust_head(-14);

@@ -1,5 +1,5 @@
-//! Properties of the library that hold whatever the program, the kernel or a hostile peer does,
-//! and the cases that were found on the way.
+//! Invariants of the library under any steps of the program, the kernel and a hostile peer, and
+//! regressions.
 
 use super::play::{Fate, Play, Step};
 use super::{Model, Ring, Sizes, Word, check, check_user_space, umem};
@@ -9,10 +9,10 @@ use proptest::prelude::*;
 /// Few chunks, so that every step is near some limit.
 const CHUNKS: u32 = 16;
 
-/// `./run test --long`. Asked when this is compiled, because Miri hides the environment.
+/// `./run test --long`. Read when this is compiled, because Miri hides the environment.
 const LONG: bool = option_env!("WEIR_TEST_LONG").is_some();
 
-/// Sequences tried for each property, and how long they are. Miri is a thousand times slower.
+/// Sequences for each property, and their lengths. Miri is a thousand times slower.
 const CASES: u32 = match (cfg!(miri), LONG) {
     (true, false) => 1,
     (true, true) => 16,
@@ -27,7 +27,7 @@ const STEPS: usize = match (cfg!(miri), LONG) {
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: CASES,
-        // A failing sequence is printed; as a test of its own below it stays readable.
+        // A failing sequence is printed; below it becomes a readable test of its own.
         failure_persistence: None,
         ..ProptestConfig::default()
     }
@@ -56,7 +56,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// What a program does.
+/// A step of a program.
 fn program_step() -> impl Strategy<Value = Step> {
     let queue = 0..2_u8;
     let len = 0..2050_u16;
@@ -71,7 +71,7 @@ fn program_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a true kernel does.
+/// A step of an honest kernel.
 fn kernel_step() -> impl Strategy<Value = Step> {
     let queue = 0..2_u8;
     let most = 0..9_u8;
@@ -88,13 +88,13 @@ fn kernel_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An address as a liar would choose it: in the UMEM, at its end, or anywhere.
+/// A forged address: in the UMEM, at its end, or anywhere.
 fn forged_addr() -> impl Strategy<Value = u64> {
     let end = u64::from(CHUNKS) * 2048;
     prop_oneof![4 => 0..end, 1 => end - 2..end + 4096, 1 => any::<u64>()]
 }
 
-/// What a hostile peer does.
+/// A step of a hostile peer.
 fn hostile_step() -> impl Strategy<Value = Step> {
     let queue = 0..2_u8;
     let ahead = 0..8_u8;
@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// free + cached + held + FILL + with the kernel + RX + TX + COMPLETION = chunks, each chunk
-    /// is in one place, and packets arrive and stay as they are.
+    /// is in one place, and packets arrive unchanged.
     #[test]
     fn every_chunk_is_in_one_place(
         queues in 1..3_usize,
@@ -151,7 +151,7 @@ proptest! {
         play(queues, sizes, &steps)?;
     }
 
-    /// No lie makes the library panic, leave the UMEM, hand out a chunk twice or lose count.
+    /// No forgery makes the library panic, leave the UMEM, hand out a chunk twice or miscount.
     #[test]
     fn lies_break_nothing(
         queues in 1..3_usize,
@@ -193,7 +193,7 @@ fn packets_go_round_over_the_end_of_the_indices() {
         assert_eq!(model.reclaim(), 1);
     }
     assert_eq!(check(&umem, std::slice::from_ref(&model), []), Ok(()));
-    assert_eq!((model.refused(), model.hostile()), (0, 0));
+    assert_eq!((model.invalid_descs(), model.invalid_indices()), (0, 0));
 }
 
 fn send_one<'u>(umem: &'u Umem, model: &mut Model<'u>) -> bool {
@@ -228,7 +228,7 @@ fn a_descriptor_that_comes_twice_gives_one_frame() {
     let first = batch.next_packet().expect("chunk 0 was lent").keep();
     assert!(batch.next_packet().is_none());
     drop(batch);
-    assert_eq!(model.refused(), 1);
+    assert_eq!(model.invalid_descs(), 1);
     let models = std::slice::from_ref(&model);
     assert_eq!(check_user_space(&umem, models, [&first]), Ok(()));
 }
@@ -248,10 +248,10 @@ fn descriptors_of_what_was_not_lent_are_refused_and_counted() {
     }
     model.store(Ring::Rx, Word::Producer, next.wrapping_add(4));
     assert!(model.recv(8).next_packet().is_none());
-    assert_eq!(model.refused(), 4);
+    assert_eq!(model.invalid_descs(), 4);
     model.store(Ring::Completion, Word::Producer, next.wrapping_add(4));
     assert_eq!(model.reclaim(), 4);
-    assert_eq!(model.refused(), 8);
+    assert_eq!(model.invalid_descs(), 8);
     assert_eq!(check_user_space(&umem, &[model], []), Ok(()));
 }
 
@@ -264,10 +264,10 @@ fn impossible_indices_are_ignored_and_counted() {
         model.store(Ring::Rx, Word::Producer, next.wrapping_add(by));
         assert!(model.recv(8).is_empty());
     }
-    assert_eq!(model.hostile(), 3);
+    assert_eq!(model.invalid_indices(), 3);
 }
 
-/// Once, the free count ran over, and what had been put into TX was overwritten.
+/// A regression: the free count overflowed, and staged TX descriptors were overwritten.
 #[test]
 fn a_consumer_index_that_goes_back_frees_no_slot() {
     let umem = umem(CHUNKS, 2048);
@@ -280,11 +280,11 @@ fn a_consumer_index_that_goes_back_frees_no_slot() {
         model.store(Ring::Tx, Word::Consumer, consumer.wrapping_sub(back));
         assert!(!send_one(&umem, &mut model), "{back} back");
     }
-    assert!(model.hostile() > 0);
+    assert!(model.invalid_indices() > 0);
 }
 
-/// Chunks of a batch that is forgotten may be lost, but none is had twice, and a peer that then
-/// completes what was never sent finds nothing to break.
+/// Chunks of a forgotten batch may be lost, but none is owned twice, also when a peer then completes
+/// packets that were never sent.
 #[test]
 fn a_forgotten_batch_gives_no_chunk_twice() {
     let umem = umem(CHUNKS, 2048);

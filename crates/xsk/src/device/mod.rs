@@ -1,7 +1,10 @@
-//! What the kernel tells of a network device, over netlink.
+//! Properties of network devices, read over netlink and ethtool.
+
+mod attached;
+
+pub use attached::{AttachMode, AttachedProgram};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::{AttachMode, AttachedProgram};
 use crate::sys;
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -11,10 +14,18 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::os::fd::AsFd;
 
-/// Longest name of a network device (`IFNAMSIZ` less the final zero).
+/// Longest name of a network device (`IFNAMSIZ` without the final zero).
 const NAME_MOST: usize = 15;
 
-/// A network device of the calling thread's network namespace, as it was when asked.
+/// A network device of the calling thread's network namespace, at the time of the lookup.
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let device = xsk::Device::lookup("lo")?;
+/// println!("{} has {} RX queues and MTU {}", device.name, device.rx_queues, device.mtu);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Device {
@@ -22,28 +33,28 @@ pub struct Device {
     pub name: String,
     /// Its index.
     pub index: u32,
-    /// Largest packet without the link header, in bytes.
+    /// Largest packet, without the link header, in bytes.
     pub mtu: u32,
-    /// Whether it is set up (`IFF_UP`).
+    /// Whether it is up (`IFF_UP`).
     pub up: bool,
-    /// Queues that it receives on now.
+    /// RX queues in use.
     pub rx_queues: u32,
-    /// Queues that it sends on now.
+    /// TX queues in use.
     pub tx_queues: u32,
     /// XDP programs attached to it.
     pub programs: Vec<AttachedProgram>,
 }
 
 impl Device {
-    /// Looks a device up by its name.
+    /// Looks up a device by its name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceMissing`] when there is none of that name in this network namespace.
+    /// [`ErrorKind::DeviceMissing`] when this network namespace has no such device.
     pub fn lookup(name: &str) -> Result<Self> {
         let missing = || {
             let message = format!(
-                "no network device {name:?} in this network namespace: `ip link` lists those there are"
+                "no network device {name:?} in this network namespace: `ip link` lists the devices"
             );
             Error::new(ErrorKind::DeviceMissing, message)
         };
@@ -55,7 +66,7 @@ impl Device {
             Error::os(
                 ErrorKind::Os,
                 errno,
-                format!("asking for the device {name:?} over netlink"),
+                format!("looking up the device {name:?} over netlink"),
             )
         };
         let link = match ask(name).map_err(failed)? {
@@ -90,8 +101,8 @@ impl Device {
         device
     }
 
-    /// Netlink gives the queues that were allocated; ethtool those in use. A driver without
-    /// channels uses all.
+    /// Netlink reports allocated queues, ethtool those in use. A driver without ethtool channels
+    /// uses all.
     fn count_used_queues(&mut self) {
         let kind = SocketType::DGRAM;
         let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None);
@@ -102,7 +113,7 @@ impl Device {
         }
     }
 
-    /// The program that keeps another from being attached in `mode`, if there is one.
+    /// The program that prevents attaching another.
     pub(crate) fn obstacle(&self) -> Option<&AttachedProgram> {
         self.programs.first()
     }

@@ -1,42 +1,42 @@
-//! One (device, queue) pair of a UMEM: its FILL and COMPLETION rings and its share of the free
-//! chunks.
+//! The FILL and COMPLETION rings of one device queue, and the chunks lent through them.
 
-use crate::frame::{Extent, Frame, Reason, Refused};
+use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
+use crate::send_error::{SendError, SendErrorKind};
 use crate::sys::Desc;
-use crate::umem::{Cache, Chunk, QueueId, Receiving, Umem};
+use crate::umem::{Cache, Chunk, Extent, LentChunks, RingsId, Umem};
 
 /// The RX ring of a socket.
 pub(crate) type RxRing = Consumer<Desc, Mapped<Desc>>;
 /// The TX ring of a socket.
 pub(crate) type TxRing = Producer<Desc, Mapped<Desc>>;
 
-/// Most free chunks that a queue keeps to itself; the rest is for every queue of the UMEM.
+/// Most free chunks in the cache; the others are in the UMEM's free list.
 const CACHE: usize = 128;
 
-/// The FILL and COMPLETION pair of a queue and the chunks that are lent through it.
+/// A FILL and COMPLETION pair, and the chunks that are lent through it.
 #[derive(Debug)]
-pub(crate) struct Queue<'u> {
+pub(crate) struct UmemRings<'u> {
     umem: &'u Umem,
-    id: QueueId,
+    id: RingsId,
     fill: Producer<u64, Mapped<u64>>,
     pub(crate) completion: Consumer<u64, Mapped<u64>>,
     cache: Cache<'u>,
-    /// Chunks that should be lent for receiving, and those that are.
+    /// Chunks to lend for receiving, and those that are lent.
     fill_target: u32,
     receiving: u32,
-    /// Chunks lent for sending and not reclaimed.
+    /// Chunks lent for sending.
     sending: u32,
-    /// Descriptors and completions for chunks that this queue was not lent.
-    refused: u64,
+    /// Descriptors and completions for chunks that were not lent here.
+    invalid_descs: u64,
     completed: u64,
 }
 
-impl<'u> Queue<'u> {
-    /// Puts rings together with the UMEM that they serve. No chunk is lent yet.
+impl<'u> UmemRings<'u> {
+    /// The rings of a UMEM, with no chunk lent yet.
     pub(crate) fn new(
         umem: &'u Umem,
-        id: QueueId,
+        id: RingsId,
         fill: Producer<u64, Mapped<u64>>,
         completion: Consumer<u64, Mapped<u64>>,
         fill_target: u32,
@@ -51,7 +51,7 @@ impl<'u> Queue<'u> {
             cache: Cache::new(umem, cache_limit),
             receiving: 0,
             sending: 0,
-            refused: 0,
+            invalid_descs: 0,
             completed: 0,
         }
     }
@@ -60,25 +60,25 @@ impl<'u> Queue<'u> {
         self.umem
     }
 
-    /// Chunks in TX, with the kernel's send side, or in COMPLETION.
+    /// Chunks lent for sending: in TX, in the kernel, or in COMPLETION.
     #[inline]
     pub(crate) fn sending(&self) -> u32 {
         self.sending
     }
 
-    /// Chunks that came back from sending, ever.
+    /// Chunks reclaimed since the socket was opened.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Descriptors and completions that were refused, ever.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused
+    /// Descriptors and completions for chunks that were not lent here, since the socket was opened.
+    pub(crate) fn invalid_descs(&self) -> u64 {
+        self.invalid_descs
     }
 
-    /// Times that the kernel's index of FILL or COMPLETION was impossible.
-    pub(crate) fn hostile(&self) -> u64 {
-        self.fill.hostile() + self.completion.hostile()
+    /// Reads of an impossible kernel index of FILL or COMPLETION.
+    pub(crate) fn invalid_indices(&self) -> u64 {
+        self.fill.invalid_indices() + self.completion.invalid_indices()
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -91,19 +91,19 @@ impl<'u> Queue<'u> {
         self.receiving
     }
 
-    /// Whether so few chunks are lent for receiving that no packet may come to look for more.
+    /// Whether so few chunks are lent for receiving that packets may stop arriving.
     #[inline]
     pub(crate) fn starves(&self) -> bool {
         self.receiving < self.fill_target.div_ceil(4)
     }
 
-    /// Whether the kernel asks to be told of new FILL entries.
+    /// Whether the kernel needs a wake-up for new FILL entries.
     #[inline]
     pub(crate) fn fill_needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Takes completed chunks back and lends free ones for receiving, as far as needed.
+    /// Reclaims completed chunks and lends free ones for receiving, as far as needed.
     #[inline(always)]
     pub(crate) fn maintain(&mut self) {
         if self.sending > 0 {
@@ -114,8 +114,8 @@ impl<'u> Queue<'u> {
         }
     }
 
-    /// Takes back what the kernel has sent, in whatever order it says so: first for FILL when
-    /// chunks are missing there, then for the next packets to send.
+    /// Reclaims completed chunks: first for FILL when chunks are missing there, then for the next
+    /// packets to send. Returns the number of completions.
     pub(crate) fn reclaim(&mut self) -> u32 {
         let mut completions = self.completion.peek(u32::MAX);
         let count = completions.left();
@@ -141,14 +141,14 @@ impl<'u> Queue<'u> {
         self.completion.release();
         self.publish_fill(&fill);
         self.receiving += refilled;
-        // A forgotten batch leaves chunks that were sent and not counted.
+        // The packets forwarded from a forgotten batch were not counted.
         self.sending = self.sending.saturating_sub(refilled + kept);
         self.completed += u64::from(refilled + kept);
-        self.refused += u64::from(count - refilled - kept);
+        self.invalid_descs += u64::from(count - refilled - kept);
         count
     }
 
-    /// Lends free chunks for receiving until the target is met, FILL is full, or none is left.
+    /// Lends free chunks for receiving until the target is met, FILL is full, or no chunk is free.
     fn refill(&mut self) {
         let wanted = self.fill_target - self.receiving;
         for _ in 0..wanted.min(self.fill.free(wanted)) {
@@ -160,7 +160,7 @@ impl<'u> Queue<'u> {
         self.fill.publish();
     }
 
-    /// A free frame for sending. Reclaims completed ones when none is at hand.
+    /// Allocates a frame. Reclaims completed chunks when the cache is empty.
     #[inline]
     pub(crate) fn alloc(&mut self) -> Option<Frame<'u>> {
         if self.cache.is_empty() && self.sending > 0 {
@@ -173,23 +173,22 @@ impl<'u> Queue<'u> {
     fn lend_to_receive(&mut self, chunk: Chunk<'u>) {
         self.receiving += 1;
         let lent = self.fill.push(chunk.lend_to_receive(self.id));
-        debug_assert!(lent, "callers look for room first");
+        debug_assert!(lent, "callers check for room");
     }
 
-    /// What is lent here for receiving.
+    /// The chunks that are lent here for receiving.
     #[inline(always)]
-    pub(crate) fn lent(&self) -> Receiving<'u> {
-        self.umem.receiving(self.id)
+    pub(crate) fn lent_to_receive(&self) -> LentChunks<'u> {
+        self.umem.lent_to_receive(self.id)
     }
 
-    /// Counts a descriptor that names no chunk lent here, or a packet outside its chunk.
-    // "C" says that it does not unwind, without which the callers' cursors could not stay in
-    // registers.
+    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk.
+    // "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
     #[cold]
     #[inline(never)]
-    pub(crate) extern "C" fn refuse(&mut self, addr: u64) {
-        self.refused += 1;
-        if self.lent().holds(addr) {
+    pub(crate) extern "C" fn reject(&mut self, addr: u64) {
+        self.invalid_descs += 1;
+        if self.lent_to_receive().contains(addr) {
             self.keep_received(addr);
         }
     }
@@ -201,20 +200,20 @@ impl<'u> Queue<'u> {
         self.cache.put(chunk);
     }
 
-    /// Makes a chunk ours that [`lent`](Self::lent) has shown.
+    /// Takes ownership of a chunk that [`lent_to_receive`](Self::lent_to_receive) contains.
     #[inline]
     pub(crate) fn take_received(&mut self, addr: u64) -> Chunk<'u> {
         self.receiving -= 1;
         let chunk = self.umem.received(addr, self.id);
-        chunk.expect("the table still says what it said when the packet was shown")
+        chunk.expect("the chunk is still lent for receiving")
     }
 
-    /// Lends the chunk of a received packet for receiving again. The table need not change.
+    /// Lends the chunk of a received packet for receiving again. Its entry need not change.
     #[inline(always)]
-    pub(crate) fn recycle(&mut self, chunk: u64, fill: &mut Cursor) {
+    pub(crate) fn recycle(&mut self, chunk_addr: u64, fill: &mut Cursor) {
         match fill.next() {
-            Some(slot) => self.fill.write_at(slot, chunk),
-            None => self.keep_received(chunk),
+            Some(slot) => self.fill.write_at(slot, chunk_addr),
+            None => self.keep_received(chunk_addr),
         }
     }
 
@@ -224,7 +223,7 @@ impl<'u> Queue<'u> {
         self.fill.reserve(want)
     }
 
-    /// Lets the kernel see what was recycled.
+    /// Publishes the recycled chunks.
     #[inline]
     pub(crate) fn publish_fill(&mut self, recycled: &Cursor) {
         self.fill.stage(recycled);
@@ -233,49 +232,52 @@ impl<'u> Queue<'u> {
 
     /// Lends the chunk of a received packet for sending.
     #[inline(always)]
-    pub(crate) fn forward(&mut self, chunk: u64) {
-        self.umem.forward(chunk, self.id);
+    pub(crate) fn forward(&mut self, chunk_addr: u64) {
+        self.umem.forward(chunk_addr, self.id);
     }
 
-    /// Accounts for chunks that went through [`forward`](Self::forward).
+    /// Counts packets whose chunks went through [`forward`](Self::forward).
     #[inline]
     pub(crate) fn forwarded(&mut self, packets: u32) {
         self.receiving -= packets;
         self.sending += packets;
     }
 
-    /// Why a packet cannot be sent, if it cannot.
+    /// The reason that a packet cannot be sent; `None` when it can.
     #[inline]
     pub(crate) fn cannot_send(
         &self,
         tx: Option<&mut TxRing>,
         umem: &Umem,
         len: u32,
-    ) -> Option<Reason> {
+    ) -> Option<SendErrorKind> {
         let Some(tx) = tx else {
-            return Some(Reason::NoRing);
+            return Some(SendErrorKind::NoRing);
         };
         if !std::ptr::eq(umem, self.umem) {
-            Some(Reason::Foreign)
+            Some(SendErrorKind::Foreign)
         } else if len == 0 {
-            Some(Reason::Empty)
+            Some(SendErrorKind::Empty)
         } else if tx.free(1) == 0 {
-            Some(Reason::Full)
+            Some(SendErrorKind::Full)
         } else {
             None
         }
     }
 
-    /// Puts a frame into the TX ring of a socket on this queue.
+    /// Puts a frame into the TX ring of a socket on these rings.
     #[inline]
     pub(crate) fn send(
         &mut self,
         mut tx: Option<&mut TxRing>,
         frame: Frame<'u>,
-    ) -> Result<(), Refused<Frame<'u>>> {
+    ) -> Result<(), SendError<Frame<'u>>> {
         let Extent { offset, len } = frame.extent();
-        if let Some(reason) = self.cannot_send(tx.as_deref_mut(), frame.umem(), len) {
-            return Err(Refused { frame, reason });
+        if let Some(kind) = self.cannot_send(tx.as_deref_mut(), frame.umem(), len) {
+            return Err(SendError {
+                packet: frame,
+                kind,
+            });
         }
         if let Some(tx) = tx {
             let addr = frame.into_chunk().lend_to_send(self.id) + u64::from(offset);

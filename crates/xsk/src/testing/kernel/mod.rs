@@ -1,30 +1,34 @@
 //! The kernel's side of the four rings, modelled in memory: for property tests, fuzzing and Miri.
 //!
-//! A [`Model`] is one queue on a UMEM on the heap, with the library's own code on one side of the
-//! rings and a kernel on the other that moves when it is told to, one step at a time. It does what
-//! the kernel may do: it keeps FILL entries to itself, publishes its indices late, completes in
-//! any order, and clears the lowest bit of a completed address. It can also be told to
-//! lie, as a hostile peer would. [`check`] finds every chunk and complains when one is in two
-//! places or in none; [`check_user_space`] looks at our side alone, which must hold against lies.
+//! A [`Model`] is one device queue on a UMEM on the heap, with the library's own code on one side of
+//! the rings and a kernel on the other, which moves step by step. It has the freedoms of the kernel:
+//! it keeps FILL entries, publishes its indices late, completes in any order, and clears the lowest
+//! bit of a completed address. It can also forge indices and slots, as a hostile peer would.
+//! [`check`] finds every chunk, and fails when one is in two places or in none;
+//! [`check_user_space`] checks our side alone, which must hold against any forgery.
 //!
-//! The kernel writes and reads packets by borrowing the chunk from the table of owners, so that
-//! none of this needs `unsafe`, and a chunk that the table does not say is lent is noticed.
+//! The kernel accesses packets by taking the chunk from the owner table, so that it needs no
+//! `unsafe`, and finds chunks that were not lent.
 
+mod places;
 pub mod play;
 #[cfg(test)]
 mod tests;
 
+pub use places::{check, check_user_space};
+
 use crate::batch::RxBatch;
-use crate::frame::{Extent, Frame, Refused};
-use crate::queue::{Queue, RxRing, TxRing};
+use crate::frame::Frame;
 use crate::ring::{Consumer, Mapped, Offsets, Producer, Shared, Slot};
+use crate::send_error::SendError;
 use crate::sys::{Desc, Mapping};
-use crate::umem::{AfterClose, Chunk, QueueId, Umem, XDP_PACKET_HEADROOM};
+use crate::umem::{AfterClose, Extent, RingsId, Umem, XDP_PACKET_HEADROOM};
+use crate::umem_rings::{RxRing, TxRing, UmemRings};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A result whose error tells what the library, or the model, did wrong.
+/// A result whose error names the fault of the library or of the model.
 pub type Checked<T> = Result<T, String>;
 
 /// A UMEM of `chunks` chunks of `chunk_size` bytes on the heap.
@@ -43,11 +47,11 @@ pub struct Sizes {
     pub rx: u32,
     /// Slots of TX.
     pub tx: u32,
-    /// Where the indices of all rings start; near `u32::MAX` they soon run over.
+    /// The first index of all rings; near `u32::MAX` they soon wrap around.
     pub first_index: u32,
 }
 
-/// One of a queue's rings.
+/// One of the four rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ring {
     /// Chunks to receive into, from us to the kernel.
@@ -71,7 +75,7 @@ pub enum Word {
     Flags,
 }
 
-/// Where the parts of a ring lie, in bytes: as on x86.
+/// The layout of a ring on x86, in bytes.
 const LAYOUT: Offsets = Offsets {
     producer: 0,
     consumer: 128,
@@ -79,7 +83,7 @@ const LAYOUT: Offsets = Offsets {
     slots: 320,
 };
 
-/// Three handles of one ring: for the user's side, the kernel's side, and for looking at it.
+/// Three handles of one ring: for the user's side, the kernel's side, and the checks.
 fn ring<T: Slot>(size: u32, first_index: u32) -> [Mapped<T>; 3] {
     let len = LAYOUT.slots + size as usize * size_of::<T>();
     let memory = Arc::new(Mapping::heap(len));
@@ -90,20 +94,20 @@ fn ring<T: Slot>(size: u32, first_index: u32) -> [Mapped<T>; 3] {
     handles
 }
 
-/// A packet that the kernel took from TX, with its bytes as they were then.
+/// A packet that the kernel took from TX, with its bytes at that time.
 #[derive(Debug)]
 struct InFlight {
     desc: Desc,
     bytes: Vec<u8>,
 }
 
-/// One queue with one socket on it, and the kernel behind them.
+/// One device queue with one socket on it, and the kernel behind them.
 #[derive(Debug)]
 pub struct Model<'u> {
     umem: &'u Umem,
-    id: QueueId,
+    id: RingsId,
     // The library's side.
-    queue: Queue<'u>,
+    umem_rings: UmemRings<'u>,
     rx: RxRing,
     tx: TxRing,
     // The kernel's side.
@@ -111,10 +115,10 @@ pub struct Model<'u> {
     kernel_completion: Producer<u64, Mapped<u64>>,
     kernel_rx: Producer<Desc, Mapped<Desc>>,
     kernel_tx: Consumer<Desc, Mapped<Desc>>,
-    /// Chunks that were taken from FILL and hold no packet yet.
+    /// Chunks taken from FILL that have no packet yet.
     pool: VecDeque<u64>,
     in_flight: Vec<InFlight>,
-    // What both see.
+    // Both sides' memory.
     fill_memory: Mapped<u64>,
     completion_memory: Mapped<u64>,
     rx_memory: Mapped<Desc>,
@@ -128,7 +132,7 @@ impl<'u> Model<'u> {
     ///
     /// When a size is not a power of two, or the UMEM has too many queues.
     pub fn new(umem: &'u Umem, sizes: Sizes) -> Self {
-        let id = umem.register_queue().expect("a test has few queues");
+        let id = umem.register_rings().expect("a test has few queues");
         let [fill, kernel_fill, fill_memory] = ring(sizes.fill, sizes.first_index);
         let [completion, kernel_completion, completion_memory] =
             ring(sizes.completion, sizes.first_index);
@@ -138,7 +142,7 @@ impl<'u> Model<'u> {
         Self {
             umem,
             id,
-            queue: Queue::new(umem, id, fill, completion, sizes.fill),
+            umem_rings: UmemRings::new(umem, id, fill, completion, sizes.fill),
             rx: Consumer::new(rx),
             tx: Producer::new(tx),
             kernel_fill: Consumer::new(kernel_fill),
@@ -154,49 +158,54 @@ impl<'u> Model<'u> {
         }
     }
 
-    /// As [`Socket::recv`](crate::Socket::recv).
+    /// Same as [`Socket::recv`](crate::Socket::recv).
     pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.queue.maintain();
-        RxBatch::new(Some(&mut self.rx), Some(&mut self.tx), &mut self.queue, max)
+        self.umem_rings.maintain();
+        RxBatch::new(
+            Some(&mut self.rx),
+            Some(&mut self.tx),
+            &mut self.umem_rings,
+            max,
+        )
     }
 
-    /// As [`Socket::alloc`](crate::Socket::alloc).
+    /// Same as [`Socket::alloc`](crate::Socket::alloc).
     pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.queue.alloc()
+        self.umem_rings.alloc()
     }
 
-    /// As [`Socket::send`](crate::Socket::send).
+    /// Same as [`Socket::send`](crate::Socket::send).
     ///
     /// # Errors
     ///
-    /// As there.
-    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), Refused<Frame<'u>>> {
-        self.queue.send(Some(&mut self.tx), frame)
+    /// Same as [`Socket::send`](crate::Socket::send).
+    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
+        self.umem_rings.send(Some(&mut self.tx), frame)
     }
 
-    /// As [`Socket::flush`](crate::Socket::flush), without the system call. Tells whether one
-    /// would be made.
+    /// Same as [`Socket::flush`](crate::Socket::flush), without the system call; returns whether
+    /// one is due.
     pub fn flush(&mut self) -> bool {
         self.tx.publish();
         self.tx.pending() > 0 && self.tx.needs_wakeup()
     }
 
-    /// As [`Socket::reclaim`](crate::Socket::reclaim).
+    /// Same as [`Socket::reclaim`](crate::Socket::reclaim).
     pub fn reclaim(&mut self) -> u32 {
-        self.queue.reclaim()
+        self.umem_rings.reclaim()
     }
 
-    /// Descriptors and completions that the library refused.
-    pub fn refused(&self) -> u64 {
-        self.queue.refused()
+    /// Descriptors and completions that the library rejected.
+    pub fn invalid_descs(&self) -> u64 {
+        self.umem_rings.invalid_descs()
     }
 
-    /// Times that the library found an index impossible.
-    pub fn hostile(&self) -> u64 {
-        self.queue.hostile() + self.rx.hostile() + self.tx.hostile()
+    /// Impossible indices that the library read.
+    pub fn invalid_indices(&self) -> u64 {
+        self.umem_rings.invalid_indices() + self.rx.invalid_indices() + self.tx.invalid_indices()
     }
 
-    /// The kernel takes up to `most` chunks from FILL, and does not say so yet.
+    /// The kernel takes up to `most` chunks from FILL, and does not publish that yet.
     pub fn take_fill(&mut self, most: u32) -> u32 {
         let count = self.kernel_fill.available(most);
         for _ in 0..count {
@@ -205,8 +214,8 @@ impl<'u> Model<'u> {
         count
     }
 
-    /// The kernel receives a packet. False when it drops it: because it is too long, or there is
-    /// no chunk, or RX is full, where the kernel keeps the chunk that it took.
+    /// The kernel receives a packet. False when it drops the packet: because it is too long, there
+    /// is no chunk, or RX is full, in which case the kernel keeps the chunk.
     ///
     /// # Errors
     ///
@@ -238,23 +247,23 @@ impl<'u> Model<'u> {
         Ok(true)
     }
 
-    /// Where the kernel puts a packet in its chunk.
+    /// Offset of a received packet in its chunk.
     fn packet_offset(&self) -> u32 {
         self.umem.headroom() + XDP_PACKET_HEADROOM
     }
 
-    /// The kernel says what it received and how far it is in FILL (`xsk_flush`).
+    /// The kernel publishes RX and its index of FILL (`xsk_flush`).
     pub fn announce(&mut self) {
         self.kernel_rx.publish();
         self.kernel_fill.release();
     }
 
     /// The kernel takes up to `most` packets from TX, as far as COMPLETION has room for them, and
-    /// does not say so before [`release_tx`](Self::release_tx).
+    /// does not publish that before [`release_tx`](Self::release_tx).
     ///
     /// # Errors
     ///
-    /// When a descriptor is none that the kernel would take, or its chunk was not lent.
+    /// When the kernel would reject a descriptor, or its chunk was not lent.
     pub fn transmit(&mut self, most: u32) -> Checked<u32> {
         let reserved = self.in_flight.len() as u32;
         let room = self
@@ -291,13 +300,13 @@ impl<'u> Model<'u> {
         Ok(bytes)
     }
 
-    /// The kernel says how far it is in TX.
+    /// The kernel publishes its index of TX.
     pub fn release_tx(&mut self) {
         self.kernel_tx.release();
     }
 
-    /// The kernel completes one of the packets in flight, with the lowest bit of its address
-    /// cleared if so asked. False when there is none.
+    /// The kernel completes one of the packets in flight, with the lowest bit of its address cleared
+    /// or not. False when there is none.
     ///
     /// # Errors
     ///
@@ -345,168 +354,21 @@ impl<'u> Model<'u> {
         self.word(ring, word).store(value, Ordering::Relaxed);
     }
 
-    /// A hostile peer writes a slot of RX, `ahead` of what the kernel wrote last.
+    /// A hostile peer writes a slot of RX, `ahead` of the kernel's last.
     pub fn forge_rx(&mut self, ahead: u32, addr: u64, len: u32, options: u32) {
         let index = self.kernel_rx.next().wrapping_add(ahead);
         self.rx_memory.write(index, Desc { addr, len, options });
     }
 
-    /// A hostile peer writes a slot of COMPLETION, `ahead` of what the kernel wrote last.
+    /// A hostile peer writes a slot of COMPLETION, `ahead` of the kernel's last.
     pub fn forge_completion(&mut self, ahead: u32, addr: u64) {
         let index = self.kernel_completion.next().wrapping_add(ahead);
         self.completion_memory.write(index, addr);
-    }
-
-    /// Finds the chunks that are with the kernel, or on their way there or back.
-    fn find_lent(&self, places: &mut Places<'_>) -> Checked<()> {
-        let before = places.found;
-        let published = self.load(Ring::Fill, Word::Producer);
-        for index in indices(self.kernel_fill.next(), published, &self.fill_memory)? {
-            places.put(self.fill_memory.read(index), "FILL")?;
-        }
-        for &addr in &self.pool {
-            places.put(addr, "the kernel's receive side")?;
-        }
-        for index in indices(self.rx.next(), self.kernel_rx.next(), &self.rx_memory)? {
-            places.put(self.rx_memory.read(index).addr, "RX")?;
-        }
-        let receiving = places.found - before;
-        same("receiving", self.queue.receiving(), receiving)?;
-        for index in indices(self.kernel_tx.next(), self.tx.next(), &self.tx_memory)? {
-            places.put(self.tx_memory.read(index).addr, "TX")?;
-        }
-        for sent in &self.in_flight {
-            places.put(sent.desc.addr, "the kernel's send side")?;
-        }
-        let reclaimed = self.load(Ring::Completion, Word::Consumer);
-        let completed = self.kernel_completion.next();
-        for index in indices(reclaimed, completed, &self.completion_memory)? {
-            places.put(self.completion_memory.read(index), "COMPLETION")?;
-        }
-        let sending = places.found - before - receiving;
-        same("sending", self.queue.sending(), sending)
     }
 }
 
 impl Drop for Model<'_> {
     fn drop(&mut self) {
-        self.umem.release_queue(self.id, AfterClose::LetGo);
+        self.umem.release_rings(self.id, AfterClose::LetGo);
     }
-}
-
-/// The free-running indices from one to the other.
-fn indices<T>(from: u32, to: u32, memory: &impl Shared<T>) -> Checked<impl Iterator<Item = u32>> {
-    let count = to.wrapping_sub(from);
-    if count > memory.size() {
-        return Err(format!("a ring from {from} to {to} is longer than it is"));
-    }
-    Ok((0..count).map(move |i| from.wrapping_add(i)))
-}
-
-/// The place that each chunk was found in.
-struct Places<'u> {
-    umem: &'u Umem,
-    of_chunk: Vec<Option<&'static str>>,
-    found: u32,
-}
-
-impl<'u> Places<'u> {
-    fn new(umem: &'u Umem) -> Self {
-        Self {
-            umem,
-            of_chunk: vec![None; umem.chunks() as usize],
-            found: 0,
-        }
-    }
-
-    fn put(&mut self, addr: u64, place: &'static str) -> Checked<()> {
-        let chunk = self.umem.chunk_start(addr) / u64::from(self.umem.chunk_size());
-        let Some(known) = self.of_chunk.get_mut(chunk as usize) else {
-            return Err(format!("{place} has {addr:#x}, which is outside the UMEM"));
-        };
-        self.found += 1;
-        match known.replace(place) {
-            None => Ok(()),
-            Some(other) => Err(format!("chunk {chunk} is in {place} and in {other}")),
-        }
-    }
-
-    /// Finds the chunks that user space has, and compares them with what the table says.
-    fn put_user_space<'f>(
-        &mut self,
-        models: &[Model<'_>],
-        held: impl IntoIterator<Item = &'f Frame<'f>>,
-    ) -> Checked<()> {
-        for addr in models.iter().flat_map(|model| model.queue.cached()) {
-            self.put(addr, "a cache")?;
-        }
-        for frame in held {
-            self.put(frame.chunk().addr(), "a frame")?;
-        }
-        let held = self.found;
-        // They go back, in the same order, when the list is dropped.
-        let free: Vec<Chunk<'_>> = std::iter::from_fn(|| self.umem.take_free()).collect();
-        for chunk in &free {
-            self.put(chunk.addr(), "the pool")?;
-        }
-        drop(free);
-        let count = self.umem.accounting();
-        same("free", count.free, self.found - held)?;
-        same("held", count.held, held)?;
-        let receiving = models.iter().map(|m| m.queue.receiving()).sum();
-        same("receiving in all", count.receiving, receiving)?;
-        let sending = models.iter().map(|m| m.queue.sending()).sum();
-        same("sending in all", count.sending, sending)?;
-        for tx in models.iter().map(|model| &model.tx) {
-            if tx.staged() > tx.size() {
-                return Err("more was put into TX than there is room for".into());
-            }
-        }
-        let sum = count.free + count.held + count.receiving + count.sending + count.retired;
-        same("chunks in all", sum, self.umem.chunks())
-    }
-}
-
-fn same(what: &str, said: u32, found: u32) -> Checked<()> {
-    if said == found {
-        Ok(())
-    } else {
-        Err(format!("{what}: {said} by the books, but {found}"))
-    }
-}
-
-/// Checks that every chunk of the UMEM is in exactly one place and that the books agree. `models`
-/// are all queues of the UMEM, `held` all frames.
-///
-/// # Errors
-///
-/// What is wrong.
-pub fn check<'f>(
-    umem: &Umem,
-    models: &[Model<'_>],
-    held: impl IntoIterator<Item = &'f Frame<'f>>,
-) -> Checked<()> {
-    let mut places = Places::new(umem);
-    places.put_user_space(models, held)?;
-    for model in models {
-        model.find_lent(&mut places)?;
-    }
-    match places.of_chunk.iter().position(Option::is_none) {
-        None => Ok(()),
-        Some(chunk) => Err(format!("chunk {chunk} is nowhere")),
-    }
-}
-
-/// Checks what must hold even when a peer lies: user space has no chunk twice, and the books sum
-/// up.
-///
-/// # Errors
-///
-/// What is wrong.
-pub fn check_user_space<'f>(
-    umem: &Umem,
-    models: &[Model<'_>],
-    held: impl IntoIterator<Item = &'f Frame<'f>>,
-) -> Checked<()> {
-    Places::new(umem).put_user_space(models, held)
 }

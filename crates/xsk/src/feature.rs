@@ -1,50 +1,64 @@
-//! What the running kernel can do, each feature asked of the kernel itself and not of its
-//! version.
+//! Features of the running kernel, found by a probe of each and not by the kernel's version.
 
 use crate::error::errno_text;
-use crate::sys;
+use crate::sys::{self, open_socket};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::sockopt;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
-/// A feature of the kernel that this library uses.
+/// A kernel feature that this library uses.
+///
+/// ```
+/// for feature in xsk::Feature::ALL {
+///     match feature.probe() {
+///         Ok(()) => println!("{feature}"),
+///         Err(missing) => println!("{missing}"),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
-    /// AF_XDP sockets. Nothing works without.
+    /// AF_XDP sockets. Required.
     Sockets,
-    /// The need-wakeup flag. Without it every send makes a system call.
+    /// The need-wakeup flag. Without it every flush is a system call.
     NeedWakeup,
     /// Counters for a full RX ring and an empty FILL ring.
     RingStatistics,
     /// XDP programs held by a `bpf_link`. The built-in program needs it.
     XdpLink,
-    /// A settable number of packets that one copy-mode send handles.
+    /// `XDP_MAX_TX_SKB_BUDGET`: packets that one copy-mode send(2) transmits.
     TxBudget,
 }
 
-/// A feature that the running kernel lacks, or that this process may not ask for.
+/// A feature that the running kernel lacks, or whose probe this process may not run.
+///
+/// ```
+/// if let Err(missing) = xsk::Feature::XdpLink.probe() {
+///     println!("{}: {}", missing.feature, missing.why);
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingFeature {
     /// The feature.
     pub feature: Feature,
-    /// What the kernel said.
+    /// The kernel's answer.
     pub why: String,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (feature, version) = (self.feature, self.feature.since());
         write!(
             f,
-            "{feature} missing (in Linux since {version}): {}",
+            "{feature} missing (Linux {version} and later have it): {}",
             self.why
         )
     }
 }
 
-impl std::error::Error for Missing {}
+impl std::error::Error for MissingFeature {}
 
 impl Feature {
     /// Every feature, oldest first.
@@ -56,7 +70,7 @@ impl Feature {
         Self::TxBudget,
     ];
 
-    /// The first kernel version with it.
+    /// The first kernel version with the feature, such as `5.9`.
     pub fn since(self) -> &'static str {
         match self {
             Self::Sockets => "4.18",
@@ -66,13 +80,13 @@ impl Feature {
         }
     }
 
-    /// Asks the kernel. Opens and closes a socket; changes nothing.
+    /// Probes the kernel, with a socket that is closed again. It changes nothing.
     ///
     /// # Errors
     ///
-    /// [`Missing`] with the kernel's answer.
-    pub fn probe(self) -> Result<(), Missing> {
-        let missing = |why: String| Missing { feature: self, why };
+    /// [`MissingFeature`], with the kernel's answer.
+    pub fn probe(self) -> Result<(), MissingFeature> {
+        let missing = |why: String| MissingFeature { feature: self, why };
         let refused = |errno| missing(errno_text(errno));
         let socket = || open_socket().map_err(refused);
         match self {
@@ -92,7 +106,7 @@ impl Feature {
             }
             Self::XdpLink if sys::xdp_link_known().map_err(refused)? => Ok(()),
             Self::XdpLink => Err(missing("bpf(2) knows no XDP links".into())),
-            // With no TX ring yet the option is refused for its value, unless it is unknown.
+            // Without a TX ring the value is invalid; a kernel without the option rejects that.
             Self::TxBudget => match sys::set_tx_budget(socket()?.as_fd(), 32) {
                 Err(errno @ Errno::NOPROTOOPT) => Err(refused(errno)),
                 _ => Ok(()),
@@ -111,14 +125,4 @@ impl fmt::Display for Feature {
             Self::TxBudget => "TX budget",
         })
     }
-}
-
-/// An AF_XDP socket with nothing set up.
-pub(crate) fn open_socket() -> Result<OwnedFd, Errno> {
-    socket_with(
-        AddressFamily::XDP,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        None,
-    )
 }

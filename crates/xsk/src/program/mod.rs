@@ -1,6 +1,8 @@
-//! The XDP program that hands packets to sockets: built in, loaded with bpf(2), held by a link.
+//! The built-in XDP program, which redirects packets to sockets.
 
-use crate::device::Device;
+mod instruction;
+
+use crate::device::{AttachMode, AttachedProgram, Device};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{self, BPF_NAME_LEN, Instruction};
 use rustix::io::Errno;
@@ -16,96 +18,29 @@ const NAME: [u8; BPF_NAME_LEN] = *b"xsk_redirect\0\0\0\0";
 const FLAG_SKB: u32 = 1 << 1;
 const FLAG_DRIVER: u32 = 1 << 2;
 
-/// Where in the receive path an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AttachMode {
-    /// Generic XDP: on packets that already are socket buffers. Any device.
-    Skb,
-    /// Native XDP: in the driver.
-    Driver,
-    /// On the network card.
-    Hardware,
-}
-
-impl fmt::Display for AttachMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Skb => "generic (skb)",
-            Self::Driver => "native (driver)",
-            Self::Hardware => "offloaded (hardware)",
-        })
-    }
-}
-
-/// An XDP program found on a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct AttachedProgram {
-    /// Where it runs.
-    pub mode: AttachMode,
-    /// Its id, as in `bpftool prog show id ID`.
-    pub id: u32,
-    /// Its name; none when the kernel would not tell (that needs `CAP_SYS_ADMIN` or `CAP_BPF`).
-    pub name: Option<String>,
-    /// Its tag, a hash over its instructions, in hexadecimal.
-    pub tag: Option<String>,
-}
-
-impl AttachedProgram {
-    pub(crate) fn lookup(mode: AttachMode, id: u32) -> Self {
-        let info = sys::program_info(id).ok();
-        Self {
-            mode,
-            id,
-            name: info.map(|info| {
-                let end = info
-                    .name
-                    .iter()
-                    .position(|&b| b == 0)
-                    .unwrap_or(BPF_NAME_LEN);
-                String::from_utf8_lossy(&info.name[..end]).into_owned()
-            }),
-            tag: info.map(|info| format!("{:016x}", u64::from_be_bytes(info.tag))),
-        }
-    }
-
-    /// Whether it may be this library's own: then its owner may be closing. Without the right to
-    /// look, it may.
-    fn may_be_ours(&self) -> bool {
-        self.name
-            .as_deref()
-            .is_none_or(|name| name == "xsk_redirect")
-    }
-}
-
-impl fmt::Display for AttachedProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self
-            .name
-            .as_deref()
-            .filter(|name| !name.is_empty())
-            .unwrap_or("(no name)");
-        let tag = self.tag.as_deref().unwrap_or("unknown");
-        write!(
-            f,
-            "program id {} name {name} tag {tag}, {}",
-            self.id, self.mode
-        )
-    }
-}
-
-/// The built-in redirect program on one device, shared by the sockets on that device's queues.
+/// The built-in XDP program on one device, shared by the sockets on the device's queues.
 ///
-/// It passes each packet to the socket of the queue that it came in on, and to the network stack
-/// when that queue has none. It is attached by a `bpf_link`, so it is gone when the last handle
-/// is, also when the process is killed.
+/// It redirects each packet to the socket on the packet's RX queue, and passes it to the network
+/// stack when that queue has no socket. A `bpf_link` holds it, so it is detached when the last clone
+/// is dropped, or the process killed.
+///
+/// ```no_run
+/// use xsk::{Socket, Umem};
+///
+/// # fn main() -> xsk::Result<()> {
+/// let umem = Umem::builder().chunks(8192).build()?;
+/// let first = Socket::builder(&umem, "eth0", 0).open()?;
+/// let program = first.program().expect("no XSKMAP was given");
+/// let second = Socket::builder(&umem, "eth0", 1).program(program).open()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Program(Arc<Attached>);
 
 #[derive(Debug)]
 struct Attached {
-    /// First, so that packets stop before the map goes.
+    /// Dropped first, so that packets stop before the map is freed.
     _link: OwnedFd,
     map: OwnedFd,
     mode: AttachMode,
@@ -115,12 +50,11 @@ struct Attached {
 impl Program {
     /// Loads the program and attaches it to `device`.
     ///
-    /// A program that another process's socket has just left is waited for, until `patience` is
-    /// over.
+    /// It waits up to `patience` for the program of a socket that was just closed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ProgramAttached`] when another program is in the way, which is named;
+    /// [`ErrorKind::ProgramAttached`] when another program is attached, which it names;
     /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` and `CAP_BPF`;
     /// [`ErrorKind::ModeRefused`] or [`ErrorKind::MtuTooLarge`] when the driver refuses.
     pub(crate) fn attach(device: &Device, mode: AttachMode, patience: Duration) -> Result<Self> {
@@ -148,17 +82,17 @@ impl Program {
         })))
     }
 
-    /// The mode that it is attached in.
+    /// The mode in which it is attached.
     pub fn mode(&self) -> AttachMode {
         self.0.mode
     }
 
-    /// Index of the device that it is attached to.
+    /// Index of its device.
     pub fn ifindex(&self) -> u32 {
         self.0.ifindex
     }
 
-    /// Its XSKMAP: one socket for each queue.
+    /// Its XSKMAP, with a slot for each queue of the device.
     pub fn map(&self) -> BorrowedFd<'_> {
         self.0.map.as_fd()
     }
@@ -169,7 +103,7 @@ fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
         let step = if log.is_empty() {
             "loading the XDP program".to_owned()
         } else {
-            format!("loading the XDP program: the verifier says: {log}")
+            format!("loading the XDP program: verifier: {log}")
         };
         refused(step)(errno)
     })
@@ -211,7 +145,7 @@ fn link(
             Err(errno) => errno,
         };
         let error = explain(device, mode, errno);
-        // A link of a process that has just died is removed a moment later.
+        // The kernel removes the link of a killed process with a delay.
         let leaving = error.kind() == ErrorKind::ProgramAttached
             && Device::lookup(&device.name)?
                 .obstacle()
@@ -262,93 +196,26 @@ fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
         }
         _ => {
             let message = format!(
-                "the driver of {name} refuses a {mode} XDP program: try another mode, `dmesg` may tell more"
+                "the driver of {name} refuses a {mode} XDP program: try another mode, and see `dmesg`"
             );
             Error::os(ErrorKind::ModeRefused, errno, message)
         }
     }
 }
 
-/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is what
-/// comes back when the queue has no socket (5.3).
+/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is
+/// the action when the queue has no socket (5.3).
 fn redirect(map: BorrowedFd<'_>) -> [Instruction; 6] {
-    use asm::{Register::R1, Register::R2, Register::R3, call, exit, load_map, load_u32, set};
+    use instruction::{
+        Register::R1, Register::R2, Register::R3, call, exit, load_map, load_u32, set,
+    };
     let [map_low, map_high] = load_map(R1, map);
     [
-        load_u32(R2, R1, asm::RX_QUEUE_INDEX),
+        load_u32(R2, R1, instruction::RX_QUEUE_INDEX),
         map_low,
         map_high,
-        set(R3, asm::XDP_PASS),
-        call(asm::REDIRECT_MAP),
+        set(R3, instruction::XDP_PASS),
+        call(instruction::REDIRECT_MAP),
         exit(),
     ]
-}
-
-/// The few instructions that redirect programs are made of (`include/uapi/linux/bpf.h`,
-/// `Documentation/bpf/standardization/instruction-set.rst`).
-pub(crate) mod asm {
-    use crate::sys::Instruction;
-    use std::os::fd::{AsRawFd, BorrowedFd};
-
-    /// Offset of `rx_queue_index` in `struct xdp_md`.
-    pub(crate) const RX_QUEUE_INDEX: i16 = 16;
-    /// `enum xdp_action`.
-    pub(crate) const XDP_PASS: i32 = 2;
-    /// Number of the helper `bpf_redirect_map`.
-    pub(crate) const REDIRECT_MAP: i32 = 51;
-
-    /// A register; R1 holds the context when the program starts, and R0 what it returns.
-    #[derive(Debug, Clone, Copy)]
-    #[repr(u8)]
-    pub(crate) enum Register {
-        R0 = 0,
-        R1 = 1,
-        R2 = 2,
-        R3 = 3,
-    }
-
-    /// Any instruction by its parts.
-    pub(crate) fn instruction(
-        code: u8,
-        to: Register,
-        from: Register,
-        offset: i16,
-        immediate: i32,
-    ) -> Instruction {
-        Instruction {
-            code,
-            registers: (from as u8) << 4 | to as u8,
-            offset,
-            immediate,
-        }
-    }
-
-    /// `to = *(u32 *)(from + offset)`
-    pub(crate) fn load_u32(to: Register, from: Register, offset: i16) -> Instruction {
-        instruction(0x61, to, from, offset, 0)
-    }
-
-    /// `to = value`
-    pub(crate) fn set(to: Register, value: i32) -> Instruction {
-        instruction(0xb7, to, Register::R0, 0, value)
-    }
-
-    /// `to = &map`, which takes two slots; the source register says that the value is a file
-    /// descriptor (`BPF_PSEUDO_MAP_FD`).
-    pub(crate) fn load_map(to: Register, map: BorrowedFd<'_>) -> [Instruction; 2] {
-        [
-            instruction(0x18, to, Register::R1, 0, map.as_raw_fd()),
-            instruction(0, Register::R0, Register::R0, 0, 0),
-        ]
-    }
-
-    /// Calls a helper.
-    pub(crate) fn call(helper: i32) -> Instruction {
-        instruction(0x85, Register::R0, Register::R0, 0, helper)
-    }
-
-    /// `return r0`
-    pub(crate) fn exit() -> Instruction {
-        instruction(0x95, Register::R0, Register::R0, 0, 0)
-    }
 }

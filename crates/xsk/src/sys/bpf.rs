@@ -1,188 +1,10 @@
-//! System calls that rustix does not cover, and the mappings. Each is wrapped once, here.
-#![allow(unsafe_code)] // mmap, bpf(2), one socket option and one ioctl.
+//! bpf(2): maps, programs and links (`include/uapi/linux/bpf.h`).
+#![allow(unsafe_code)] // bpf(2), and owning the file descriptors that it returns.
 
+use super::{SysResult, last_errno};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
-use std::ffi::c_void;
-use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
-
-/// A result whose error is the kernel's errno.
-pub(crate) type SysResult<T> = Result<T, Errno>;
-
-/// `struct xdp_desc` (`include/uapi/linux/if_xdp.h`): one packet in the RX or TX ring.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Desc {
-    /// Offset into the UMEM, in bytes.
-    pub(crate) addr: u64,
-    /// Length of the packet, in bytes.
-    pub(crate) len: u32,
-    /// `XDP_PKT_CONTD` and `XDP_TX_METADATA`; 0 for a packet in one buffer.
-    pub(crate) options: u32,
-}
-
-const _: () = {
-    assert!(size_of::<Desc>() == size_of::<libc::xdp_desc>());
-    assert!(align_of::<Desc>() == align_of::<libc::xdp_desc>());
-    assert!(offset_of!(Desc, addr) == offset_of!(libc::xdp_desc, addr));
-    assert!(offset_of!(Desc, len) == offset_of!(libc::xdp_desc, len));
-    assert!(offset_of!(Desc, options) == offset_of!(libc::xdp_desc, options));
-};
-
-/// A shared mapping that ends with the value.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-    #[cfg(any(test, miri, feature = "testing"))]
-    on_heap: bool,
-}
-
-// SAFETY: needed because of the raw pointer. A mapping belongs to the process, not to a thread,
-// and this type hands out the address only.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; there is nothing to change through `&Mapping`.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps `len` bytes of `fd` at `offset`, shared, readable and writable, present at once.
-    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> SysResult<Self> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: needed to map memory. The address is the kernel's choice, so no existing
-        // mapping is replaced.
-        let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) }?;
-        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self {
-            start,
-            len,
-            #[cfg(any(test, miri, feature = "testing"))]
-            on_heap: false,
-        })
-    }
-
-    /// Zeroed memory of this process alone, for tests and fuzzing without a kernel.
-    #[cfg(any(test, miri, feature = "testing"))]
-    pub(crate) fn heap(len: usize) -> Self {
-        // SAFETY: needed because Miri has no mmap of files; the size is not zero.
-        let start = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(len)) };
-        let start = NonNull::new(start).expect("memory for a test");
-        Self {
-            start,
-            len,
-            on_heap: true,
-        }
-    }
-
-    #[cfg(any(test, miri, feature = "testing"))]
-    fn heap_layout(len: usize) -> std::alloc::Layout {
-        std::alloc::Layout::from_size_align(len.max(1), 4096).expect("a test's sizes are small")
-    }
-
-    /// The first byte.
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    /// Length in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        #[cfg(any(test, miri, feature = "testing"))]
-        if self.on_heap {
-            // SAFETY: needed to free what `heap` allocated, with the same layout.
-            unsafe { std::alloc::dealloc(self.start.as_ptr(), Self::heap_layout(self.len)) };
-            return;
-        }
-        // SAFETY: needed to unmap. The range is what mmap gave, and this value was its owner.
-        // An error would leave memory mapped, which is safe.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
-    }
-}
-
-/// Sets `XDP_MAX_TX_SKB_BUDGET` (6.17): descriptors that one copy-mode send may handle.
-pub(crate) fn set_tx_budget(fd: BorrowedFd<'_>, budget: u32) -> SysResult<()> {
-    const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-    // SAFETY: needed because rustix has no wrapper. The pointer and length are those of a local
-    // that outlives the call, which only reads it.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_XDP,
-            XDP_MAX_TX_SKB_BUDGET,
-            (&raw const budget).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(last_errno())
-    }
-}
-
-fn last_errno() -> Errno {
-    let code = std::io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO);
-    Errno::from_raw_os_error(code)
-}
-
-/// `struct ethtool_channels` (`include/uapi/linux/ethtool.h`).
-#[repr(C)]
-#[derive(Debug, Default)]
-struct EthtoolChannels {
-    cmd: u32,
-    max_rx: u32,
-    max_tx: u32,
-    max_other: u32,
-    max_combined: u32,
-    rx: u32,
-    tx: u32,
-    other: u32,
-    combined: u32,
-}
-
-/// The number of RX and of TX queues that a device uses now (`ETHTOOL_GCHANNELS`).
-pub(crate) fn channels(socket: BorrowedFd<'_>, device: &str) -> SysResult<(u32, u32)> {
-    const ETHTOOL_GCHANNELS: u32 = 0x3c;
-    let mut channels = EthtoolChannels {
-        cmd: ETHTOOL_GCHANNELS,
-        ..Default::default()
-    };
-    // SAFETY: needed for a plain C struct; all zeroes is a valid `ifreq`.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if device.len() >= request.ifr_name.len() {
-        return Err(Errno::NODEV);
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
-    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: needed because rustix has no wrapper. `request` and the struct it points to are
-    // locals of the layout that SIOCETHTOOL with this command reads and writes.
-    let result = unsafe {
-        libc::ioctl(
-            socket.as_raw_fd(),
-            libc::SIOCETHTOOL as libc::Ioctl,
-            &raw mut request,
-        )
-    };
-    if result != 0 {
-        return Err(last_errno());
-    }
-    Ok((
-        channels.rx + channels.combined,
-        channels.tx + channels.combined,
-    ))
-}
+use std::os::fd::AsFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Commands of bpf(2) that this library uses (`enum bpf_cmd`).
 #[derive(Debug, Clone, Copy)]
@@ -203,13 +25,13 @@ const BPF_XDP: u32 = 37;
 /// Length of a program's or map's name with its final zero.
 pub(crate) const BPF_NAME_LEN: usize = 16;
 
-/// Runs one bpf(2) command over the leading fields of `union bpf_attr`; the kernel takes what is
-/// missing at the end as zero.
+/// Runs one bpf(2) command with the leading fields of `union bpf_attr`; the kernel assumes zeroes
+/// behind them.
 ///
 /// # Safety
 ///
 /// `attr` must be the `repr(C)` prefix of `union bpf_attr` for `command`, and every pointer in it
-/// must be valid for what the command reads or writes there.
+/// must be valid for the command's reads and writes.
 unsafe fn bpf<T>(command: BpfCommand, attr: &mut T) -> SysResult<libc::c_long> {
     // SAFETY: needed because there is no wrapper. The size is that of the struct behind the
     // pointer; the rest is the caller's promise.
@@ -228,14 +50,14 @@ unsafe fn bpf<T>(command: BpfCommand, attr: &mut T) -> SysResult<libc::c_long> {
     }
 }
 
-/// Takes the file descriptor that a bpf(2) command returned.
+/// Owns the file descriptor that a bpf(2) command returned.
 fn owned(result: libc::c_long) -> OwnedFd {
-    // SAFETY: needed to own it. The kernel has just made it for this call, and nothing else
-    // knows its number.
+    // SAFETY: needed to own it. The kernel has just created it for this call, and no other
+    // code has its number.
     unsafe { OwnedFd::from_raw_fd(result as i32) }
 }
 
-/// Makes an XSKMAP of `entries` queues.
+/// Creates an XSKMAP of `entries` slots.
 pub(crate) fn xskmap_create(name: [u8; BPF_NAME_LEN], entries: u32) -> SysResult<OwnedFd> {
     #[repr(C)]
     struct Attr {
@@ -272,17 +94,17 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// Puts `socket` into slot `queue` of an XSKMAP, replacing what was there.
+/// Inserts `socket` into a slot of an XSKMAP, replacing the former entry.
 pub(crate) fn xskmap_insert(
     map: BorrowedFd<'_>,
-    queue: u32,
+    slot: u32,
     socket: BorrowedFd<'_>,
 ) -> SysResult<()> {
     let value = socket.as_raw_fd() as u32;
     let mut attr = ElementAttr {
         map_fd: map.as_raw_fd() as u32,
         pad: 0,
-        key: (&raw const queue) as u64,
+        key: (&raw const slot) as u64,
         value: (&raw const value) as u64,
         flags: 0,
     };
@@ -291,12 +113,12 @@ pub(crate) fn xskmap_insert(
     unsafe { bpf(BpfCommand::MapUpdate, &mut attr) }.map(drop)
 }
 
-/// Empties slot `queue` of an XSKMAP.
-pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, queue: u32) -> SysResult<()> {
+/// Deletes the entry in a slot of an XSKMAP.
+pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
     let mut attr = ElementAttr {
         map_fd: map.as_raw_fd() as u32,
         pad: 0,
-        key: (&raw const queue) as u64,
+        key: (&raw const slot) as u64,
         value: 0,
         flags: 0,
     };
@@ -317,8 +139,7 @@ pub(crate) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// Loads an XDP program. On failure the verifier's log comes along, empty when it had nothing to
-/// say.
+/// Loads an XDP program. A failure has the verifier's log, which can be empty.
 pub(crate) fn xdp_program_load(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
@@ -366,7 +187,7 @@ pub(crate) fn xdp_program_load(
     })
 }
 
-/// Attaches an XDP program to a device by a link. `flags` are the `XDP_FLAGS_*` modes.
+/// Attaches an XDP program to a device with a link. `flags` are the `XDP_FLAGS_*` modes.
 pub(crate) fn xdp_link_create(
     program: BorrowedFd<'_>,
     ifindex: u32,
@@ -375,8 +196,8 @@ pub(crate) fn xdp_link_create(
     link_create(program.as_raw_fd() as u32, ifindex, flags)
 }
 
-/// Whether the kernel knows XDP links (5.9): with no program behind the number, one that does
-/// answers EBADF, and an older one EINVAL. An error when this process may not ask.
+/// Whether the kernel has XDP links (5.9): for an invalid program it then returns EBADF, and an older
+/// kernel EINVAL. An error when this process has no permission.
 pub(crate) fn xdp_link_known() -> SysResult<bool> {
     match link_create(u32::MAX, 1, 0) {
         Ok(_) | Err(Errno::BADF) => Ok(true),
@@ -403,7 +224,7 @@ fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<Owned
     unsafe { bpf(BpfCommand::LinkCreate, &mut attr) }.map(owned)
 }
 
-/// What the kernel tells of a loaded program.
+/// The tag and name of a loaded program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProgramInfo {
     pub(crate) tag: [u8; 8],
@@ -442,8 +263,8 @@ pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
     };
     // SAFETY: the prefix for BPF_PROG_GET_FD_BY_ID; it holds no pointers.
     let program = unsafe { bpf(BpfCommand::ProgFdById, &mut attr) }.map(owned)?;
-    // SAFETY: needed for a plain C struct; all zeroes is a valid value of it, and asks the
-    // kernel for no arrays.
+    // SAFETY: needed for a plain C struct; all zeroes is a valid value of it, and requests no
+    // arrays.
     let mut info: Info = unsafe { std::mem::zeroed() };
     object_info(program.as_fd(), &mut info)?;
     Ok(ProgramInfo {
@@ -452,14 +273,14 @@ pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
     })
 }
 
-/// What the kernel tells of a map.
+/// The type and size of a map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapInfo {
     pub(crate) is_xskmap: bool,
     pub(crate) max_entries: u32,
 }
 
-/// Asks what kind of map a file descriptor is.
+/// Reads the type and size of a map.
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
     /// Leading part of `struct bpf_map_info`.
     #[repr(C)]
@@ -482,7 +303,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
     })
 }
 
-/// Fills the leading part of a BPF object's info struct. `T` is a plain C struct.
+/// Reads the leading part of a BPF object's info struct. `T` is a plain C struct.
 fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> {
     #[repr(C)]
     struct Attr {

@@ -1,0 +1,109 @@
+//! The reading side of a ring.
+
+#[cfg(loom)]
+use loom::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use std::sync::atomic::Ordering;
+
+use super::{Cursor, Kernel, Protocol, Shared};
+use std::marker::PhantomData;
+
+/// The side of a ring that reads slots: RX and COMPLETION in user space.
+#[derive(Debug)]
+pub(crate) struct Consumer<T, S: Shared<T>, P: Protocol = Kernel> {
+    shared: S,
+    /// Next slot to read.
+    next: u32,
+    /// Copy of the shared consumer index, which only we write.
+    released: u32,
+    /// The kernel's producer index, as last read.
+    limit: u32,
+    invalid_indices: u64,
+    _protocol: PhantomData<(T, P)>,
+}
+
+impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
+    /// The consuming side of a ring in its present state.
+    pub(crate) fn new(shared: S) -> Self {
+        // Relaxed: only this side writes the word.
+        let next = shared.consumer().load(Ordering::Relaxed);
+        Self {
+            shared,
+            next,
+            released: next,
+            limit: next,
+            invalid_indices: 0,
+            _protocol: PhantomData,
+        }
+    }
+
+    /// Slots that can be read now, at most `max`; reloads the kernel's index only when none is
+    /// known to be filled.
+    #[inline]
+    pub(crate) fn available(&mut self, max: u32) -> u32 {
+        if self.limit == self.next {
+            self.reload();
+        }
+        self.limit.wrapping_sub(self.next).min(max)
+    }
+
+    fn reload(&mut self) {
+        let producer = self.shared.producer().load(P::OBSERVE);
+        // The kernel can be ahead of our released index by one ring at most.
+        if producer.wrapping_sub(self.released) > self.shared.size()
+            || producer.wrapping_sub(self.next) > self.shared.size()
+        {
+            self.invalid_indices += 1;
+        } else {
+            self.limit = producer;
+        }
+    }
+
+    /// Reads the next slot; [`available`](Self::available) is the number of permitted calls.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn pop(&mut self) -> T {
+        let value = self.shared.read(self.next);
+        self.next = self.next.wrapping_add(1);
+        value
+    }
+
+    /// Takes the slots that can be read now, at most `max`, to be read with
+    /// [`read_at`](Self::read_at). The ring does not return them again: after a forgotten cursor, a
+    /// slot read twice could name a chunk that has changed its owner in between.
+    #[inline(always)]
+    pub(crate) fn peek(&mut self, max: u32) -> Cursor {
+        let available = self.available(max);
+        let next = self.next;
+        self.next = next.wrapping_add(available);
+        Cursor {
+            next,
+            end: self.next,
+        }
+    }
+
+    /// Reads a slot of a [`Cursor`].
+    #[inline(always)]
+    pub(crate) fn read_at(&self, index: u32) -> T {
+        self.shared.read(index)
+    }
+
+    /// Returns all slots taken so far to the kernel.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if self.released != self.next {
+            self.shared.consumer().store(self.next, P::PUBLISH);
+            self.released = self.next;
+        }
+    }
+
+    /// Reads of an impossible kernel index.
+    pub(crate) fn invalid_indices(&self) -> u64 {
+        self.invalid_indices
+    }
+
+    /// Index of the next slot to read.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
+}

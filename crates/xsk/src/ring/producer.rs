@@ -1,0 +1,161 @@
+//! The writing side of a ring.
+
+#[cfg(loom)]
+use loom::sync::atomic::{Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{Ordering, fence};
+
+use super::{Cursor, Kernel, NEED_WAKEUP, Protocol, Shared};
+use std::marker::PhantomData;
+
+/// The side of a ring that writes slots: FILL and TX in user space.
+#[derive(Debug)]
+pub(crate) struct Producer<T, S: Shared<T>, P: Protocol = Kernel> {
+    shared: S,
+    /// Next slot to write; ahead of the shared index until [`publish`](Self::publish).
+    next: u32,
+    /// Copy of the shared producer index, which only we write.
+    published: u32,
+    /// The kernel's consumer index, as last read, plus the ring's size: the first index that is not
+    /// ours to write.
+    limit: u32,
+    invalid_indices: u64,
+    _protocol: PhantomData<(T, P)>,
+}
+
+impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
+    /// The producing side of a ring in its present state.
+    pub(crate) fn new(shared: S) -> Self {
+        // Relaxed: only this side writes the word.
+        let next = shared.producer().load(Ordering::Relaxed);
+        let limit = next;
+        Self {
+            shared,
+            next,
+            published: next,
+            limit,
+            invalid_indices: 0,
+            _protocol: PhantomData,
+        }
+    }
+
+    /// Slots that can be written now; reloads the kernel's index only when fewer than `want` are
+    /// known to be free.
+    #[inline]
+    pub(crate) fn free(&mut self, want: u32) -> u32 {
+        let known = self.limit.wrapping_sub(self.next);
+        if known >= want { known } else { self.reload() }
+    }
+
+    fn reload(&mut self) -> u32 {
+        let consumer = self.shared.consumer().load(P::OBSERVE);
+        let limit = consumer.wrapping_add(self.shared.size());
+        // The kernel can have consumed published slots only, and cannot take back slots that we
+        // have written since.
+        if self.published.wrapping_sub(consumer) > self.shared.size()
+            || limit.wrapping_sub(self.next) > self.shared.size()
+        {
+            self.invalid_indices += 1;
+        } else {
+            self.limit = limit;
+        }
+        self.limit.wrapping_sub(self.next)
+    }
+
+    /// Writes the next slot, if one is free. [`publish`](Self::publish) makes it visible.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) -> bool {
+        if self.free(1) == 0 {
+            return false;
+        }
+        self.shared.write(self.next, value);
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
+    /// Up to `want` free slots, to be written with [`write_at`](Self::write_at) and returned with
+    /// [`stage`](Self::stage).
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, want: u32) -> Cursor {
+        let free = self.free(want).min(want);
+        Cursor {
+            next: self.next,
+            end: self.next.wrapping_add(free),
+        }
+    }
+
+    /// Writes a slot of a [`Cursor`].
+    #[inline(always)]
+    pub(crate) fn write_at(&mut self, index: u32, value: T) {
+        self.shared.write(index, value);
+    }
+
+    /// Takes over the slots that were written through a cursor; returns their number.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, cursor: &Cursor) -> u32 {
+        let written = cursor.next.wrapping_sub(self.next);
+        self.next = cursor.next;
+        written
+    }
+
+    /// Makes all written slots visible to the kernel.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.published != self.next {
+            self.shared.producer().store(self.next, P::PUBLISH);
+            self.published = self.next;
+        }
+    }
+
+    /// Whether the kernel needs a system call.
+    ///
+    /// A clear flag is read again behind a full fence, which keeps our index store before the load;
+    /// without it both sides can miss each other, and the kernel sleeps on a full ring. The kernel
+    /// writes its flag without a barrier, so callers repeat the wake-up while packets are pending.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        if self.flag() {
+            return true;
+        }
+        if P::FENCE_BEFORE_FLAG {
+            fence(Ordering::SeqCst);
+        }
+        self.flag()
+    }
+
+    #[inline]
+    fn flag(&self) -> bool {
+        self.shared.flags().load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+
+    /// Published slots that the kernel has not consumed.
+    pub(crate) fn pending(&mut self) -> u32 {
+        let free = self.reload();
+        self.shared
+            .size()
+            .saturating_sub(free)
+            .saturating_sub(self.staged())
+    }
+
+    /// Written slots that are not published.
+    #[inline]
+    pub(crate) fn staged(&self) -> u32 {
+        self.next.wrapping_sub(self.published)
+    }
+
+    /// Number of slots.
+    pub(crate) fn size(&self) -> u32 {
+        self.shared.size()
+    }
+
+    /// Reads of an impossible kernel index.
+    pub(crate) fn invalid_indices(&self) -> u64 {
+        self.invalid_indices
+    }
+
+    /// Index of the next slot to write.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
+}

@@ -1,0 +1,48 @@
+//! Counters of a socket.
+
+/// Counters since the socket was opened. Those from `rx_dropped` on are the kernel's (`struct
+/// xdp_statistics`).
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// # let socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// let statistics = socket.statistics()?;
+/// println!("{} received, {} dropped", statistics.received, statistics.rx_dropped);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Packets read from the RX ring.
+    pub received: u64,
+    /// Packets published in the TX ring.
+    pub sent: u64,
+    /// Sent packets that were completed, of all sockets on the queue. Completed does not mean
+    /// delivered.
+    pub completed: u64,
+    /// RX descriptors and completions of chunks that were not lent for that, of all sockets on the
+    /// queue.
+    pub invalid_descs: u64,
+    /// Reads of a ring index, written by the kernel, that was impossible.
+    pub invalid_indices: u64,
+    /// System calls to wake the kernel for TX or FILL.
+    pub wakeups: u64,
+    /// Of those, calls in which the kernel dropped a packet: the peer is down or full, or the
+    /// packet is larger than the MTU.
+    pub send_drops: u64,
+    /// Sleeps while waiting for packets.
+    pub sleeps: u64,
+    /// Packets dropped because FILL was empty or the packet did not fit into a chunk. With
+    /// `rx_ring_full`, all drops of the socket.
+    pub rx_dropped: u64,
+    /// Packets dropped because the RX ring was full.
+    pub rx_ring_full: u64,
+    /// Reads of an empty FILL ring; the packets are in `rx_dropped` too.
+    pub fill_ring_empty: u64,
+    /// TX descriptors that the kernel rejected.
+    pub tx_invalid_descs: u64,
+    /// Reads of an empty TX ring.
+    pub tx_ring_empty: u64,
+}

@@ -1,0 +1,58 @@
+//! AF_XDP sockets (`include/uapi/linux/if_xdp.h`): the descriptor, and an option that rustix lacks.
+#![allow(unsafe_code)] // setsockopt(2).
+
+use super::{SysResult, last_errno};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// `struct xdp_desc` (`include/uapi/linux/if_xdp.h`): one packet in the RX or TX ring.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Desc {
+    /// Offset into the UMEM, in bytes.
+    pub(crate) addr: u64,
+    /// Length of the packet, in bytes.
+    pub(crate) len: u32,
+    /// `XDP_PKT_CONTD` and `XDP_TX_METADATA`; 0 for a packet in one buffer.
+    pub(crate) options: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Desc>() == size_of::<libc::xdp_desc>());
+    assert!(align_of::<Desc>() == align_of::<libc::xdp_desc>());
+    assert!(offset_of!(Desc, addr) == offset_of!(libc::xdp_desc, addr));
+    assert!(offset_of!(Desc, len) == offset_of!(libc::xdp_desc, len));
+    assert!(offset_of!(Desc, options) == offset_of!(libc::xdp_desc, options));
+};
+
+/// Opens an AF_XDP socket with nothing set up.
+pub(crate) fn open_socket() -> SysResult<OwnedFd> {
+    socket_with(
+        AddressFamily::XDP,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// Sets `XDP_MAX_TX_SKB_BUDGET` (6.17): descriptors that one copy-mode send may handle.
+pub(crate) fn set_tx_budget(fd: BorrowedFd<'_>, budget: u32) -> SysResult<()> {
+    const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+    // SAFETY: needed because rustix has no wrapper. The pointer and length are those of a local
+    // that outlives the call, which only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_XDP,
+            XDP_MAX_TX_SKB_BUDGET,
+            (&raw const budget).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
+}

@@ -1,0 +1,149 @@
+//! Settings of a UMEM.
+
+use super::pages::allocate;
+use super::{Geometry, Umem, XDP_PACKET_HEADROOM};
+use crate::error::{Error, Result};
+
+/// Bytes that the kernel requires behind the headroom: `sizeof(struct skb_shared_info)` and a pair
+/// of cache lines (`net/xdp/xdp_umem.c`).
+const KERNEL_TAILROOM: u32 = 320 + 128;
+
+/// Most chunks in a UMEM; 64 GiB at 4096 bytes each.
+const MAX_CHUNKS: u32 = 1 << 24;
+
+/// Settings of a [`Umem`]; see [`Umem::builder`] and [the guide](crate::guide::sizes).
+///
+/// ```
+/// # fn main() -> xsk::Result<()> {
+/// let umem = xsk::Umem::builder()
+///     .chunks(1024)
+///     .chunk_size(4096)
+///     .headroom(64)
+///     .build()?;
+/// assert_eq!((umem.chunks(), umem.chunk_size(), umem.headroom()), (1024, 4096, 64));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "call `build` to get the UMEM"]
+pub struct UmemBuilder {
+    geometry: Geometry,
+    huge_pages: bool,
+}
+
+impl UmemBuilder {
+    /// Number of chunks, at most 2²⁴. Default 4096. Enough is the sum of the slots of all sockets'
+    /// FILL and TX rings, the frames that the program holds, and each socket's cache: a
+    /// thirty-second of all chunks, at most 128.
+    pub fn chunks(mut self, chunks: u32) -> Self {
+        self.geometry.chunks = chunks;
+        self
+    }
+
+    /// Bytes in a chunk: 2048, the default, or 4096. [`XDP_PACKET_HEADROOM`], the headroom and a
+    /// received packet have to fit into it.
+    pub fn chunk_size(mut self, bytes: u32) -> Self {
+        self.geometry.chunk_size = bytes;
+        self
+    }
+
+    /// Bytes kept free in front of every packet, for headers that the program prepends; in received
+    /// packets in addition to [`XDP_PACKET_HEADROOM`]. Default 0.
+    pub fn headroom(mut self, bytes: u32) -> Self {
+        self.geometry.headroom = bytes;
+        self
+    }
+
+    /// Requests pages of 2 MiB. Without enough free ones the UMEM has ordinary pages, and
+    /// [`Umem::pages`] is [`Pages::FellBack`](super::Pages::FellBack). Default off.
+    pub fn huge_pages(mut self, on: bool) -> Self {
+        self.huge_pages = on;
+        self
+    }
+
+    /// Checks the sizes, then allocates and maps the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for sizes that the kernel
+    /// would reject, [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) when the memory
+    /// cannot be allocated.
+    pub fn build(self) -> Result<Umem> {
+        self.check()?;
+        let (memory, pages) = allocate(self.geometry.len(), self.huge_pages)?;
+        Ok(Umem::new(memory, self.geometry, pages))
+    }
+
+    fn check(&self) -> Result<()> {
+        let Geometry {
+            chunks,
+            chunk_size,
+            headroom,
+        } = self.geometry;
+        if !matches!(chunk_size, 2048 | 4096) {
+            return Err(Error::invalid(format!(
+                "chunk size {chunk_size} is not possible: choose 2048 or 4096 bytes"
+            )));
+        }
+        if self.geometry.chunks == 0 || chunks > MAX_CHUNKS {
+            return Err(Error::invalid(format!(
+                "a UMEM of {chunks} chunks is not possible: choose 1 to {MAX_CHUNKS}"
+            )));
+        }
+        let most = chunk_size - XDP_PACKET_HEADROOM - KERNEL_TAILROOM;
+        if headroom > most {
+            return Err(Error::invalid(format!(
+                "headroom {headroom} leaves no room for packets: at most {most} bytes with chunks of {chunk_size}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Umem {
+    /// A builder with the defaults: 4096 chunks of 2048 bytes, no headroom, ordinary pages. That
+    /// is 8 MiB, a common memory lock limit of unprivileged processes.
+    pub fn builder() -> UmemBuilder {
+        UmemBuilder {
+            geometry: Geometry {
+                chunks: 4096,
+                chunk_size: 2048,
+                headroom: 0,
+            },
+            huge_pages: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn sizes_are_checked_before_the_kernel_is_asked() {
+        let bad = [
+            Umem::builder().chunk_size(1024),
+            Umem::builder().chunk_size(3000),
+            Umem::builder().chunk_size(8192),
+            Umem::builder().chunks(0),
+            Umem::builder().chunks(u32::MAX),
+            Umem::builder().headroom(1345),
+            Umem::builder().chunk_size(4096).headroom(3393),
+        ];
+        for config in bad {
+            assert_eq!(
+                config.check().map_err(|e| e.kind()),
+                Err(ErrorKind::InvalidConfig)
+            );
+        }
+        assert!(Umem::builder().headroom(1344).check().is_ok());
+        assert!(
+            Umem::builder()
+                .chunk_size(4096)
+                .headroom(3392)
+                .check()
+                .is_ok()
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! The extent of a packet in its chunk.
+
+use crate::error::Error;
+
+/// The position of a packet in its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// First byte, from the start of the chunk.
+    pub(crate) offset: u32,
+    /// Number of bytes.
+    pub(crate) len: u32,
+}
+
+impl Extent {
+    /// Whether the packet ends inside a chunk of this size.
+    #[inline]
+    pub(crate) fn fits(self, chunk_size: u32) -> bool {
+        self.offset
+            .checked_add(self.len)
+            .is_some_and(|end| end <= chunk_size)
+    }
+
+    /// See [`Frame::adjust_head`](crate::Frame::adjust_head).
+    #[inline]
+    pub(crate) fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
+        let offset = self.offset.checked_add_signed(delta);
+        let len = i64::from(self.len) - i64::from(delta);
+        match (offset, u32::try_from(len)) {
+            (Some(offset), Ok(len)) => {
+                *self = Self { offset, len };
+                Ok(())
+            }
+            _ => Err(self.out_of_room("head", delta, self.offset)),
+        }
+    }
+
+    /// See [`Frame::adjust_tail`](crate::Frame::adjust_tail).
+    #[inline]
+    pub(crate) fn adjust_tail(&mut self, delta: i32, chunk_size: u32) -> Result<(), Error> {
+        let capacity = chunk_size - self.offset;
+        match self.len.checked_add_signed(delta) {
+            Some(len) if len <= capacity => {
+                self.len = len;
+                Ok(())
+            }
+            _ => Err(self.out_of_room("tail", delta, capacity - self.len)),
+        }
+    }
+
+    #[cold]
+    fn out_of_room(self, end: &str, delta: i32, room: u32) -> Error {
+        Error::invalid(format!(
+            "cannot move the packet's {end} by {delta}: it has {} bytes and {room} bytes of room there",
+            self.len
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Extent;
+
+    #[test]
+    fn a_packet_past_its_chunk_does_not_fit() {
+        for (offset, len) in [(2000, 49), (0, 2049), (1, u32::MAX), (u32::MAX, 1)] {
+            assert!(!Extent { offset, len }.fits(2048));
+        }
+        assert!(
+            Extent {
+                offset: 2000,
+                len: 48
+            }
+            .fits(2048)
+        );
+    }
+}
