@@ -19,7 +19,7 @@
 const volatile __u64 burn_ns; /* for each packet */
 
 /* One flow: one CPU runs this at a time. */
-struct {
+struct burned {
 	__u64 work_ns;
 	__u64 gaps_ns;
 } burned;

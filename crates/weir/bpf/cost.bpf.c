@@ -19,6 +19,18 @@
 
 #include "cost.h"
 
+SHARED_ENUM(cost_constants);
+SHARED_ENUM(vector);
+
+/* Entries of the maps below. The rest is counted as unlisted, so that memory is constant. */
+#define MAX_TASKS 1024
+#define MAX_IRQS 256
+#define MAX_NAPIS 512
+
+/* A timer that expires so many nanoseconds late was held up from outside: kernels seldom run with
+ * interrupts disabled for so long. */
+#define LATE_NS 200000
+
 /* The fields of kernel structures that are read; where they are is found when loading. */
 #define KERNEL __attribute__((preserve_access_index))
 

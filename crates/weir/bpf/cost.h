@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Shared by cost.bpf.c and src/cost/accounting/abi.rs, which has the same structures: both are
- * compared field by field when the programs are loaded.
- */
+/* Shared by cost.bpf.c and src/accounting/tracepoints/abi.rs: see shared.h. */
 #ifndef WEIR_COST_H
 #define WEIR_COST_H
 
-/* NR_SOFTIRQS of linux/interrupt.h; the order has not changed since Linux 4.14. */
-#define SOFTIRQS 10
-#define NET_TX 2
-#define NET_RX 3
+#include "shared.h"
+
+enum cost_constants {
+	/* NR_SOFTIRQS of linux/interrupt.h; the order has not changed since Linux 4.14. */
+	SOFTIRQS = 10,
+	NET_TX = 2,
+	NET_RX = 3,
+
+	/* Keys of the map of CPUs: CPU * CPU_ENTRIES, plus one of these: the sums now, and a copy
+	 * of them from when they were last settled. */
+	LIVE = 0,
+	SETTLED = 1,
+	CPU_ENTRIES = 2,
+
+	NAME_BYTES = 16, /* TASK_COMM_LEN and IFNAMSIZ */
+};
 
 /* The interrupts of arch/x86/include/asm/trace/irq_vectors.h that are followed. */
 enum vector {
@@ -20,18 +29,6 @@ enum vector {
 	IRQ_WORK,
 	VECTORS
 };
-
-/* Entries of the maps below: what does not fit is counted as unlisted, so memory is constant. */
-#define MAX_TASKS 1024
-#define MAX_IRQS 256
-#define MAX_NAPIS 512
-
-/* TASK_COMM_LEN and IFNAMSIZ. */
-#define NAME_BYTES 16
-
-/* A timer that expires so many nanoseconds late was held up from outside: kernels seldom run with
- * interrupts disabled for so long. */
-#define LATE_NS 200000
 
 /* Nanoseconds of one task, or of one CPU while it ran. */
 struct task_time {
@@ -64,12 +61,6 @@ struct cpu_times {
 	__u64 unreported_switches;
 	__u64 outside_ns; /* taken from outside, but for the load's and the idle task's own time */
 };
-
-/* Keys of the map of CPUs: CPU * CPU_ENTRIES, and to that the sums as they are or as they were when
- * last settled. */
-#define LIVE 0
-#define SETTLED 1
-#define CPU_ENTRIES 2
 
 /* One for each CPU; only that CPU writes to it. */
 struct cpu_state {

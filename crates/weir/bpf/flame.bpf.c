@@ -8,6 +8,11 @@
 
 #include "flame.h"
 
+SHARED_ENUM(flame_constants);
+
+/* Different stacks between two readings. */
+#define STACKS 8192
+
 /*
  * The stack itself is the key. The kernel's own stack map goes by a 32-bit hash into a table, and
  * where two stacks meet there it drops each sample of the second: a hole in the graph that looks

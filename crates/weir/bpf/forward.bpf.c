@@ -22,6 +22,8 @@ struct vlan_tag {
 
 #define VLAN_ID 0x0fff
 
+#define MAX_PORTS 64
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_PORTS);

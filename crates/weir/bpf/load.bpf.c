@@ -28,6 +28,10 @@
 /* MAX_BPF_STACK, which limits bpf_csum_diff before Linux 6.13. */
 #define MAX_SUM 512
 
+/* Sequence numbers that the sink remembers. */
+#define WINDOW (WINDOW_WORDS * 64)
+
+SHARED_ENUM(load_constants);
 const volatile struct load_config config;
 struct load_state state;
 
@@ -41,7 +45,7 @@ static __always_inline __u16 fold(__u64 sum)
 
 static __always_inline bool is_due(void)
 {
-	__u64 now = bpf_ktime_get_ns() << 10;
+	__u64 now = bpf_ktime_get_ns() << TIME_BITS;
 
 	if (now < state.due)
 		return false;
@@ -183,12 +187,12 @@ static __always_inline void track_late(__u64 sequence)
 
 	/* Before the window nobody knows any more; a late frame is less likely. */
 	if (state.expected - sequence > WINDOW || *word & bit) {
-		state.duplicates++;
+		state.sink.duplicates++;
 		return;
 	}
 	*word |= bit;
-	state.reordered++;
-	state.lost--;
+	state.sink.reordered++;
+	state.sink.lost--;
 }
 
 static __always_inline void track(__u64 sequence)
@@ -200,7 +204,7 @@ static __always_inline void track(__u64 sequence)
 		return;
 	}
 	missing = sequence - state.expected;
-	state.lost += missing;
+	state.sink.lost += missing;
 	/* What the window says of numbers that were passed over is a whole window old. */
 	first = missing > WINDOW ? sequence - WINDOW : state.expected;
 	for (int i = 0; i < WINDOW && first + i < sequence; i++) {
@@ -215,11 +219,11 @@ static __always_inline void track(__u64 sequence)
 /* For one flow from one queue: the kernel runs it on one CPU at a time. */
 static __always_inline void receive(void *data, void *end)
 {
-	state.packets++;
+	state.sink.packets++;
 	if (is_intact(data, end))
 		track(bpf_be64_to_cpu(*(__u64 *)(data + SEQUENCE)));
 	else
-		state.corrupted++;
+		state.sink.corrupted++;
 }
 
 SEC("tcx/ingress")

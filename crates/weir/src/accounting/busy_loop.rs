@@ -44,10 +44,10 @@ pub use self::doubt::{Calibration, Doubt};
 use self::gaps::{OutsideGaps, Taken};
 use self::load::Load;
 use self::threads::{NetworkThreads, Watched};
-use crate::report::statistics::Estimate;
-use super::tracepoints::view::{View, Views};
 use super::proc;
+use super::tracepoints::view::{View, Views};
 use crate::report::statistics;
+use crate::report::statistics::Estimate;
 use hostnet::cpulist::{CpuList, pin};
 
 /// How long a slice is: far longer than what disturbs, far shorter than most changes of

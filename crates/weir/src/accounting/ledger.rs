@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::busy_loop::Progress;
 use super::busy_loop::gaps::{GAP_BOUNDS_NS, OutsideGaps, Taken};
-use crate::report::statistics::Estimate;
 use super::tracepoints::abi::{CpuTimes, LOCAL_TIMER, VECTOR_NAMES};
 use super::tracepoints::{CpuTotals, SOFTIRQ_NAMES};
+use crate::report::statistics::Estimate;
 
 /// A share of a CPU's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]

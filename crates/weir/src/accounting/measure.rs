@@ -99,6 +99,8 @@ pub struct Accounted {
     /// The share of the time that was looked at; what tasks, interrupts and NAPI instances are
     /// told to have had is for all of it.
     pub observed: f64,
+    /// Whether interrupts or NAPI instances may have come that there was no room to list.
+    pub lists_full: bool,
 }
 
 /// What a device carried while it was watched.

@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::bpf;
+use crate::bpf::layout::text;
 use crate::bpf::{Attached, Map, Object, Programs, RunTime};
 
 use abi::{
     CPU_ENTRIES, CpuState, CpuTimes, IrqKey, IrqValue, LOCAL_TIMER, NapiKey, NapiValue,
-    RawTaskTime, SETTLED, TaskKey, TaskValue, VECTORS,
+    RawTaskTime, SETTLED, SOFTIRQS, TaskKey, TaskValue, VECTORS,
 };
 use view::Views;
 
@@ -30,19 +31,14 @@ const OBJECT: Object = Object {
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o")),
     needs: "Linux 5.17 with BTF (CONFIG_DEBUG_INFO_BTF), whose tracepoints it reads",
     layouts: abi::LAYOUTS,
+    constants: abi::CONSTANTS,
     arrays_by_cpu: &["cpus"],
 };
 
-/// `NR_SOFTIRQS` of linux/interrupt.h.
-pub const SOFTIRQS: usize = 10;
-/// The vectors' names, as in /proc/softirqs.
+/// The names of softirqs, as in /proc/softirqs.
 pub const SOFTIRQ_NAMES: [&str; SOFTIRQS] = [
     "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
 ];
-/// The vector of what a device or another CPU has sent, or completed: NAPI.
-pub const NET_RX: usize = 3;
-/// The vector of qdiscs that could not send at once.
-pub const NET_TX: usize = 2;
 
 /// The programs that user space runs.
 const BEGIN: &str = "begin";
@@ -70,10 +66,10 @@ pub struct Accounting {
     _others: Vec<Attached>,
     programs: Programs,
     cpus: Vec<usize>,
-    states: Map,
-    tasks: Map,
-    irqs: Map,
-    napis: Map,
+    states: Map<u32, CpuState>,
+    tasks: Map<TaskKey, TaskValue>,
+    irqs: Map<IrqKey, IrqValue>,
+    napis: Map<NapiKey, NapiValue>,
     views: Views,
     sees_vectors: bool,
     sees_late_timers: bool,
@@ -213,8 +209,7 @@ impl Accounting {
             .filter(|name| !PER_PACKET.contains(&name.as_str()))
             .map(|name| programs.attach(name))
             .collect::<Result<_>>()?;
-        let map = |name| programs.map(name);
-        let states = map("cpus")?;
+        let states = programs.map("cpus")?;
         let views = Views {
             states: Arc::new(states.mapped()?),
             claim: Arc::new(programs.runner(CLAIM)?),
@@ -224,9 +219,9 @@ impl Accounting {
             _others: others,
             cpus: cpus.to_vec(),
             states,
-            tasks: map("tasks")?,
-            irqs: map("irqs")?,
-            napis: map("napis")?,
+            tasks: programs.map("tasks")?,
+            irqs: programs.map("irqs")?,
+            napis: programs.map("napis")?,
             programs,
             views,
             sees_vectors,
@@ -295,20 +290,20 @@ impl Accounting {
 
     fn settled(&self, cpu: usize) -> Result<CpuTotals> {
         let key = (cpu * CPU_ENTRIES + SETTLED) as u32;
-        let bytes = self.states.get(&key.to_ne_bytes())?;
-        let bytes = bytes.with_context(|| format!("the kernel knows of no CPU {cpu}"))?;
-        Ok(CpuTotals::of(cpu, &abi::read::<CpuState>(&bytes)?))
+        let state = self.states.get(&key)?;
+        let state = state.with_context(|| format!("the kernel knows of no CPU {cpu}"))?;
+        Ok(CpuTotals::of(cpu, &state))
     }
 
     /// The tasks that ran, with what was taken from them, up to the last [`sample`](Self::sample).
     pub fn tasks(&self) -> Result<Vec<Task>> {
         let mut all = BTreeMap::<u32, Task>::new();
-        for (key, values) in entries::<TaskKey, TaskValue>(&self.tasks)? {
+        for (key, values) in entries(&self.tasks)? {
             let task = all.entry(key.tgid as u32).or_default();
             task.pid = key.tgid as u32;
             for value in values {
                 task.time = task.time.plus(value.time.into());
-                let name = abi::text(&value.comm);
+                let name = text(&value.comm);
                 if !name.is_empty() {
                     task.name = name;
                 }
@@ -319,7 +314,7 @@ impl Accounting {
 
     /// The devices' interrupts.
     pub fn irqs(&self) -> Result<Vec<Irq>> {
-        let entries = entries::<IrqKey, IrqValue>(&self.irqs)?;
+        let entries = entries(&self.irqs)?;
         let irqs = entries.iter().map(|(key, values)| Irq {
             irq: key.irq,
             ns: values.iter().map(|value| value.ns).sum(),
@@ -330,10 +325,10 @@ impl Accounting {
 
     /// The NAPI instances that were polled.
     pub fn napis(&self) -> Result<Vec<Napi>> {
-        let entries = entries::<NapiKey, NapiValue>(&self.napis)?;
+        let entries = entries(&self.napis)?;
         let napis = entries.iter().map(|(key, values)| {
             let sum = |of: fn(&NapiValue) -> u64| values.iter().map(of).sum();
-            let mut names = values.iter().map(|value| abi::text(&value.name));
+            let mut names = values.iter().map(|value| text(&value.name));
             Napi {
                 device: names.rfind(|name| !name.is_empty()).unwrap_or_default(),
                 ifindex: key.ifindex as u32,
@@ -346,6 +341,11 @@ impl Accounting {
             }
         });
         Ok(napis.filter(|napi| napi.polls > 0).collect())
+    }
+
+    /// Whether interrupts or NAPI instances may have come that there was no room to list.
+    pub fn is_full(&self, irqs: &[Irq], napis: &[Napi]) -> bool {
+        irqs.len() >= self.irqs.capacity() || napis.len() >= self.napis.capacity()
     }
 
     /// Has the kernel time the programs for the length of `window`, which it waits out.
@@ -391,13 +391,16 @@ fn load() -> Result<(Programs, bool, bool)> {
 }
 
 /// All entries of a per-CPU map: the key, and a value for each CPU.
-fn entries<K: FromBytes, V: FromBytes>(map: &Map) -> Result<Vec<(K, Vec<V>)>> {
+fn entries<K, V>(map: &Map<K, V>) -> Result<Vec<(K, Vec<V>)>>
+where
+    K: FromBytes + IntoBytes + Immutable,
+    V: FromBytes,
+{
     let mut all = Vec::new();
-    for key in map.keys() {
+    for key in map.keys()? {
         // It may have gone meanwhile.
         if let Some(values) = map.get_per_cpu(&key)? {
-            let values = values.iter().map(|value| abi::read(value));
-            all.push((abi::read(&key)?, values.collect::<Result<_>>()?));
+            all.push((key, values));
         }
     }
     Ok(all)
@@ -568,5 +571,15 @@ impl OwnCost {
     /// As a share of one CPU, summed over all.
     pub fn percent_of_a_cpu(&self) -> f64 {
         self.ns as f64 / self.window_ns.max(1) as f64 * 100.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OBJECT;
+
+    #[test]
+    fn types_are_those_of_the_header() {
+        OBJECT.check().expect("the same types");
     }
 }

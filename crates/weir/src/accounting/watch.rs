@@ -225,6 +225,7 @@ impl Watch {
         self.accounting.pause();
         let (tasks, irqs) = (self.accounting.tasks()?, self.accounting.irqs()?);
         let napis = self.accounting.napis()?;
+        let lists_full = self.accounting.is_full(&irqs, &napis);
         Ok(Accounted {
             tasks: tasks.into_iter().map(|it| it.scaled(factor)).collect(),
             irqs: irqs.into_iter().map(|it| it.scaled(factor)).collect(),
@@ -234,6 +235,7 @@ impl Watch {
             own_percent: self.average(),
             own_ns_per_run: self.is_timed.then_some(self.ns_per_run()),
             observed,
+            lists_full,
             slices: self.slices,
         })
     }

@@ -10,6 +10,7 @@
 pub mod layout;
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -23,9 +24,10 @@ use libbpf_rs::{
     OpenObject, ProgramInput, ProgramMut, libbpf_sys,
 };
 use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use hostnet::cpulist::CpuList;
-use layout::Layout;
+use layout::{Constants, Layout};
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
 const RUN_ON_CPU: u32 = 1 << 0;
@@ -45,8 +47,10 @@ pub struct Object {
     pub bytes: &'static [u8],
     /// The kernel that its programs need, and for what.
     pub needs: &'static str,
-    /// The structures of its maps.
+    /// The structures that its header shares.
     pub layouts: &'static [Layout],
+    /// The constants that its header shares.
+    pub constants: &'static [Constants],
     /// Arrays whose size in C is that for one CPU.
     pub arrays_by_cpu: &'static [&'static str],
 }
@@ -76,32 +80,33 @@ pub struct RunTime {
 }
 
 impl Object {
-    /// Reads the object, and makes sure that its structures are ours.
+    /// Reads the object, and makes sure that its structures and constants are ours.
     fn open(&self) -> Result<OpenObject> {
         let name = self.name;
         let object = ObjectBuilder::default()
             .open_memory(self.bytes)
             .with_context(|| format!("cannot read {name}.bpf.o of this program"))?;
-        self.check_layouts()
+        self.check()
             .with_context(|| format!("{name}.bpf.o is not of the same build as this program"))?;
         Ok(object)
     }
 
-    /// Compares the structures that this program and the object share.
+    /// Compares the structures and constants that this program and the object share.
     ///
     /// # Errors
     ///
     /// Names the first difference.
-    pub fn check_layouts(&self) -> Result<()> {
-        if self.layouts.is_empty() {
-            return Ok(());
-        }
+    pub fn check(&self) -> Result<()> {
         let types = Btf::from_raw(self.name, self.bytes)
             .context("its types cannot be read")?
             .context("it has no types")?;
-        self.layouts
-            .iter()
-            .try_for_each(|layout| layout.check(&types))
+        for layout in self.layouts {
+            layout.check(&types)?;
+        }
+        for constants in self.constants {
+            constants.check(&types)?;
+        }
+        Ok(())
     }
 }
 
@@ -277,20 +282,32 @@ impl Programs {
         Ok(Attached { _link: link })
     }
 
-    /// The bytes of the variables in a section, `.bss` or `.data`.
-    pub fn variables(&self, section: &str) -> Result<Vec<u8>> {
+    /// The only variable of a section, `.bss` or `.data`.
+    pub fn variable<T: FromBytes>(&self, section: &str) -> Result<T> {
         let about = self.about.name;
-        self.object
+        let bytes = self
+            .object
             .maps()
             .find(|map| map.name().to_string_lossy().ends_with(section))
             .with_context(|| format!("{about}.bpf.o has no {section}"))?
             .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
             .with_context(|| format!("cannot read {section} of {about}.bpf.o"))?
-            .with_context(|| format!("{about}.bpf.o has no {section}"))
+            .with_context(|| format!("{about}.bpf.o has no {section}"))?;
+        T::read_from_bytes(&bytes).map_err(|_| {
+            anyhow!(
+                "{section} of {about}.bpf.o has {} bytes, and its variable {}",
+                bytes.len(),
+                size_of::<T>()
+            )
+        })
     }
 
     /// A map by its name, to be read also from other threads.
-    pub fn map(&self, name: &str) -> Result<Map> {
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such map, or its keys or values have another size.
+    pub fn map<K, V>(&self, name: &str) -> Result<Map<K, V>> {
         let about = self.about.name;
         let map = self
             .object
@@ -299,7 +316,19 @@ impl Programs {
             .with_context(|| format!("{about}.bpf.o has no map {name}"))?;
         let handle = MapHandle::try_from(&map)
             .with_context(|| format!("cannot use the map {name} of {about}.bpf.o"))?;
-        Ok(Map { handle })
+        for (part, in_c, in_rust) in [
+            ("key", handle.key_size() as usize, size_of::<K>()),
+            ("value", handle.value_size() as usize, size_of::<V>()),
+        ] {
+            ensure!(
+                in_c == in_rust,
+                "a {part} of the BPF map {name} has {in_c} bytes in C and {in_rust} in Rust"
+            );
+        }
+        Ok(Map {
+            handle,
+            types: PhantomData,
+        })
     }
 
     /// The names of the programs that were loaded.
@@ -413,12 +442,13 @@ impl Drop for MappedArray {
     }
 }
 
-/// A map of BPF programs.
-pub struct Map {
+/// A map of BPF programs, by the types of its keys and values.
+pub struct Map<K, V> {
     handle: MapHandle,
+    types: PhantomData<fn(K) -> V>,
 }
 
-impl Map {
+impl<K, V> Map<K, V> {
     /// An array of words, mapped into this process to be read.
     pub fn mapped(&self) -> Result<MappedArray> {
         let name = self.name();
@@ -448,42 +478,70 @@ impl Map {
         })
     }
 
-    /// The value of `key`, or `None` if there is none.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.handle
-            .lookup(key, MapFlags::ANY)
-            .with_context(|| format!("cannot read the BPF map {}", self.name()))
-    }
-
-    /// The values of `key`, one for each possible CPU.
-    pub fn get_per_cpu(&self, key: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
-        self.handle
-            .lookup_percpu(key, MapFlags::ANY)
-            .with_context(|| format!("cannot read the BPF map {}", self.name()))
-    }
-
-    /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
-    /// none.
-    pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.handle
-            .lookup_and_delete(key)
-            .with_context(|| format!("cannot take from the BPF map {}", self.name()))
-    }
-
-    /// Sets the value of `key`.
-    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.handle
-            .update(key, value, MapFlags::ANY)
-            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
-    }
-
-    /// All keys at this moment.
-    pub fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        self.handle.keys()
+    /// The most entries that it can have.
+    pub fn capacity(&self) -> usize {
+        self.handle.max_entries() as usize
     }
 
     fn name(&self) -> String {
         self.handle.name().to_string_lossy().into_owned()
+    }
+}
+
+impl<K: FromBytes + IntoBytes + Immutable, V: FromBytes> Map<K, V> {
+    /// The value of `key`, or `None` if there is none.
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        let value = self
+            .handle
+            .lookup(key.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))?;
+        value.map(|value| self.parse(&value)).transpose()
+    }
+
+    /// The values of `key`, one for each possible CPU.
+    pub fn get_per_cpu(&self, key: &K) -> Result<Option<Vec<V>>> {
+        let values = self
+            .handle
+            .lookup_percpu(key.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))?;
+        values
+            .map(|values| values.iter().map(|value| self.parse(value)).collect())
+            .transpose()
+    }
+
+    /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
+    /// none.
+    pub fn take(&self, key: &K) -> Result<Option<V>> {
+        let value = self
+            .handle
+            .lookup_and_delete(key.as_bytes())
+            .with_context(|| format!("cannot take from the BPF map {}", self.name()))?;
+        value.map(|value| self.parse(&value)).transpose()
+    }
+
+    /// All keys at this moment.
+    pub fn keys(&self) -> Result<Vec<K>> {
+        self.handle.keys().map(|key| self.parse(&key)).collect()
+    }
+
+    fn parse<T: FromBytes>(&self, bytes: &[u8]) -> Result<T> {
+        T::read_from_bytes(bytes).map_err(|_| {
+            anyhow!(
+                "the BPF map {} gave {} bytes for a structure of {}",
+                self.name(),
+                bytes.len(),
+                size_of::<T>()
+            )
+        })
+    }
+}
+
+impl<K: IntoBytes + Immutable, V: IntoBytes + Immutable> Map<K, V> {
+    /// Sets the value of `key`.
+    pub fn set(&self, key: &K, value: &V) -> Result<()> {
+        self.handle
+            .update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
     }
 }
 

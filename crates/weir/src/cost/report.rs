@@ -8,17 +8,15 @@ use crate::accounting::busy_loop::Progress;
 use crate::accounting::ledger::{GapLedger, Row, tracepoint_rows};
 use crate::accounting::measure::{DeviceTraffic, Ended, Measured};
 use crate::accounting::proc::{CpuTimes, Softnet};
-use crate::report::statistics::{Estimate, share};
-use crate::accounting::tracepoints::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
+use crate::accounting::tracepoints::abi::{NET_RX, NET_TX};
+use crate::accounting::tracepoints::{CpuTotals, Irq, Napi, TaskTime};
 use crate::accounting::watch::Slices;
 use crate::report::Machine;
+use crate::report::statistics::{Estimate, share};
 
 /// Two figures that differ by no more than this are said to agree: percent of a CPU.
 pub const AGREEMENT: f64 = 2.0;
 
-/// As in bpf/cost.h.
-const MAX_NAPIS: usize = 512;
-const MAX_IRQS: usize = 256;
 /// The report; its JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -355,7 +353,7 @@ fn not_watched(measured: &Measured) -> Vec<String> {
             )
         })
         .collect();
-    if accounted.napis.len() >= MAX_NAPIS || accounted.irqs.len() >= MAX_IRQS {
+    if accounted.lists_full {
         notes.push("More NAPI instances or interrupts came than there is room to list.".into());
     }
     notes

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use weir::bpf::layout::shared_structs;
 use weir::bpf::{Attached, Object, Programs};
 
 static BURN: Object = Object {
     name: "burn",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/burn.bpf.o")),
     needs: "Linux 5.17 for bpf_loop, and 6.6 for tcx",
-    layouts: &[],
+    layouts: &[Burned::LAYOUT],
+    constants: &[],
     arrays_by_cpu: &[],
 };
 
@@ -22,13 +24,14 @@ pub struct Burn {
     _attached: Attached,
 }
 
-/// Nanoseconds until now.
-#[derive(Debug, Clone, Copy)]
-pub struct Burned {
-    /// In which the program worked.
-    pub work_ns: u64,
-    /// In which something kept it from working.
-    pub gaps_ns: u64,
+shared_structs! {
+    /// Nanoseconds until now.
+    pub struct Burned = "burned" {
+        /// In which the program worked.
+        work_ns: u64,
+        /// In which something kept it from working.
+        gaps_ns: u64,
+    }
 }
 
 impl Burned {
@@ -77,14 +80,6 @@ impl Burn {
 
     /// How much by now.
     pub fn read(&self) -> Result<Burned> {
-        let state = self.programs.variables(".bss")?;
-        let word = |index: usize| {
-            let bytes = state.chunks_exact(8).nth(index).context("no counter")?;
-            Ok::<_, anyhow::Error>(u64::from_ne_bytes(bytes.try_into()?))
-        };
-        Ok(Burned {
-            work_ns: word(0)?,
-            gaps_ns: word(1)?,
-        })
+        self.programs.variable(".bss")
     }
 }

@@ -395,7 +395,7 @@ fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) 
 impl Place {
     /// What tracepoints found there.
     fn ns(self, cpu: &CpuTotals) -> u64 {
-        let receive = cpu.softirq[weir::accounting::tracepoints::NET_RX];
+        let receive = cpu.softirq[weir::accounting::tracepoints::abi::NET_RX];
         match self {
             Self::Softirq => receive.ns - receive.ksoftirqd_ns,
             Self::Ksoftirqd => receive.ksoftirqd_ns + cpu.times.ksoftirqd_ns,

@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use hostnet::cpulist::CpuList;
 use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::accounting::tracepoints::{Accounting, CpuTotals, NET_RX};
+use weir::accounting::tracepoints::abi::NET_RX;
+use weir::accounting::tracepoints::{Accounting, CpuTotals};
 use weir::lab::{Lab, LabConfig};
 
 use crate::{Test, scale, skip, tests, weir};

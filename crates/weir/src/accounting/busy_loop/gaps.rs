@@ -349,8 +349,7 @@ impl EntryTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::tracepoints::NET_RX;
-    use crate::accounting::tracepoints::abi::LOCAL_TIMER;
+    use crate::accounting::tracepoints::abi::{LOCAL_TIMER, NET_RX};
 
     const UNIT: f64 = 1000.0;
 

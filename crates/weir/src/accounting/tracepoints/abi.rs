@@ -1,30 +1,67 @@
 //! The structures of bpf/cost.h, where their fields are described.
 #![allow(missing_docs)]
 
-use anyhow::{Result, anyhow};
-use zerocopy::FromBytes;
+use crate::bpf::layout::{Constants, Layout, shared_structs};
 
-use super::SOFTIRQS;
-use crate::bpf::layout::{Layout, shared_structs};
+/// `NR_SOFTIRQS` of linux/interrupt.h.
+pub const SOFTIRQS: usize = 10;
+/// The softirq of packets that were received or sent: NAPI.
+pub const NET_RX: usize = 3;
+/// The softirq of qdiscs that could not send at once.
+pub const NET_TX: usize = 2;
 
-/// The interrupts of x86's tracepoints `irq_vectors` that are followed, in the order of
-/// `enum vector`.
-pub const VECTOR_NAMES: [&str; VECTORS] = [
-    "local timer",
-    "reschedule",
-    "call function",
-    "call function single",
-    "irq work",
-];
+/// The interrupts of x86's tracepoints `irq_vectors` that are followed: `enum vector`.
+pub const LOCAL_TIMER: usize = 0;
+const RESCHEDULE: usize = 1;
+const CALL_FUNCTION: usize = 2;
+const CALL_FUNCTION_SINGLE: usize = 3;
+const IRQ_WORK: usize = 4;
 /// How many they are.
 pub const VECTORS: usize = 5;
-/// The local timer's.
-pub const LOCAL_TIMER: usize = 0;
+/// Their names.
+pub const VECTOR_NAMES: [&str; VECTORS] = {
+    let mut names = [""; VECTORS];
+    names[LOCAL_TIMER] = "local timer";
+    names[RESCHEDULE] = "reschedule";
+    names[CALL_FUNCTION] = "call function";
+    names[CALL_FUNCTION_SINGLE] = "call function single";
+    names[IRQ_WORK] = "irq work";
+    names
+};
 
 /// Keys of the map of CPUs.
 pub const CPU_ENTRIES: usize = 2;
 pub const LIVE: usize = 0;
 pub const SETTLED: usize = 1;
+
+const NAME_BYTES: usize = 16;
+
+/// Every constant, to be compared when the programs are loaded.
+pub const CONSTANTS: &[Constants] = &[
+    Constants {
+        name: "cost_constants",
+        values: &[
+            ("SOFTIRQS", SOFTIRQS),
+            ("NET_RX", NET_RX),
+            ("NET_TX", NET_TX),
+            ("CPU_ENTRIES", CPU_ENTRIES),
+            ("LIVE", LIVE),
+            ("SETTLED", SETTLED),
+            ("NAME_BYTES", NAME_BYTES),
+        ],
+    },
+    Constants {
+        name: "vector",
+        values: &[
+            ("LOCAL_TIMER", LOCAL_TIMER),
+            ("RESCHEDULE", RESCHEDULE),
+            ("CALL_FUNCTION", CALL_FUNCTION),
+            ("CALL_FUNCTION_SINGLE", CALL_FUNCTION_SINGLE),
+            ("IRQ_WORK", IRQ_WORK),
+            ("VECTORS", VECTORS),
+        ],
+    },
+];
 
 /// Every structure, to be compared when the programs are loaded.
 pub const LAYOUTS: &[Layout] = &[
@@ -41,7 +78,8 @@ pub const LAYOUTS: &[Layout] = &[
 
 shared_structs! {
     /// Nanoseconds of one task, or of one CPU while it ran.
-    struct RawTaskTime = "task_time" {
+    #[derive(Default)]
+    pub struct RawTaskTime = "task_time" {
         running: u64,
         irq: u64,
         net_rx: u64,
@@ -52,7 +90,8 @@ shared_structs! {
 
     /// Where a CPU's time went, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
     /// times do not overlap; while the CPU is observed they sum up to the time that passed.
-    struct CpuTimes = "cpu_times" {
+    #[derive(Default, serde::Serialize)]
+    pub struct CpuTimes = "cpu_times" {
         /// Changes whenever one of the following does.
         events: u64,
         /// Hard interrupts.
@@ -87,7 +126,7 @@ shared_structs! {
     }
 
     /// All that is known of a CPU.
-    struct CpuState = "cpu_state" {
+    pub struct CpuState = "cpu_state" {
         times: CpuTimes,
         enabled: u64,
         observed_ns: u64,
@@ -114,65 +153,43 @@ shared_structs! {
     }
 
     /// A process.
-    struct TaskKey = "task_key" {
+    pub struct TaskKey = "task_key" {
         tgid: u64,
     }
 
     /// Its time on one CPU.
-    struct TaskValue = "task_value" {
+    pub struct TaskValue = "task_value" {
         time: RawTaskTime,
         comm: [u8; NAME_BYTES],
     }
 
     /// A device's interrupt.
-    struct IrqKey = "irq_key" {
+    pub struct IrqKey = "irq_key" {
         irq: u64,
     }
 
     /// Its time on one CPU.
-    struct IrqValue = "irq_value" {
+    #[derive(Default)]
+    pub struct IrqValue = "irq_value" {
         ns: u64,
         count: u64,
     }
 
     /// A NAPI instance.
-    struct NapiKey = "napi_key" {
+    pub struct NapiKey = "napi_key" {
         netns: u64,
         ifindex: u64,
         napi_id: u64,
     }
 
     /// Its work on one CPU.
-    struct NapiValue = "napi_value" {
+    pub struct NapiValue = "napi_value" {
         polls: u64,
         packets: u64,
         full: u64,
         ns: u64,
         name: [u8; NAME_BYTES],
     }
-}
-
-const NAME_BYTES: usize = 16;
-
-/// A structure from the bytes of a map.
-///
-/// # Errors
-///
-/// Where there are not exactly as many bytes as it has.
-pub fn read<T: FromBytes>(bytes: &[u8]) -> Result<T> {
-    T::read_from_bytes(bytes).map_err(|_| {
-        anyhow!(
-            "a BPF map gave {} bytes for a structure of {}",
-            bytes.len(),
-            size_of::<T>()
-        )
-    })
-}
-
-/// The text of a name that the kernel ends with 0.
-pub fn text(name: &[u8; NAME_BYTES]) -> String {
-    let end = name.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&name[..end.unwrap_or(NAME_BYTES)]).into_owned()
 }
 
 impl CpuTimes {
@@ -214,7 +231,7 @@ impl CpuTimes {
     /// For the network: NAPI in softirqs and in threads, late sending of qdiscs, and ksoftirqd's
     /// own time, in proportion to its softirqs.
     pub fn network_ns(&self) -> u64 {
-        let softirqs = self.softirq_ns[super::NET_RX] + self.softirq_ns[super::NET_TX];
+        let softirqs = self.softirq_ns[NET_RX] + self.softirq_ns[NET_TX];
         softirqs + self.napi_thread_ns + self.ksoftirqd_net_ns
     }
 
@@ -235,53 +252,7 @@ impl CpuTimes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NET_RX, OBJECT};
     use super::*;
-    use crate::bpf::Object;
-
-    #[test]
-    fn structures_are_those_of_the_header() {
-        OBJECT.check_layouts().expect("the same structures");
-    }
-
-    #[test]
-    fn a_structure_that_differs_is_named() {
-        const MOVED: Layout = Layout {
-            name: "irq_value",
-            size: 16,
-            fields: &[("count", 0), ("ns", 8)],
-        };
-        const SHORT: Layout = Layout {
-            name: "irq_value",
-            size: 8,
-            fields: &[("ns", 0)],
-        };
-        const UNKNOWN: Layout = Layout {
-            name: "no_such_struct",
-            ..SHORT
-        };
-        let refused = |layouts: &'static [Layout]| {
-            let object = Object { layouts, ..OBJECT };
-            format!("{:#}", object.check_layouts().expect_err("another layout"))
-        };
-        assert!(refused(&[MOVED]).contains("ns at byte 0"));
-        assert!(refused(&[SHORT]).contains("16 bytes in C and 8 in Rust"));
-        assert!(refused(&[UNKNOWN]).contains("no_such_struct"));
-    }
-
-    #[test]
-    fn a_word_past_the_end_is_an_error() {
-        let bytes = [1_u8; size_of::<IrqValue>()];
-        assert!(read::<IrqValue>(&bytes).is_ok());
-        assert!(read::<IrqValue>(&bytes[1..]).is_err());
-        assert!(read::<NapiKey>(&bytes).is_err());
-    }
-
-    #[test]
-    fn names_end_where_the_kernel_ends_them() {
-        assert_eq!(text(b"weir0\0\0\0\0\0\0\0\0\0\0x"), "weir0");
-        assert_eq!(text(b"sixteen-letters!"), "sixteen-letters!");
-    }
 
     #[test]
     fn the_network_pays_its_part_of_ksoftirqd() {
