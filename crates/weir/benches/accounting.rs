@@ -118,7 +118,7 @@ fn watched(mode: &str, limit: &str) -> Result<Watched> {
         kill_process(pid, Signal::INT)?;
     }
     let report: Value = serde_json::from_slice(&cost.wait_with_output()?.stdout)?;
-    let own = |name: &str| report["own"][name].as_f64().context("no cost");
+    let own = |name: &str| report["overhead"][name].as_f64().context("no cost");
     Ok(Watched {
         pps: pps?,
         percent: own("tracepoints_percent")?,

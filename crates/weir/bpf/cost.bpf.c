@@ -80,7 +80,7 @@ struct hrtimer {
 
 enum kind {
 	TASK,
-	LOAD, /* the task that has claimed the CPU */
+	BUSY_LOOP, /* the task that has claimed the CPU */
 	IDLE,
 	KSOFTIRQD,
 	NAPI_THREAD
@@ -148,8 +148,8 @@ static __always_inline enum kind kind_of(const struct cpu_state *cpu, struct tas
 
 	if (!task->pid)
 		return IDLE;
-	if ((__u64)task->pid == cpu->load_pid)
-		return LOAD;
+	if ((__u64)task->pid == cpu->loop_pid)
+		return BUSY_LOOP;
 	if (!(task->flags & PF_KTHREAD))
 		return TASK;
 	bpf_core_read(comm, sizeof(comm), &task->comm);
@@ -314,7 +314,7 @@ int BPF_PROG(late_timer, struct hrtimer *timer, void *expired_at)
 	if (!cpu || !cpu->irq_start || cpu->late_seen == cpu->irq_start)
 		return 0;
 	cpu->late_seen = cpu->irq_start;
-	if (!cpu->softirq_start && (cpu->kind == LOAD || cpu->kind == IDLE))
+	if (!cpu->softirq_start && (cpu->kind == BUSY_LOOP || cpu->kind == IDLE))
 		return 0;
 	if (bpf_probe_read_kernel(&now, sizeof(now), expired_at))
 		return 0;
@@ -505,8 +505,8 @@ static __always_inline void end_slice(struct cpu_state *cpu, struct task_struct 
 			end_ksoftirqd(cpu, own);
 		else if (cpu->kind == NAPI_THREAD)
 			cpu->times.napi_thread_ns += own;
-		else if (cpu->kind == LOAD)
-			cpu->times.load_ns += own;
+		else if (cpu->kind == BUSY_LOOP)
+			cpu->times.loop_ns += own;
 		else
 			cpu->times.task_ns += own;
 		bill(cpu, task);
@@ -550,7 +550,7 @@ int claim(void *ctx)
 
 	if (!cpu)
 		return 0;
-	cpu->load_pid = task->pid;
+	cpu->loop_pid = task->pid;
 	if (!cpu->enabled)
 		return 0;
 	now = bpf_ktime_get_ns();

@@ -55,7 +55,7 @@ struct cpu_times {
 	__u64 ksoftirqd_ns;	/* ksoftirqd outside its softirqs */
 	__u64 ksoftirqd_net_ns; /* its part for the network, by its softirqs; in ksoftirqd_ns */
 	__u64 task_ns;
-	__u64 load_ns; /* the task that has claimed the CPU */
+	__u64 loop_ns; /* the task that has claimed the CPU */
 	__u64 idle_ns;
 	__u64 unreported_ns; /* of whoever ran until a switch that the kernel did not report */
 	__u64 unreported_switches;
@@ -80,7 +80,7 @@ struct cpu_state {
 
 	/* What is under way. */
 	__u64 observed_start;
-	__u64 load_pid; /* the thread that has claimed the CPU; 0: none */
+	__u64 loop_pid; /* the thread that has claimed the CPU; 0: none */
 	__u64 pid;	/* of the task that runs */
 	__u64 kind;
 	__u64 slice_start;	/* since when it runs; 0: nobody has looked yet */

@@ -1,13 +1,13 @@
-//! The BPF programs that are compiled from `bpf/` into `weir`, through libbpf. No other file
-//! names it.
+//! The BPF programs that are compiled from `bpf/` into `weir`. Only this module uses libbpf.
 //!
-//! Programs and maps are held by descriptors and a `bpf_link`, so that the kernel removes all of
-//! it when the process ends, however it ends.
+//! Descriptors and a `bpf_link` hold programs and maps, so that the kernel removes them when the
+//! process ends, however it ends.
 //!
 //! Unsafe code is needed for the calls of libbpf that libbpf-rs has no wrapper for.
 #![allow(unsafe_code)]
 
 pub mod layout;
+pub mod perf_event;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use hostnet::cpulist::pin;
 use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
-use weir::accounting::tracepoints::now_ns;
+use weir::accounting::clock::now_ns;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
 use weir::process::stop::StopSignal;

@@ -31,9 +31,9 @@ use rustix::process::{
     Pid, Signal, kill_process, set_parent_process_death_signal, setpriority_process,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
-use weir::accounting::busy_loop::gaps::Taken;
-use weir::accounting::busy_loop::{Progress, ProgressLoad, Slice};
-use weir::accounting::tracepoints::{Accounting, CpuTotals, Sample, now_ns};
+use weir::accounting::busy_loop::{Attribution, BusyLoops, CpuLoss, Slice};
+use weir::accounting::clock::now_ns;
+use weir::accounting::tracepoints::{CpuTotals, Sample, Tracepoints};
 use weir::lab::{Lab, LabConfig};
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
@@ -324,70 +324,70 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
     let load = Load::start(&lab, place, duty)?;
     load.while_sending(|| {
         thread::sleep(WARM_UP);
-        let accounting = Accounting::start(&[MEASURED])?;
-        let progress = ProgressLoad::start(&[MEASURED], Some(&accounting.views()))?;
+        let tracepoints = Tracepoints::start(&[MEASURED])?;
+        let busy_loops = BusyLoops::start(&[MEASURED], Some(&tracepoints.views()))?;
         let mut readings = vec![Reading::of(&burn)?];
-        let before = settled(&accounting)?;
+        let before = settled(&tracepoints)?;
         while now_ns() < readings[0].after_ns + WINDOW.as_nanos() as u64 {
             thread::sleep(BETWEEN_READINGS);
             readings.push(Reading::of(&burn)?);
         }
-        let after = settled(&accounting)?;
+        let after = settled(&tracepoints)?;
         thread::sleep(BETWEEN_READINGS);
         readings.push(Reading::of(&burn)?);
-        let [progress] = &progress.stop()?[..] else {
-            bail!("not one load");
+        let [loss] = &busy_loops.stop()?[..] else {
+            bail!("not one busy loop");
         };
         let cpu = after.1.cpus[0].since(&before.1.cpus[0]);
-        let (from_ns, to_ns, taken) = taken_within(progress, &readings);
+        let (from_ns, to_ns, attribution) = attribution_within(loss, &readings);
         let by_gaps = Truth::between(&readings, (from_ns, from_ns), (to_ns, to_ns))?;
         let by_tracepoints = Truth::between(&readings, before.0, after.0)?;
         let percent = |ns: f64, of: f64| ns / of.max(1.0) * 100.0;
-        let of_gaps = |ns: f64| percent(ns, taken.looked_ns as f64);
+        let of_gaps = |ns: f64| percent(ns, attribution.observed_ns as f64);
         let of_tracepoints = |ns: u64| percent(ns as f64, cpu.observed_ns as f64);
         Ok(Found {
             by_gaps,
             by_tracepoints,
-            gaps: of_gaps(taken.network_ns()),
-            tracepoints: of_tracepoints(cpu.net_ns()),
+            gaps: of_gaps(attribution.network_ns()),
+            tracepoints: of_tracepoints(cpu.network_ns()),
             in_place: of_tracepoints(place.ns(&cpu)),
-            foreign: of_tracepoints(foreign_ns(&accounting, &lab)?),
+            foreign: of_tracepoints(foreign_ns(&tracepoints, &lab)?),
             unreported: of_tracepoints(cpu.times.unreported_ns),
-            outside: of_gaps(taken.outside_ns()),
-            slower: of_gaps(taken.slower_ns),
-            tasks: of_gaps(taken.tasks_ns()),
+            outside: of_gaps(attribution.outside_ns()),
+            slower: of_gaps(attribution.slower_ns),
+            tasks: of_gaps(attribution.other_tasks_ns()),
         })
     })
 }
 
 /// Nanoseconds that devices' packets other than the lab's took of the measured CPU.
-fn foreign_ns(accounting: &Accounting, lab: &Lab) -> Result<u64> {
+fn foreign_ns(tracepoints: &Tracepoints, lab: &Lab) -> Result<u64> {
     let netns = netns::identity(lab.app().netns())?;
-    let napis = accounting.napis()?;
+    let napis = tracepoints.napis()?;
     let foreign = napis.iter().filter(|it| it.netns != 0 && it.netns != netns);
     Ok(foreign.map(|it| it.ns).sum())
 }
 
 /// A sample, and between which moments it was settled.
-fn settled(accounting: &Accounting) -> Result<((u64, u64), Sample)> {
+fn settled(tracepoints: &Tracepoints) -> Result<((u64, u64), Sample)> {
     let before_ns = now_ns();
-    let sample = accounting.sample()?;
+    let sample = tracepoints.sample()?;
     Ok(((before_ns, sample.at_ns), sample))
 }
 
 /// The sum of the slices that lie within the readings, and its begin and end: a slice
 /// has the time since the one before it.
-fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) {
+fn attribution_within(loss: &CpuLoss, readings: &[Reading]) -> (u64, u64, Attribution) {
     let from_ns = readings.first().map_or(0, |it| it.after_ns);
     let to_ns = readings.last().map_or(0, |it| it.before_ns);
     let within = |slice: &&Slice| slice.start_ns >= from_ns && slice.end_ns <= to_ns;
-    let mut slices = progress.slices.iter().filter(within);
+    let mut slices = loss.slices.iter().filter(within);
     let begin_ns = slices.next().map_or(from_ns, |slice| slice.end_ns);
     let mut end_ns = begin_ns;
-    let mut sum = Taken::default();
+    let mut sum = Attribution::default();
     for slice in slices {
         end_ns = slice.end_ns;
-        sum = sum.plus(&slice.taken);
+        sum = sum.plus(&slice.attribution);
     }
     (begin_ns, end_ns, sum)
 }
@@ -395,7 +395,7 @@ fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) 
 impl Place {
     /// What tracepoints found there.
     fn ns(self, cpu: &CpuTotals) -> u64 {
-        let receive = cpu.softirq[weir::accounting::tracepoints::abi::NET_RX];
+        let receive = cpu.softirq[weir::accounting::interrupts::NET_RX];
         match self {
             Self::Softirq => receive.ns - receive.ksoftirqd_ns,
             Self::Ksoftirqd => receive.ksoftirqd_ns + cpu.times.ksoftirqd_ns,

@@ -1,33 +1,11 @@
-//! The structures of bpf/cost.h, where their fields are described.
+//! The structures and constants of bpf/cost.h, which describes the fields.
 #![allow(missing_docs)]
 
-use crate::bpf::layout::{Constants, Layout, shared_structs};
-
-/// `NR_SOFTIRQS` of linux/interrupt.h.
-pub const SOFTIRQS: usize = 10;
-/// The softirq of packets that were received or sent: NAPI.
-pub const NET_RX: usize = 3;
-/// The softirq of qdiscs that could not send at once.
-pub const NET_TX: usize = 2;
-
-/// The interrupts of x86's tracepoints `irq_vectors` that are followed: `enum vector`.
-pub const LOCAL_TIMER: usize = 0;
-const RESCHEDULE: usize = 1;
-const CALL_FUNCTION: usize = 2;
-const CALL_FUNCTION_SINGLE: usize = 3;
-const IRQ_WORK: usize = 4;
-/// How many they are.
-pub const VECTORS: usize = 5;
-/// Their names.
-pub const VECTOR_NAMES: [&str; VECTORS] = {
-    let mut names = [""; VECTORS];
-    names[LOCAL_TIMER] = "local timer";
-    names[RESCHEDULE] = "reschedule";
-    names[CALL_FUNCTION] = "call function";
-    names[CALL_FUNCTION_SINGLE] = "call function single";
-    names[IRQ_WORK] = "irq work";
-    names
+use crate::accounting::interrupts::{
+    CALL_FUNCTION, CALL_FUNCTION_SINGLE, IRQ_WORK, LOCAL_TIMER, NET_RX, NET_TX, RESCHEDULE,
+    SOFTIRQS, VECTORS,
 };
+use crate::bpf::layout::{Constants, Layout, shared_structs};
 
 /// Keys of the map of CPUs.
 pub const CPU_ENTRIES: usize = 2;
@@ -88,19 +66,19 @@ shared_structs! {
         outside: u64,
     }
 
-    /// Where a CPU's time went, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
-    /// times do not overlap; while the CPU is observed they sum up to the time that passed.
+    /// A CPU's time by use, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
+    /// times do not overlap; while the CPU is observed they sum up to the wall time.
     #[derive(Default, serde::Serialize)]
     pub struct CpuTimes = "cpu_times" {
         /// Changes whenever one of the following does.
         events: u64,
         /// Hard interrupts.
         interrupts: u64,
-        /// How often the scheduler switched between tasks.
+        /// Context switches.
         switches: u64,
         /// In handlers of devices' interrupts.
         irq_ns: u64,
-        /// In the timer's interrupt and in those from other CPUs, where they can be seen (x86).
+        /// In the timer's interrupt and in IPIs, where they have tracepoints (x86).
         vector_ns: [u64; VECTORS],
         /// In softirqs, without the hard interrupts in them.
         softirq_ns: [u64; SOFTIRQS],
@@ -110,22 +88,22 @@ shared_structs! {
         ksoftirqd_ns: u64,
         /// The part of it for the network.
         ksoftirqd_net_ns: u64,
-        /// In tasks, without their interruptions.
+        /// In tasks, without the interrupts in their context.
         task_ns: u64,
-        /// In the load on this CPU, the same.
-        load_ns: u64,
+        /// In the busy loop on this CPU, the same.
+        loop_ns: u64,
         /// Idle.
         idle_ns: u64,
-        /// Of whoever ran until a switch that the kernel did not report.
+        /// Of the unknown task before a context switch that the kernel did not report.
         unreported_ns: u64,
-        /// How many such switches there were.
+        /// Such context switches.
         unreported_switches: u64,
-        /// Taken from outside the kernel, as late timers tell it: but for the load's and the idle
-        /// task's own time.
+        /// Lost outside the kernel, by late timers: without the busy loop's and the idle task's
+        /// own time.
         outside_ns: u64,
     }
 
-    /// All that is known of a CPU.
+    /// The state and the sums of a CPU.
     pub struct CpuState = "cpu_state" {
         times: CpuTimes,
         enabled: u64,
@@ -138,7 +116,7 @@ shared_structs! {
         polls: u64,
         unlisted: RawTaskTime,
         observed_start: u64,
-        load_pid: u64,
+        loop_pid: u64,
         pid: u64,
         kind: u64,
         slice_start: u64,
@@ -193,13 +171,13 @@ shared_structs! {
 }
 
 impl CpuTimes {
-    /// The time after `earlier`.
+    /// The sums after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, u64::saturating_add)
@@ -220,7 +198,7 @@ impl CpuTimes {
             ksoftirqd_ns: both(|it| it.ksoftirqd_ns),
             ksoftirqd_net_ns: both(|it| it.ksoftirqd_net_ns),
             task_ns: both(|it| it.task_ns),
-            load_ns: both(|it| it.load_ns),
+            loop_ns: both(|it| it.loop_ns),
             idle_ns: both(|it| it.idle_ns),
             unreported_ns: both(|it| it.unreported_ns),
             unreported_switches: both(|it| it.unreported_switches),
@@ -228,25 +206,25 @@ impl CpuTimes {
         }
     }
 
-    /// For the network: NAPI in softirqs and in threads, late sending of qdiscs, and ksoftirqd's
-    /// own time, in proportion to its softirqs.
+    /// Spent on networking: NAPI in softirqs and in threads, deferred transmission of qdiscs, and
+    /// ksoftirqd's own time, in proportion to its softirqs.
     pub fn network_ns(&self) -> u64 {
         let softirqs = self.softirq_ns[NET_RX] + self.softirq_ns[NET_TX];
         softirqs + self.napi_thread_ns + self.ksoftirqd_net_ns
     }
 
-    /// In hard interrupts and softirqs of any kind, and their threads, that are not the network's.
-    pub fn interrupts_ns(&self) -> u64 {
+    /// In hard interrupts, other softirqs, and their threads.
+    pub fn other_interrupts_ns(&self) -> u64 {
         let vectors: u64 = self.vector_ns.iter().sum();
         let softirqs: u64 = self.softirq_ns.iter().sum();
         (self.irq_ns + vectors + softirqs + self.napi_thread_ns + self.ksoftirqd_ns)
             .saturating_sub(self.network_ns())
     }
 
-    /// All but the load's own time.
-    pub fn without_load_ns(&self) -> u64 {
+    /// All but the busy loop's own time.
+    pub fn without_loop_ns(&self) -> u64 {
         let others = self.task_ns + self.idle_ns + self.outside_ns + self.unreported_ns;
-        self.network_ns() + self.interrupts_ns() + others
+        self.network_ns() + self.other_interrupts_ns() + others
     }
 }
 
@@ -255,19 +233,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_network_pays_its_part_of_ksoftirqd() {
+    fn ksoftirqd_counts_as_network_in_proportion_to_its_softirqs() {
         let mut times = CpuTimes {
             ksoftirqd_ns: 100,
             ..CpuTimes::default()
         };
-        assert_eq!((times.network_ns(), times.interrupts_ns()), (0, 100));
+        assert_eq!((times.network_ns(), times.other_interrupts_ns()), (0, 100));
         times.softirq_ns[NET_RX] = 1000;
         times.softirq_ns[9] = 50;
         times.ksoftirqd_net_ns = 75;
         times.vector_ns[LOCAL_TIMER] = 7;
         times.task_ns = 3;
         assert_eq!(times.network_ns(), 1075);
-        assert_eq!(times.interrupts_ns(), 25 + 50 + 7);
-        assert_eq!(times.without_load_ns(), 1000 + 50 + 100 + 7 + 3);
+        assert_eq!(times.other_interrupts_ns(), 25 + 50 + 7);
+        assert_eq!(times.without_loop_ns(), 1000 + 50 + 100 + 7 + 3);
     }
 }

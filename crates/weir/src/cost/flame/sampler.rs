@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 
-use crate::accounting::perf_event;
-use crate::accounting::perf_event::Clock;
 use crate::bpf::layout::{Constants, shared_structs, text};
-use crate::bpf::{Attached, Map, Object, Programs};
+use crate::bpf::perf_event::Clock;
+use crate::bpf::{Attached, Map, Object, Programs, perf_event};
 
 static OBJECT: Object = Object {
     name: "flame",

@@ -14,7 +14,7 @@ use hostnet::tap::Tap;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use weir::accounting::tracepoints::now_ns;
+use weir::accounting::clock::now_ns;
 use weir::lab::Side;
 
 use super::Clocks;
