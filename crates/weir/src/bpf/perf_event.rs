@@ -95,7 +95,7 @@ fn open_one(clock: Clock, cpu: usize, frequency: u64) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: needed to own what the kernel made: the descriptor is new, and nothing else has it.
+    // SAFETY: needed to own the descriptor, which is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

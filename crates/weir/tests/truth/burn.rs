@@ -15,7 +15,7 @@ static BURN: Object = Object {
     arrays_by_cpu: &[],
 };
 
-/// The longest time of reading a counter.
+/// The longest time of a reading.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A program that takes a set time for each packet.
@@ -29,7 +29,7 @@ shared_structs! {
     pub struct Burned = "burned" {
         /// In which the program worked.
         work_ns: u64,
-        /// In which something kept it from working.
+        /// Interruptions of the program.
         gaps_ns: u64,
     }
 }
@@ -47,7 +47,7 @@ impl Burn {
         Self::attach("burn_xdp", burn_ns, |it, name| it.attach_xdp(name, index))
     }
 
-    /// Where RPS has sent the packet.
+    /// On the CPU that RPS has chosen.
     pub fn by_tcx(index: u32, burn_ns: u64) -> Result<Self> {
         Self::attach("burn_tcx", burn_ns, |it, name| it.attach_tcx(name, index))
     }
@@ -57,7 +57,7 @@ impl Burn {
         burn_ns: u64,
         attach: impl FnOnce(&Programs, &str) -> Result<Attached>,
     ) -> Result<Self> {
-        // The other one may need a newer kernel.
+        // The other program may need a newer kernel.
         let programs = Programs::load(&BURN, Some(&burn_ns.to_ne_bytes()), |it| it == name)?;
         let attached = attach(&programs, name)?;
         Ok(Self {
@@ -66,19 +66,19 @@ impl Burn {
         })
     }
 
-    /// When, and how much by then.
+    /// A moment, and the time burned until then.
     pub fn burned(&self) -> Result<(Instant, Burned)> {
         loop {
             let now = Instant::now();
             let burned = self.read()?;
-            // Else this thread had to wait for a CPU between the two.
+            // Otherwise this thread waited for a CPU between the two.
             if now.elapsed() < AT_ONCE {
                 return Ok((now, burned));
             }
         }
     }
 
-    /// How much by now.
+    /// The time burned until now.
     pub fn read(&self) -> Result<Burned> {
         self.programs.variable(".bss")
     }

@@ -1,13 +1,13 @@
-//! `weir cost` held to a known truth: a BPF program takes a set time for each packet, by a clock of
-//! its own, and both measurements must find what it took.
+//! `weir cost` against a known truth: a BPF program takes a set time for each packet, by its own
+//! readings of the clock, and both methods must find that time.
 //!
-//! Each row is measured once. It counts if the truth was made: as much burned as was to be, where it
-//! was to be, and known to a point; a row that counts and is wrong fails. Other tasks and a busy
-//! hypervisor are no reason to leave one out: the test is that they are told apart.
+//! Each row is measured once. It counts if the truth was established: the set time was burned, in
+//! the set context, and is known to one point; a row that counts and is wrong fails. Other tasks and
+//! a busy hypervisor do not disqualify a row: the test is that they are distinguished.
 //!
 //! It is a test program of its own so that no other test uses its CPUs meanwhile. The measurement
-//! runs in a session of its own at the lowest priority, so that ksoftirqd and NAPI threads get the
-//! CPU when they want it.
+//! runs in a session of its own at the lowest priority, so that ksoftirqd and NAPI threads preempt
+//! it.
 
 mod burn;
 mod guest;
@@ -42,43 +42,43 @@ use packet::PacketSocket;
 
 /// Who this process is, in its environment: the measurement in this context.
 const ROLE: &str = "WEIR_TRUTH_CONTEXT";
-/// Where packets come from.
+/// The CPU that sends.
 const SENDER: usize = 0;
-/// Where they are received, and what is measured.
+/// The CPU that receives, and is measured.
 const MEASURED: usize = 1;
-/// What is to be taken, in percent of the CPU.
+/// The times to burn, in percent of the CPU.
 const DUTIES: [u64; 6] = [0, 10, 30, 50, 70, 90];
-/// The same for a quick look.
+/// The same for a quick run.
 const FEW_DUTIES: [u64; 3] = [0, 50, 90];
 /// Set for all of them.
 const LONG: &str = "WEIR_TEST_LONG";
-/// How far a measurement may be off, in percent of the CPU.
+/// The largest error of a measurement, in percent of the CPU.
 const TOLERANCE: f64 = 2.0;
 /// The least part of the time to burn that must have been burned: queues overflow at the highest rates, and a
 /// sender that does not get its CPU sends less.
 const LEAST_BURNED: f64 = 0.6;
-/// How well the truth must be known, in percent of the CPU.
+/// The largest uncertainty of the truth, in percent of the CPU.
 const CERTAIN: f64 = 1.0;
 /// The exit code of a process of whose rows most do not count.
 const UNCOUNTED: u8 = 3;
-/// How long each is measured.
+/// The length of a measurement.
 const WINDOW: Duration = Duration::from_secs(2);
 /// From one reading of the burned time to the next.
 const BETWEEN_READINGS: Duration = Duration::from_millis(2);
 /// From the first packet to the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Packets a second, where they come one by one: so few that the rest of receiving a packet, with
-/// its interrupt from the other CPU, is little beside what is burned.
+/// Packets a second, one by one: so few that the rest of the receive path, with its IPI, is little
+/// beside the burned time.
 const SOFTIRQ_PPS: u64 = 500;
 const THREAD_PPS: u64 = 250;
-/// Where they come in bursts: longer than the kernel stays in softirqs before it leaves the rest
-/// to ksoftirqd (`net.core.netdev_budget_usecs`, 2 ms to 20 ms), and shorter than its backlog
+/// Packets of a burst: more than the kernel processes in softirqs before it leaves the rest to
+/// ksoftirqd (`net.core.netdev_budget_usecs`, 2 ms to 20 ms), and less than its backlog
 /// (`net.core.netdev_max_backlog`, 1000).
 const BURST: u64 = 900;
 const BURST_NS: u64 = 50_000;
 
-/// In whose context the kernel is made to receive.
+/// The context in which the kernel receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Softirq,
@@ -246,7 +246,7 @@ struct Found {
     in_place: f64,
     /// By NAPI instances that are not the lab's.
     foreign: f64,
-    /// By whom is not known.
+    /// By an unknown task.
     unreported: f64,
     outside: f64,
     slower: f64,
@@ -360,7 +360,7 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
     })
 }
 
-/// Nanoseconds that devices' packets other than the lab's took of the measured CPU.
+/// Nanoseconds of NAPI for other devices than the lab's on the measured CPU.
 fn foreign_ns(tracepoints: &Tracepoints, lab: &Lab) -> Result<u64> {
     let netns = netns::identity(lab.app().netns())?;
     let napis = tracepoints.napis()?;
@@ -368,7 +368,7 @@ fn foreign_ns(tracepoints: &Tracepoints, lab: &Lab) -> Result<u64> {
     Ok(foreign.map(|it| it.ns).sum())
 }
 
-/// A sample, and between which moments it was settled.
+/// A sample, and the two moments between which it was settled.
 fn settled(tracepoints: &Tracepoints) -> Result<((u64, u64), Sample)> {
     let before_ns = now_ns();
     let sample = tracepoints.sample()?;
@@ -393,7 +393,7 @@ fn attribution_within(loss: &CpuLoss, readings: &[Reading]) -> (u64, u64, Attrib
 }
 
 impl Place {
-    /// What tracepoints found there.
+    /// The time in that context, by tracepoints.
     fn ns(self, cpu: &CpuTotals) -> u64 {
         let receive = cpu.softirq[weir::accounting::interrupts::NET_RX];
         match self {

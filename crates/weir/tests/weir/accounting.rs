@@ -16,10 +16,10 @@ use crate::{Test, scale, skip, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
-        a_load_is_seen_on_its_cpu,
-        who_was_interrupted_is_named,
-        a_cpu_that_is_not_watched_is_not_counted,
-        the_programs_know_what_they_cost,
+        a_load_is_attributed_to_its_cpu,
+        interrupted_tasks_are_named,
+        an_unobserved_cpu_is_not_counted,
+        the_cost_of_the_programs_is_measured,
     ]
 }
 
@@ -74,7 +74,7 @@ impl Drop for Load {
     }
 }
 
-/// What `cpus` did while `WINDOW` passed.
+/// The sums of `cpus` during `WINDOW`.
 fn watch(cpus: &[usize]) -> Result<(Tracepoints, Vec<CpuTotals>, u64)> {
     let tracepoints = Tracepoints::start(cpus)?;
     let before = tracepoints.sample()?;
@@ -89,7 +89,7 @@ fn watch(cpus: &[usize]) -> Result<(Tracepoints, Vec<CpuTotals>, u64)> {
     Ok((tracepoints, between, after.at_ns - before.at_ns))
 }
 
-fn a_load_is_seen_on_its_cpu() -> Result<()> {
+fn a_load_is_attributed_to_its_cpu() -> Result<()> {
     let load = Load::start(50_000)?;
     let packets_before = load.packets()?;
     let (tracepoints, cpus, window_ns) = watch(&[cpus()?.0])?;
@@ -117,7 +117,7 @@ fn a_load_is_seen_on_its_cpu() -> Result<()> {
         .find(|napi| napi.device == side.device && napi.netns == netns)
         .with_context(|| format!("{napis:?}"))?;
     let packets = load.packets()? - packets_before;
-    // A poll counts packets taken from its ring, the device those that went up from there.
+    // A poll counts packets from its ring, the device those that it passes up.
     let possible = 1..=packets + 2 * BUDGET;
     ensure!(possible.contains(&napi.packets), "{napi:?} of {packets}");
     ensure!(
@@ -127,7 +127,7 @@ fn a_load_is_seen_on_its_cpu() -> Result<()> {
     Ok(())
 }
 
-fn who_was_interrupted_is_named() -> Result<()> {
+fn interrupted_tasks_are_named() -> Result<()> {
     let load = Load::start(200_000)?;
     let (tracepoints, _, window_ns) = watch(&[cpus()?.0])?;
     let tasks = tracepoints.tasks()?;
@@ -143,7 +143,7 @@ fn who_was_interrupted_is_named() -> Result<()> {
     Ok(())
 }
 
-fn a_cpu_that_is_not_watched_is_not_counted() -> Result<()> {
+fn an_unobserved_cpu_is_not_counted() -> Result<()> {
     let (_, Some(other)) = cpus()? else {
         return Err(skip("needs two CPUs"));
     };
@@ -158,7 +158,7 @@ fn a_cpu_that_is_not_watched_is_not_counted() -> Result<()> {
     Ok(())
 }
 
-fn the_programs_know_what_they_cost() -> Result<()> {
+fn the_cost_of_the_programs_is_measured() -> Result<()> {
     let _load = Load::start(100_000)?;
     let tracepoints = Tracepoints::start(&[cpus()?.0])?;
     let cost = tracepoints.program_time(Duration::from_millis(100))?;

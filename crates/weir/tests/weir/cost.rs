@@ -64,8 +64,8 @@ fn a_lab_load_is_measured_both_ways() -> Result<()> {
         );
         ensure!(cpu["proc_stat"]["softirq_percent"].is_number(), "{cpu}");
         ensure!(cpu["softnet"]["processed"].is_number(), "{cpu}");
-        let said = cpu["agreement"].as_array().map_or(0, Vec::len);
-        ensure!(said == 2, "{cpu}");
+        let sentences = cpu["agreement"].as_array().map_or(0, Vec::len);
+        ensure!(sentences == 2, "{cpu}");
     }
     let device = &report["devices"][0];
     ensure!(device["name"] == "weir0", "{device}");
@@ -255,7 +255,8 @@ fn a_command_is_measured_while_it_runs() -> Result<()> {
     ]))?;
     let report: Value = serde_json::from_str(&output)?;
     let seconds = number(&report["seconds"])?;
-    ensure!((0.6..30.0).contains(&seconds), "{seconds}");
+    // The command starts before the tracepoints and the busy loop do.
+    ensure!((0.1..30.0).contains(&seconds), "{seconds}");
     failure(
         weir().args(["cost", "--cpu", &cpu()?, "--", "sh", "-c", "exit 7"]),
         7,

@@ -47,7 +47,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Not used for work, whoever used it.
+    /// All time without work.
     pub fn missing_ns(&self) -> i64 {
         signed(self.wall_ns) - signed(self.work_ns)
     }

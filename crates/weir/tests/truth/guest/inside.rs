@@ -12,7 +12,7 @@ use weir::accounting::tracepoints::{CpuTotals, Tracepoints};
 
 use crate::burn::{Burn, Burned};
 
-/// The prefix of each answer; the kernel may say something too.
+/// The prefix of each answer, as the kernel prints to the console, too.
 pub const SAYS: &str = "truth: ";
 
 /// The device that the packets come to.
@@ -146,7 +146,7 @@ fn measure(window: Duration, burn_ns: u64) -> Result<Found> {
     let tracepoints = Tracepoints::start(&[CPU])?;
     let burn = Burn::by_xdp(index.trim().parse()?, burn_ns)?;
     thread::sleep(WARM_UP);
-    // The load's thread has the lowest priority, this one does not: it reads when it wants to.
+    // The busy loop's thread has the lowest priority, and this one preempts it.
     setpriority_process(None, 19)?;
     let busy_loops = BusyLoops::start(&[CPU], Some(&tracepoints.views()))?;
     setpriority_process(None, 0)?;
