@@ -22,8 +22,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// The part of the limit that is used. The kernel does not measure the entry and exit of a program,
 /// which cost about as much again.
 const AIM: f64 = 0.15;
-/// The run time of a program, where the kernel does not measure it: more than on any busy CPU
-/// measured.
+/// The assumed run time of a program, where the kernel does not measure it: higher than any that was
+/// measured on a busy CPU.
 const RUN_NS: f64 = 150.0;
 /// The smallest duty cycle: a shortest window every two seconds.
 const LEAST: f64 = 0.005;

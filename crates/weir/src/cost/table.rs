@@ -59,7 +59,7 @@ fn title(report: &Report) -> String {
     match report.ended {
         Some(Ended::Interrupted) => text.push_str("\nInterrupted: these are the figures so far."),
         Some(Ended::OverLimit) => {
-            text.push_str("\nStopped early: the tracepoints cost more than --limit.")
+            text.push_str("\nStopped early: the tracepoints cost more than --limit.");
         }
         None => {}
     }

@@ -167,9 +167,9 @@ fn the_time_of_a_task_is_attributed_to_it() -> Result<()> {
         let attribution = loss.total.attribution;
         let of_all = |ns: f64| ns / attribution.observed_ns as f64;
         let others = of_all(attribution.other_tasks_ns() + attribution.throttled_ns());
-        let lost = loss.total.missing_ns() as f64 / loss.total.wall_ns as f64;
+        let missing = loss.total.missing_ns() as f64 / loss.total.wall_ns as f64;
         let seen = format!(
-            "{truth:.4} of {share} burned: {others:.4} by tasks, {lost:.4} lost: {attribution:?}"
+            "{truth:.4} of {share} burned: {others:.4} by tasks, {missing:.4} missing: {attribution:?}"
         );
         println!("{seen}");
         // The hog counts by the clock, so interrupts in its context count as its own.
@@ -178,7 +178,7 @@ fn the_time_of_a_task_is_attributed_to_it() -> Result<()> {
             + attribution.unreported_ns();
         let possible = truth - TOLERANCE - of_all(elsewhere)..truth + LEFT_TO_OTHERS + TOLERANCE;
         ensure!(possible.contains(&others), "{seen}");
-        ensure!(lost > truth - TOLERANCE, "{seen}");
+        ensure!(missing > truth - TOLERANCE, "{seen}");
         sums_up(&loss, &kernel)?;
     }
     Ok(())

@@ -38,6 +38,9 @@ pub struct Calibration {
     pub warnings: Vec<Warning>,
 }
 
+/// The warning of a share.
+type WarningOf = fn(f64) -> Warning;
+
 /// The shares above which a warning is reported.
 mod limit {
     pub const FEW_UNDISTURBED: f64 = 0.02;
@@ -100,7 +103,7 @@ impl CpuLoss {
         let few_undisturbed = share(signed(total.uncalibrated_ns));
         let uneven = share(signed(total.uneven_ns));
         let migrated = share(signed(total.napi_migrated_ns));
-        let shares: [(f64, f64, fn(f64) -> Warning); 6] = [
+        let shares: [(f64, f64, WarningOf); 6] = [
             (
                 few_undisturbed,
                 limit::FEW_UNDISTURBED,

@@ -74,6 +74,7 @@ impl Slice {
     }
 
     /// Both in one, where `later` follows.
+    #[must_use]
     pub fn join(&self, later: &Self) -> Self {
         let wall_ns = self.wall_ns + later.wall_ns;
         let weighed = |slice: &Self| slice.unit_ns * slice.wall_ns as f64;
