@@ -1,5 +1,5 @@
-//! What `weir cost --passive` takes from a saturated l2fwd: the same bench with it and without
-//! it, in turns. Needs root.
+//! The slowdown of a saturated l2fwd by `weir cost --passive`: the same bench with and without it, in
+//! turns. Needs root.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn compare(mode: &str, limit: &str) -> Result<()> {
     let (mut ratios, mut without, mut with) = (Vec::new(), Vec::new(), Vec::new());
     let (mut costs, mut runs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // Whoever comes second may find a warmer machine, so they take turns in that too.
+        // The second run may have warmer caches, so the order alternates.
         let (watched, alone) = if round % 2 == 0 {
             let watched = watched(mode, limit)?;
             (watched, forward(mode)?)
@@ -118,7 +118,7 @@ fn watched(mode: &str, limit: &str) -> Result<Watched> {
         kill_process(pid, Signal::INT)?;
     }
     let report: Value = serde_json::from_slice(&cost.wait_with_output()?.stdout)?;
-    let own = |name: &str| report["own"][name].as_f64().context("no cost");
+    let own = |name: &str| report["overhead"][name].as_f64().context("no cost");
     Ok(Watched {
         pps: pps?,
         percent: own("tracepoints_percent")?,

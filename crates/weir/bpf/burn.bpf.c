@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A known cost: each packet takes a set time of the CPU that receives it. What was really taken is
- * counted by this program's own reading of the clock, so that a measurement can be held to it.
+ * A known cost: each packet takes a set time of the CPU that receives it. This program measures that
+ * time by its own readings of the clock, as the reference for other measurements.
  *
- * A long time between two readings is no work of this program: an interrupt, or a hypervisor that
- * ran something else. It is counted apart, and does not count as the time that was set.
+ * A long time between two readings is a gap: an interrupt, or steal time. Gaps are counted separately
+ * and are no part of the set time.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
-/* More readings of the clock than any packet is to take. */
+/* More readings of the clock than for any packet. */
 #define MAX_READINGS (1 << 20)
 
-/* The shortest time between two readings that is a gap: far longer than a reading takes. */
+/* The shortest gap between two readings: far longer than a reading. */
 #define GAP_NS 50000
 
 const volatile __u64 burn_ns; /* for each packet */
 
-/* One flow: one CPU runs this at a time. */
-struct {
+/* There is one flow, so one CPU runs this at a time. */
+struct burned {
 	__u64 work_ns;
 	__u64 gaps_ns;
 } burned;
@@ -64,7 +64,7 @@ int burn_xdp(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* Where RPS has sent the packet. */
+/* On the CPU that RPS has chosen. */
 SEC("tcx/ingress")
 int burn_tcx(struct __sk_buff *skb)
 {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Where a CPU's time goes: hard interrupts, softirqs, NAPI, and the tasks that they interrupt.
+ * A CPU's time by use: hard interrupts, softirqs, NAPI, and the tasks that they interrupt.
  *
- * All of it is summed here, in constant memory; user space reads sums. What an event costs is
- * taken from whoever runs, so the work is done where events are fewest: softirqs and
- * interrupts only add to counters of their CPU, and a task gets its bill when it is switched
- * out.
+ * The programs sum in constant memory, and user space reads the sums. Each event costs the current
+ * task time, so the work is done where events are fewest: softirqs and interrupts only add to
+ * counters of their CPU, which are charged to a task when it is switched out.
  *
- * Time is that of the tracepoints: what the CPU takes to enter and leave an interrupt before and
- * after them is not seen. Time that is taken from outside the kernel, by a hypervisor for instance,
- * is told where a timer expires late because of it.
+ * Time is that between tracepoints: the entry and exit of an interrupt before and after them are not
+ * measured. Time lost outside the kernel, to a hypervisor for instance, is found where a timer
+ * expires late because of it.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -19,7 +18,19 @@
 
 #include "cost.h"
 
-/* The fields of kernel structures that are read; where they are is found when loading. */
+SHARED_ENUM(cost_constants);
+SHARED_ENUM(vector);
+
+/* Entries of the maps below. The rest is counted as unlisted, so that memory is constant. */
+#define MAX_TASKS 1024
+#define MAX_IRQS 256
+#define MAX_NAPIS 512
+
+/* A timer that expires so many nanoseconds late was delayed from outside: kernels seldom disable
+ * interrupts for so long. */
+#define LATE_NS 200000
+
+/* The fields of kernel structures that are read. libbpf finds their offsets when it loads (CO-RE). */
 #define KERNEL __attribute__((preserve_access_index))
 
 struct task_struct {
@@ -68,14 +79,14 @@ struct hrtimer {
 
 enum kind {
 	TASK,
-	LOAD, /* the task that has claimed the CPU */
+	BUSY_LOOP, /* the thread that has claimed the CPU */
 	IDLE,
 	KSOFTIRQD,
 	NAPI_THREAD
 };
 
-/* User space sets the size, for as many CPUs as there may be. Mapped, so that a load on a CPU reads
- * its times without a system call. */
+/* User space sets the size, for all possible CPUs. Mapped, so that a busy loop reads the times of its
+ * CPU without a system call. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -119,7 +130,7 @@ static __always_inline struct cpu_state *this_cpu(void)
 	return cpu && cpu->enabled ? cpu : NULL;
 }
 
-/* How long ago, 0 for what is not in the past. */
+/* The time since `start`, 0 if it is not in the past. */
 static __always_inline __u64 since(__u64 start, __u64 now)
 {
 	return now > start ? now - start : 0;
@@ -136,8 +147,8 @@ static __always_inline enum kind kind_of(const struct cpu_state *cpu, struct tas
 
 	if (!task->pid)
 		return IDLE;
-	if ((__u64)task->pid == cpu->load_pid)
-		return LOAD;
+	if ((__u64)task->pid == cpu->loop_pid)
+		return BUSY_LOOP;
 	if (!(task->flags & PF_KTHREAD))
 		return TASK;
 	bpf_core_read(comm, sizeof(comm), &task->comm);
@@ -148,23 +159,23 @@ static __always_inline enum kind kind_of(const struct cpu_state *cpu, struct tas
 	return TASK;
 }
 
-static __always_inline __u64 taken(const struct task_time *slice)
+static __always_inline __u64 interrupted_ns(const struct task_time *slice)
 {
 	return slice->irq + slice->net_rx + slice->net_tx + slice->other + slice->outside;
 }
 
 /*
- * Not every kernel reports every switch: one was met that says nothing of switches and softirqs in
- * the context of the first process's threads. So each event looks at the running task. The time
- * since the one before belongs to nobody known.
+ * Not every kernel reports every context switch: one reports neither switches nor softirqs in the
+ * context of the first process's threads. So each event checks the current task. After an unreported
+ * switch the time since the previous event belongs to an unknown task.
  */
-static __always_inline void look_at(struct cpu_state *cpu, struct task_struct *task, __u64 now)
+static __always_inline void check_current(struct cpu_state *cpu, struct task_struct *task, __u64 now)
 {
 	__u64 pid = task->pid;
 
 	if (pid == cpu->pid)
 		return;
-	cpu->times.unreported_ns += less(since(cpu->slice_start, now), taken(&cpu->slice));
+	cpu->times.unreported_ns += less(since(cpu->slice_start, now), interrupted_ns(&cpu->slice));
 	cpu->times.unreported_switches++;
 	__builtin_memset(&cpu->slice, 0, sizeof(cpu->slice));
 	cpu->slice_start = now;
@@ -179,7 +190,7 @@ static __always_inline void enter_irq(struct cpu_state *cpu)
 	cpu->irq_start = bpf_ktime_get_ns();
 }
 
-/* Returns how long it took, 0 if its beginning was not seen. */
+/* Returns its duration, 0 if its begin was not observed. */
 static __always_inline __u64 leave_irq(struct cpu_state *cpu)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -250,8 +261,8 @@ static __always_inline int leave_vector(enum vector vector)
 	return 0;
 }
 
-/* Only x86 has these tracepoints (irq_vectors); the names of these programs begin with
- * "vector_" so that user space can leave them out. */
+/* Only x86 has these tracepoints (irq_vectors). User space skips the programs by the prefix
+ * "vector_" elsewhere. */
 #define VECTOR(name, number)                            \
 	SEC("tp_btf/" #name "_entry")                   \
 	int BPF_PROG(vector_##name##_entry, int vector) \
@@ -271,17 +282,16 @@ VECTOR(call_function_single, CALL_FUNCTION_SINGLE)
 VECTOR(irq_work, IRQ_WORK)
 
 /*
- * Time from outside. A CPU that is taken away from the kernel, by a hypervisor or firmware, takes
- * its timers' interrupts late. While the load runs that is not needed, as it sees each gap itself;
- * and an idle CPU loses nothing.
+ * Time outside the kernel. When a hypervisor or firmware stops a CPU, its timers expire late. The
+ * busy loop does not need this, as it measures each gap itself; and an idle CPU loses nothing.
  */
 
-/* How much of the time before the timer interrupt that is under way was taken from outside. It ends
- * where the interrupt begins. It began between the last sign of the kernel and the timer's expiry,
- * in the middle on average; at most as long before the expiry as after it. Where the kernel worked
- * after the expiry, the timer was late for another reason: an emulated one may be. A timer that a
- * program armed in the past cannot be told from a late one. */
-static __always_inline __u64 taken_before(const struct cpu_state *cpu, __u64 late)
+/* The time lost outside the kernel before the current timer interrupt. It ends with the begin of the
+ * interrupt. It began between the last event and the timer's expiry, on average in the middle; at
+ * most as long before the expiry as after it. With an event after the expiry, the timer was late for
+ * another reason, as emulated timers may be. A timer armed in the past cannot be distinguished from a
+ * late one. */
+static __always_inline __u64 lost_before(const struct cpu_state *cpu, __u64 late)
 {
 	__u64 expires = less(cpu->irq_start, late), before;
 
@@ -291,7 +301,7 @@ static __always_inline __u64 taken_before(const struct cpu_state *cpu, __u64 lat
 	return late + (before < late ? before : late);
 }
 
-/* The first timer of an interrupt has waited longest. */
+/* The first timer of an interrupt is the latest one. */
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(late_timer, struct hrtimer *timer, void *expired_at)
 {
@@ -302,14 +312,14 @@ int BPF_PROG(late_timer, struct hrtimer *timer, void *expired_at)
 	if (!cpu || !cpu->irq_start || cpu->late_seen == cpu->irq_start)
 		return 0;
 	cpu->late_seen = cpu->irq_start;
-	if (!cpu->softirq_start && (cpu->kind == LOAD || cpu->kind == IDLE))
+	if (!cpu->softirq_start && (cpu->kind == BUSY_LOOP || cpu->kind == IDLE))
 		return 0;
 	if (bpf_probe_read_kernel(&now, sizeof(now), expired_at))
 		return 0;
 	late = now - timer->node.expires;
 	if (late < LATE_NS)
 		return 0;
-	ns = taken_before(cpu, late);
+	ns = lost_before(cpu, late);
 	if (ns < LATE_NS)
 		return 0;
 	cpu->times.outside_ns += ns;
@@ -319,10 +329,10 @@ int BPF_PROG(late_timer, struct hrtimer *timer, void *expired_at)
 	return 0;
 }
 
-/* Softirqs. They do not nest, and no task is switched in one, but on a kernel with PREEMPT_RT: user
- * space refuses that. */
+/* Softirqs. They do not nest, and contain no context switch, except with PREEMPT_RT, which user space
+ * refuses. */
 
-/* Counts the softirq that is under way up to now. */
+/* Adds the current softirq up to now. */
 static __always_inline void count_softirq(struct cpu_state *cpu, __u64 now)
 {
 	__u64 ns = less(since(cpu->softirq_start, now), cpu->softirq_irq);
@@ -352,8 +362,8 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 	if (!cpu)
 		return 0;
 	now = bpf_ktime_get_ns();
-	look_at(cpu, bpf_get_current_task_btf(), now);
-	/* An interrupt may come between: it must not count before this one has begun. */
+	check_current(cpu, bpf_get_current_task_btf(), now);
+	/* An interrupt in between must not count before this softirq has begun. */
 	cpu->softirq_vec = vec;
 	cpu->softirq_irq = 0;
 	cpu->softirq_start = now;
@@ -370,7 +380,7 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 
 	if (!cpu || vec >= SOFTIRQS)
 		return 0;
-	/* One that was under way when the looking began has had all of the time since. */
+	/* One that began before the observation has had all of the time since. */
 	if (cpu->softirq_vec == SOFTIRQS && cpu->slice_start == cpu->observed_start) {
 		cpu->softirq_vec = vec;
 		cpu->softirq_irq = cpu->slice.irq;
@@ -384,7 +394,7 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	cpu->times.events++;
 	cpu->seen = now;
 	cpu->softirq_start = 0;
-	/* A thread of NAPI goes on with its poll. */
+	/* A NAPI thread continues its poll. */
 	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
 	return 0;
 }
@@ -402,8 +412,8 @@ int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (!cpu->softirq_start)
-		look_at(cpu, bpf_get_current_task_btf(), now);
-	/* A poll has no tracepoint where it begins: it begins where the one before it ended. */
+		check_current(cpu, bpf_get_current_task_btf(), now);
+	/* The begin of a poll has no tracepoint: it is the end of the previous one. */
 	if (cpu->poll_start)
 		ns = since(cpu->poll_start, now);
 	if (cpu->softirq_start || cpu->kind == NAPI_THREAD)
@@ -447,7 +457,7 @@ static __always_inline void add(struct task_time *sum, const struct task_time *m
 	sum->outside += more->outside;
 }
 
-static __always_inline void bill(struct cpu_state *cpu, struct task_struct *task)
+static __always_inline void charge(struct cpu_state *cpu, struct task_struct *task)
 {
 	struct task_value *value, first = {};
 	struct task_key key = { .tgid = task->tgid };
@@ -461,13 +471,13 @@ static __always_inline void bill(struct cpu_state *cpu, struct task_struct *task
 		add(&cpu->unlisted, &cpu->slice);
 		return;
 	}
-	/* Read now and then again: a process gets its name when it calls execve(2). */
+	/* Read again from time to time: execve(2) changes the name. */
 	if (!value->comm[0] || cpu->slice.running > 1000000)
 		bpf_core_read(value->comm, sizeof(value->comm), &task->group_leader->comm);
 	add(&value->time, &cpu->slice);
 }
 
-/* ksoftirqd works for whom its softirqs work. */
+/* ksoftirqd's own time is divided in proportion to its softirqs. */
 static __always_inline void end_ksoftirqd(struct cpu_state *cpu, __u64 own)
 {
 	__u64 net = cpu->slice.net_rx + cpu->slice.net_tx, all = net + cpu->slice.other;
@@ -486,18 +496,18 @@ static __always_inline void end_slice(struct cpu_state *cpu, struct task_struct 
 
 	if (cpu->slice_start) {
 		slice->running = since(cpu->slice_start, now);
-		own = less(slice->running, taken(slice));
+		own = less(slice->running, interrupted_ns(slice));
 		if (cpu->kind == IDLE)
 			cpu->times.idle_ns += own;
 		else if (cpu->kind == KSOFTIRQD)
 			end_ksoftirqd(cpu, own);
 		else if (cpu->kind == NAPI_THREAD)
 			cpu->times.napi_thread_ns += own;
-		else if (cpu->kind == LOAD)
-			cpu->times.load_ns += own;
+		else if (cpu->kind == BUSY_LOOP)
+			cpu->times.loop_ns += own;
 		else
 			cpu->times.task_ns += own;
-		bill(cpu, task);
+		charge(cpu, task);
 	}
 	__builtin_memset(slice, 0, sizeof(*slice));
 	cpu->slice_start = now;
@@ -516,7 +526,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (!cpu)
 		return 0;
 	now = bpf_ktime_get_ns();
-	look_at(cpu, prev, now);
+	check_current(cpu, prev, now);
 	end_slice(cpu, prev, next, now);
 	cpu->poll_start = cpu->kind == NAPI_THREAD ? now : 0;
 	cpu->times.switches++;
@@ -524,11 +534,11 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 }
 
 /*
- * What follows is run by user space on a CPU, in the context of whatever runs there.
+ * User space runs the following programs on a CPU, in the context of the current task there.
  */
 
-/* The calling thread is the load of the CPU that it runs on. It says so again when the kernel has
- * not reported that it came back. */
+/* The calling thread is the busy loop of its CPU. It repeats this when the kernel did not report the
+ * switch back to it. */
 SEC("raw_tp")
 int claim(void *ctx)
 {
@@ -538,16 +548,16 @@ int claim(void *ctx)
 
 	if (!cpu)
 		return 0;
-	cpu->load_pid = task->pid;
+	cpu->loop_pid = task->pid;
 	if (!cpu->enabled)
 		return 0;
 	now = bpf_ktime_get_ns();
-	look_at(cpu, task, now);
+	check_current(cpu, task, now);
 	end_slice(cpu, task, task, now);
 	return 0;
 }
 
-/* Begins to look. */
+/* Begins the observation. */
 SEC("raw_tp")
 int begin(void *ctx)
 {
@@ -557,7 +567,7 @@ int begin(void *ctx)
 
 	if (!cpu)
 		return 0;
-	/* Nothing that began before is known. */
+	/* Earlier begins are unknown. */
 	cpu->slice_start = 0;
 	cpu->softirq_start = 0;
 	cpu->softirq_vec = SOFTIRQS;
@@ -569,9 +579,9 @@ int begin(void *ctx)
 	return 0;
 }
 
-/* Brings the sums up to now: a task may run for as long as the whole measurement, and a softirq for
- * some milliseconds. */
-static __always_inline void bring_up_to_now(struct cpu_state *cpu)
+/* Adds the time up to now: a task may run during the whole measurement, and a softirq for some
+ * milliseconds. */
+static __always_inline void add_until_now(struct cpu_state *cpu)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 now = bpf_ktime_get_ns();
@@ -581,13 +591,13 @@ static __always_inline void bring_up_to_now(struct cpu_state *cpu)
 		cpu->softirq_start = now;
 		cpu->softirq_irq = 0;
 	}
-	look_at(cpu, task, now);
+	check_current(cpu, task, now);
 	end_slice(cpu, task, task, now);
 	cpu->observed_ns += since(cpu->observed_start, now);
 	cpu->observed_start = now;
 }
 
-/* A copy of the sums as they are now, which stays as it is until user space comes to read it. */
+/* Copies the sums for user space, which reads them later. */
 SEC("raw_tp")
 int settle(void *ctx)
 {
@@ -595,12 +605,12 @@ int settle(void *ctx)
 
 	if (!cpu || !settled)
 		return 0;
-	bring_up_to_now(cpu);
+	add_until_now(cpu);
 	__builtin_memcpy(settled, cpu, sizeof(*settled));
 	return 0;
 }
 
-/* Looks no longer. */
+/* Ends the observation. */
 SEC("raw_tp")
 int end(void *ctx)
 {
@@ -608,11 +618,10 @@ int end(void *ctx)
 
 	if (!cpu)
 		return 0;
-	bring_up_to_now(cpu);
+	add_until_now(cpu);
 	cpu->enabled = 0;
 	return 0;
 }
 
-/* Tracepoints give their arguments with types to programs under the GPL only; of the two
- * licences above, this is it. */
+/* Typed arguments of tracepoints require the GPL, one of the two licences above. */
 char _license[] SEC("license") = "GPL";

@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/*
- * Shared by cost.bpf.c and src/cost/accounting/abi.rs, which has the same structures: both are
- * compared field by field when the programs are loaded.
- */
+/* Shared by cost.bpf.c and src/accounting/tracepoints/abi.rs: see shared.h. */
 #ifndef WEIR_COST_H
 #define WEIR_COST_H
 
-/* NR_SOFTIRQS of linux/interrupt.h; the order has not changed since Linux 4.14. */
-#define SOFTIRQS 10
-#define NET_TX 2
-#define NET_RX 3
+#include "shared.h"
+
+enum cost_constants {
+	/* NR_SOFTIRQS of linux/interrupt.h; the order has not changed since Linux 4.14. */
+	SOFTIRQS = 10,
+	NET_TX = 2,
+	NET_RX = 3,
+
+	/* Keys of the map of CPUs: CPU * CPU_ENTRIES, plus one of these: the sums now, and a copy
+	 * of them from when they were last settled. */
+	LIVE = 0,
+	SETTLED = 1,
+	CPU_ENTRIES = 2,
+
+	NAME_BYTES = 16, /* TASK_COMM_LEN and IFNAMSIZ */
+};
 
 /* The interrupts of arch/x86/include/asm/trace/irq_vectors.h that are followed. */
 enum vector {
@@ -21,34 +30,22 @@ enum vector {
 	VECTORS
 };
 
-/* Entries of the maps below: what does not fit is counted as unlisted, so memory is constant. */
-#define MAX_TASKS 1024
-#define MAX_IRQS 256
-#define MAX_NAPIS 512
-
-/* TASK_COMM_LEN and IFNAMSIZ. */
-#define NAME_BYTES 16
-
-/* A timer that expires so many nanoseconds late was held up from outside: kernels seldom run with
- * interrupts disabled for so long. */
-#define LATE_NS 200000
-
 /* Nanoseconds of one task, or of one CPU while it ran. */
 struct task_time {
-	__u64 running; /* on the CPU, all that follows included */
+	__u64 running; /* on the CPU, all of the following included */
 	__u64 irq;     /* hard interrupts */
 	__u64 net_rx;  /* softirqs */
 	__u64 net_tx;
 	__u64 other;
-	__u64 outside; /* taken from outside the kernel */
+	__u64 outside; /* lost outside the kernel */
 };
 
 /*
- * Where a CPU's time went, in nanoseconds where not counts. Apart from ksoftirqd_net_ns the times do
- * not overlap; while the CPU is observed they sum up to the time that passed.
+ * A CPU's time by use, in nanoseconds where not counts. Apart from ksoftirqd_net_ns the times do not
+ * overlap; while the CPU is observed they sum up to the wall time.
  */
 struct cpu_times {
-	__u64 events; /* changes whenever one of the following does */
+	__u64 events; /* changes with each of the following */
 	__u64 interrupts;
 	__u64 switches;
 	__u64 irq_ns; /* devices' interrupts */
@@ -56,26 +53,20 @@ struct cpu_times {
 	__u64 softirq_ns[SOFTIRQS];
 	__u64 napi_thread_ns;
 	__u64 ksoftirqd_ns;	/* ksoftirqd outside its softirqs */
-	__u64 ksoftirqd_net_ns; /* its part for the network, by its softirqs; in ksoftirqd_ns */
+	__u64 ksoftirqd_net_ns; /* the part of ksoftirqd_ns for the network, by its softirqs */
 	__u64 task_ns;
-	__u64 load_ns; /* the task that has claimed the CPU */
+	__u64 loop_ns; /* the busy loop that has claimed the CPU */
 	__u64 idle_ns;
-	__u64 unreported_ns; /* of whoever ran until a switch that the kernel did not report */
+	__u64 unreported_ns; /* of the unknown task before an unreported context switch */
 	__u64 unreported_switches;
-	__u64 outside_ns; /* taken from outside, but for the load's and the idle task's own time */
+	__u64 outside_ns; /* lost outside the kernel, without the busy loop's and the idle task's own time */
 };
-
-/* Keys of the map of CPUs: CPU * CPU_ENTRIES, and to that the sums as they are or as they were when
- * last settled. */
-#define LIVE 0
-#define SETTLED 1
-#define CPU_ENTRIES 2
 
 /* One for each CPU; only that CPU writes to it. */
 struct cpu_state {
-	struct cpu_times times; /* first: a load on the CPU reads them in place */
-	__u64 enabled;		/* whether this CPU is looked at */
-	__u64 observed_ns;	/* for how long it was */
+	struct cpu_times times; /* first: the busy loop on the CPU reads them in place */
+	__u64 enabled;		/* whether this CPU is observed */
+	__u64 observed_ns;	/* the time observed */
 
 	/* Counts, and parts of the times. */
 	__u64 irqs;
@@ -83,24 +74,23 @@ struct cpu_state {
 	__u64 softirqs[SOFTIRQS];
 	__u64 softirq_in_idle_ns[SOFTIRQS];
 	__u64 softirq_in_ksoftirqd_ns[SOFTIRQS];
-	/* Of the programs' work. */
 	__u64 polls;
-	struct task_time unlisted; /* tasks that MAX_TASKS left out */
+	struct task_time unlisted; /* tasks beyond MAX_TASKS */
 
-	/* What is under way. */
+	/* The current state. */
 	__u64 observed_start;
-	__u64 load_pid; /* the thread that has claimed the CPU; 0: none */
-	__u64 pid;	/* of the task that runs */
+	__u64 loop_pid; /* the busy loop's thread; 0: none */
+	__u64 pid;	/* of the current task */
 	__u64 kind;
-	__u64 slice_start;	/* since when it runs; 0: nobody has looked yet */
-	struct task_time slice; /* what was taken from it since then */
+	__u64 slice_start;	/* when it was switched in; 0: unknown */
+	struct task_time slice; /* interrupts in its context since then */
 	__u64 softirq_start;	/* 0: none */
-	__u64 softirq_vec;	/* the last one; SOFTIRQS: none since the looking began */
-	__u64 softirq_irq;	/* nanoseconds of hard interrupts in it, and from outside */
+	__u64 softirq_vec;	/* the last one; SOFTIRQS: none since the observation began */
+	__u64 softirq_irq;	/* hard interrupts and outside time in it, in nanoseconds */
 	__u64 irq_start;	/* 0: none */
-	__u64 poll_start; /* when the NAPI poll that is under way may have begun; 0: unknown */
-	__u64 seen;	  /* when the kernel was last seen to work on this CPU */
-	__u64 late_seen;  /* the interrupt whose lateness has been looked at, by its beginning */
+	__u64 poll_start; /* when the current NAPI poll may have begun; 0: unknown */
+	__u64 seen;	  /* the last event on this CPU */
+	__u64 late_seen;  /* the last interrupt checked for lateness, by its begin */
 };
 
 struct task_key {
@@ -122,7 +112,7 @@ struct irq_value {
 };
 
 struct napi_key {
-	__u64 netns; /* inode of the network namespace, 0: no device, the backlog of a CPU */
+	__u64 netns; /* inode of the network namespace; 0: no device, the backlog of a CPU */
 	__u64 ifindex;
 	__u64 napi_id;
 };
@@ -131,7 +121,7 @@ struct napi_value {
 	__u64 polls;
 	__u64 packets; /* "work" */
 	__u64 full;    /* polls that used up their budget */
-	__u64 ns;      /* in softirqs and in threads; not known of busy polling */
+	__u64 ns;      /* in softirqs and in threads, without busy polling */
 	char name[NAME_BYTES];
 };
 

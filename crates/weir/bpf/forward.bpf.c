@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A forwarder: what a host needs of XDP to hand frames to its guests, and no more.
+ * A forwarder: the minimal XDP program by which a host forwards frames to its guests.
  *
- * A frame's VLAN and destination MAC address are looked up in `stations`, which says to which of
- * `ports` it goes. As on an access port its VLAN tag is taken off first. What is not found goes on
- * to the network stack.
+ * `stations` maps a frame's VLAN and destination MAC address to one of `ports`. As on an access port
+ * the VLAN tag is removed first. A frame with another address goes on to the network stack.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,13 +13,15 @@
 
 #include "forward.h"
 
-/* `struct vlan_hdr` of the kernel, which user space does not get. */
+/* `struct vlan_hdr`, which the kernel does not export. */
 struct vlan_tag {
 	__be16 tci;
 	__be16 type;
 };
 
 #define VLAN_ID 0x0fff
+
+#define MAX_PORTS 64
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -43,7 +44,7 @@ struct {
 	__type(value, struct forward_counts);
 } counts SEC(".maps");
 
-/* Takes the tag off: the addresses move up to the type behind it. */
+/* Removes the tag: the addresses move up to the type behind it. */
 static __always_inline int untag(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
@@ -90,5 +91,5 @@ int forward(struct xdp_md *ctx)
 	return bpf_redirect_map(&ports, *port, XDP_DROP);
 }
 
-/* Some helpers are for programs under the GPL only; of the two licences above, this is it. */
+/* Some helpers require the GPL, one of the two licences above. */
 char _license[] SEC("license") = "GPL";

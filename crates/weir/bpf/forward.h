@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What forward.bpf.c shares with src/cost/curve/forward.rs, which knows it by its bytes. */
+/* Shared by forward.bpf.c and src/cost/curve/forward.rs: see shared.h. */
 #ifndef WEIR_FORWARD_H
 #define WEIR_FORWARD_H
-
-#define MAX_PORTS 64
 
 /* A key without padding: eight bytes. */
 struct station {

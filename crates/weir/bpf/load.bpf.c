@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The load of the bench, and where what the application sends ends up.
+ * The load of the bench, and the sink of the application's frames.
  *
- * `load` runs under BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES: the kernel hands it
- * page after page, and what it redirects out of a veth arrives at the peer. The kernel runs
- * the peer's NAPI on the same CPU after each batch of 64, so what the peer's XDP program
- * costs is paid by the load's CPU.
+ * `load` runs under BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES: the kernel passes it page
+ * after page, and frames that it redirects out of a veth arrive at the peer. The kernel runs the
+ * peer's NAPI on the same CPU after each batch of 64, so the load's CPU also runs the peer's XDP
+ * program.
  *
- * `sink_tcx` or `sink_xdp` runs on that same veth for frames that come from the peer. The
- * kernel runs it on the CPU that sends them, so each of its instructions is taken from the
- * application under test.
+ * `sink_tcx` or `sink_xdp` runs on that same veth for frames from the peer. The kernel runs it on
+ * the CPU that sends them, so each of its instructions slows the application under test.
  *
  * `drop` runs in place of an application, to measure the cost of the load alone.
  */
@@ -21,13 +20,17 @@
 
 #include "load.h"
 
-/* After a pause (the CPU was elsewhere) late frames are sent at once, but no more than these:
- * a longer burst would measure the receiver's ring instead of the receiver. */
+/* After a pause without the CPU late frames are sent at once, but no more than these: a longer burst
+ * would measure the receiver's ring instead of the receiver. */
 #define MAX_CATCH_UP 1024
 
 /* MAX_BPF_STACK, which limits bpf_csum_diff before Linux 6.13. */
 #define MAX_SUM 512
 
+/* Sequence numbers that the sink remembers. */
+#define WINDOW (WINDOW_WORDS * 64)
+
+SHARED_ENUM(load_constants);
 const volatile struct load_config config;
 struct load_state state;
 
@@ -41,7 +44,7 @@ static __always_inline __u16 fold(__u64 sum)
 
 static __always_inline bool is_due(void)
 {
-	__u64 now = bpf_ktime_get_ns() << 10;
+	__u64 now = bpf_ktime_get_ns() << TIME_BITS;
 
 	if (now < state.due)
 		return false;
@@ -52,8 +55,8 @@ static __always_inline bool is_due(void)
 }
 
 /*
- * The UDP checksum of the frame with this number, which is big-endian. `change` is the sum of what
- * differs from the frame that `config.sum` is of.
+ * The UDP checksum of the frame with this number, which is big-endian. `change` is the sum of the
+ * differences from the frame of `config.sum`.
  */
 static __always_inline __u16 checksum(__u64 sequence, __u64 change)
 {
@@ -63,7 +66,7 @@ static __always_inline __u16 checksum(__u64 sequence, __u64 change)
 	return sum ? sum : 0xffff;
 }
 
-/* Raises a port, and tells by how much the sum of the frame grows (RFC 1624). */
+/* Raises a port, and returns the growth of the frame's sum (RFC 1624). */
 static __always_inline __u64 raise_port(__u16 *port, __u64 by)
 {
 	__u16 old = *port;
@@ -73,8 +76,8 @@ static __always_inline __u64 raise_port(__u16 *port, __u64 by)
 }
 
 /*
- * Gives a frame, whose headers are those of all frames, to its receiver and to its flow, and tells
- * by how much its sum grows. Every receiver gets frames of every flow.
+ * Assigns a frame to its receiver and its flow in the common headers, and returns the growth of its
+ * sum. Every receiver gets frames of every flow.
  */
 static __always_inline __u64 spread(void *data)
 {
@@ -107,10 +110,10 @@ int load(struct xdp_md *ctx)
 		return XDP_DROP;
 
 	/*
-	 * A page comes back here as its last receiver left it: a native program there may
-	 * have rewritten its headers, and the number is that of another frame. So whatever
-	 * differs between frames, or could have been changed on the way, is written anew; only
-	 * the rest of the payload, which no program of weir writes, is left from the start.
+	 * A page comes back as its last receiver left it: a native program there may have rewritten
+	 * its headers, and the number is that of another frame. So every field that differs between
+	 * frames, or may have been changed on the way, is written again; only the rest of the
+	 * payload, which no program of weir writes, remains.
 	 */
 	for (int i = 0; i < HEADER_WORDS; i++)
 		((__u64 *)data)[i] = config.load_header[i];
@@ -119,7 +122,7 @@ int load(struct xdp_md *ctx)
 	*(__u16 *)(data + UDP_CHECKSUM) = checksum(sequence, change);
 	*(__u64 *)(data + SEQUENCE) = sequence;
 
-	/* One process runs this program on one CPU: a plain increment loses nothing. */
+	/* One process runs this program, on one CPU: a plain increment is safe. */
 	state.sent++;
 	return bpf_redirect(config.ifindex, 0);
 }
@@ -131,7 +134,7 @@ static __always_inline __u16 tail_sum(void *data, __u64 size)
 	__s64 sum = words ? bpf_csum_diff(NULL, 0, data + TAIL, words, 0) : 0;
 
 	if (sum < 0) {
-		/* Before 6.13 the kernel sums no more than this at once. */
+		/* Before 6.13 this is the helper's limit. */
 		sum = 0;
 		for (int i = 0; i < 3; i++) {
 			__u64 length = TAIL + words - at;
@@ -156,9 +159,8 @@ static __always_inline __u16 tail_sum(void *data, __u64 size)
 }
 
 /*
- * Whether this is a frame as it was sent. All frames of a flow are the same but for number and
- * checksum, so comparing what can be compared in a few instructions leaves only a long frame's
- * tail to be summed.
+ * Whether the frame is unchanged. All frames of a flow are equal but for number and checksum, so
+ * comparisons of a few instructions suffice, and only a long frame's tail is summed.
  */
 static __always_inline bool is_intact(void *data, void *end)
 {
@@ -181,14 +183,14 @@ static __always_inline void track_late(__u64 sequence)
 	__u64 *word = &state.seen[sequence / 64 % WINDOW_WORDS];
 	__u64 bit = 1ULL << sequence % 64;
 
-	/* Before the window nobody knows any more; a late frame is less likely. */
+	/* The window has no older numbers; a late frame is less likely than a duplicate. */
 	if (state.expected - sequence > WINDOW || *word & bit) {
-		state.duplicates++;
+		state.sink.duplicates++;
 		return;
 	}
 	*word |= bit;
-	state.reordered++;
-	state.lost--;
+	state.sink.reordered++;
+	state.sink.lost--;
 }
 
 static __always_inline void track(__u64 sequence)
@@ -200,8 +202,8 @@ static __always_inline void track(__u64 sequence)
 		return;
 	}
 	missing = sequence - state.expected;
-	state.lost += missing;
-	/* What the window says of numbers that were passed over is a whole window old. */
+	state.sink.lost += missing;
+	/* The bits of numbers that were passed over are a whole window old. */
 	first = missing > WINDOW ? sequence - WINDOW : state.expected;
 	for (int i = 0; i < WINDOW && first + i < sequence; i++) {
 		__u64 passed = first + i;
@@ -212,21 +214,21 @@ static __always_inline void track(__u64 sequence)
 	state.expected = sequence + 1;
 }
 
-/* For one flow from one queue: the kernel runs it on one CPU at a time. */
+/* One flow from one queue: one CPU runs this at a time. */
 static __always_inline void receive(void *data, void *end)
 {
-	state.packets++;
+	state.sink.packets++;
 	if (is_intact(data, end))
 		track(bpf_be64_to_cpu(*(__u64 *)(data + SEQUENCE)));
 	else
-		state.corrupted++;
+		state.sink.corrupted++;
 }
 
 SEC("tcx/ingress")
 int sink_tcx(struct __sk_buff *skb)
 {
-	/* An AF_PACKET ring leaves all but the Ethernet header in its own pages. What cannot
-	 * be pulled in is too short, and so found corrupted. */
+	/* An AF_PACKET ring leaves all but the Ethernet header in its own pages. A frame that cannot
+	 * be pulled in is too short, and so counts as corrupted. */
 	if (skb->data_end - skb->data != skb->len)
 		bpf_skb_pull_data(skb, skb->len);
 	receive((void *)(long)skb->data, (void *)(long)skb->data_end);
@@ -241,12 +243,12 @@ int sink_xdp(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* The least that can be done with a frame. */
+/* The least work for a frame. */
 SEC("xdp")
 int drop(struct xdp_md *ctx)
 {
 	return XDP_DROP;
 }
 
-/* Some helpers are for programs under the GPL only; of the two licences above, this is it. */
+/* Some helpers require the GPL, one of the two licences above. */
 char _license[] SEC("license") = "GPL";

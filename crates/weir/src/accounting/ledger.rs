@@ -1,11 +1,13 @@
-//! The ledger of a CPU's time: rows that sum up to 100%, attributed to the network, interrupts, tasks and the outside.
+//! The ledger of a CPU's time: rows that sum up to 100%, attributed to the network, other
+//! interrupts, tasks and the outside.
 
 use serde::Serialize;
 
-use super::busy_loop::Progress;
-use super::busy_loop::gaps::{GAP_BOUNDS_NS, OutsideGaps, Taken};
-use super::tracepoints::abi::{CpuTimes, LOCAL_TIMER, VECTOR_NAMES};
-use super::tracepoints::{CpuTotals, SOFTIRQ_NAMES};
+use super::busy_loop::gaps::{GAP_BOUNDS_NS, OutsideGaps};
+use super::busy_loop::{Attribution, CpuLoss};
+use super::interrupts::{LOCAL_TIMER, SOFTIRQ_NAMES, VECTOR_NAMES};
+use super::tracepoints::CpuTotals;
+use super::tracepoints::abi::CpuTimes;
 use crate::report::statistics::Estimate;
 
 /// A share of a CPU's time.
@@ -13,43 +15,43 @@ use crate::report::statistics::Estimate;
 pub struct Share {
     /// In percent.
     pub percent: f64,
-    /// With 95% confidence the true value is within this of it.
-    pub confidence: Option<f64>,
+    /// Half the width of its 95% confidence interval, in percentage points.
+    pub ci95_half_width: Option<f64>,
 }
 
-/// Who had a CPU, told by the gaps of the load on it. The first nine sum up to 100%.
+/// A CPU's time by consumer, by the gaps of its busy loop. The first nine sum up to 100%.
 #[derive(Debug, Clone, Serialize)]
 pub struct GapLedger {
-    /// By the network: its softirqs, NAPI threads and its part of ksoftirqd.
+    /// Networking: softirqs, NAPI threads and a part of ksoftirqd.
     pub network: Share,
-    /// By hard interrupts, devices' among them, and by softirqs that are not the network's.
+    /// Hard interrupts, also of devices, and other softirqs.
     pub other_interrupts: Share,
-    /// From outside the kernel: the next three together.
+    /// Outside the kernel: the sum of the next three percentages.
     pub outside: Share,
-    /// By other tasks.
+    /// Other tasks.
     pub other_tasks: Share,
-    /// By somebody whose coming or going the kernel did not report.
+    /// Unknown tasks, before context switches that the kernel did not report.
     pub unreported: Share,
-    /// Idle though the load wanted to run: a CPU quota.
+    /// Idle while the busy loop was runnable: a CPU quota.
     pub throttled: Share,
-    /// Units of work that took longer though nothing interrupted them.
+    /// Units of work that took longer without an interruption.
     pub slower: Share,
-    /// The progress of the load.
-    pub progress: Share,
-    /// The load's reading of counters.
-    pub reading: Share,
-    /// The part of `outside` that entering and leaving interrupts and tasks took.
+    /// The work of the busy loop.
+    pub work: Share,
+    /// The busy loop's reading of counters.
+    pub reading_counters: Share,
+    /// The part of `outside` in entry and exit of interrupts and tasks.
     pub outside_entry_percent: f64,
-    /// The part of `outside` in gaps in which the kernel did nothing, and in those that were longer
-    /// than entering and leaving it takes.
+    /// The part of `outside` in gaps without any work of the kernel, and in the excess of gaps over
+    /// their entry and exit.
     pub outside_gaps_percent: f64,
-    /// The part of `outside` that made timers late while the load did not run.
-    pub outside_late_percent: f64,
-    /// Gaps in which the kernel did nothing, by length.
+    /// The part of `outside` by late timers, while the busy loop did not run.
+    pub outside_late_timers_percent: f64,
+    /// Gaps without any work of the kernel, by length.
     pub gaps: Vec<GapClass>,
     /// The longest of them, in nanoseconds.
     pub longest_gap_ns: u64,
-    /// The same by kind of the kernel's work.
+    /// All of the time by kind of the kernel's work.
     pub rows: Vec<Row>,
 }
 
@@ -58,7 +60,7 @@ pub struct GapLedger {
 pub struct GapClass {
     /// Up to so many nanoseconds; `None` for the longest.
     pub up_to_ns: Option<u64>,
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// Their sum, in nanoseconds.
     pub ns: u64,
@@ -74,30 +76,31 @@ pub struct Row {
 }
 
 impl GapLedger {
-    /// That of a load; `None` if the kernel's account could not be read.
-    pub fn of(progress: &Progress) -> Option<Self> {
-        let taken = &progress.total.taken;
-        if taken.looked_ns == 0 {
+    /// The ledger of a busy loop; `None` without tracepoints.
+    pub fn of(loss: &CpuLoss) -> Option<Self> {
+        let time = &loss.total.attribution;
+        if time.observed_ns == 0 {
             return None;
         }
-        let share = |ns: fn(&Taken) -> f64| Share::from(progress.share_of(ns).unwrap_or_else(zero));
-        let percent = |ns: f64| ns / taken.looked_ns as f64 * 100.0;
+        let share =
+            |ns: fn(&Attribution) -> f64| Share::from(loss.share_of(ns).unwrap_or_else(zero));
+        let percent = |ns: f64| ns / time.observed_ns as f64 * 100.0;
         Some(Self {
-            network: share(Taken::network_ns),
-            other_interrupts: share(Taken::interrupts_ns),
-            outside: share(Taken::outside_ns),
-            other_tasks: share(Taken::tasks_ns),
-            unreported: share(Taken::unreported_ns),
-            throttled: share(Taken::throttled_ns),
+            network: share(Attribution::network_ns),
+            other_interrupts: share(Attribution::other_interrupts_ns),
+            outside: share(Attribution::outside_ns),
+            other_tasks: share(Attribution::other_tasks_ns),
+            unreported: share(Attribution::unreported_ns),
+            throttled: share(Attribution::throttled_ns),
             slower: share(|it| it.slower_ns),
-            progress: share(|it| it.progress_ns),
-            reading: share(|it| it.reading_ns),
-            outside_entry_percent: percent(taken.entry_ns),
-            outside_gaps_percent: percent(taken.gaps_ns),
-            outside_late_percent: percent(taken.kernel.outside_ns as f64),
-            gaps: gap_classes(&progress.outside_gaps),
-            longest_gap_ns: progress.outside_gaps.longest_ns,
-            rows: gap_rows(taken),
+            work: share(|it| it.work_ns),
+            reading_counters: share(|it| it.reading_ns),
+            outside_entry_percent: percent(time.entry_ns),
+            outside_gaps_percent: percent(time.gaps_ns),
+            outside_late_timers_percent: percent(time.kernel.outside_ns as f64),
+            gaps: gap_classes(&loss.outside_gaps),
+            longest_gap_ns: loss.outside_gaps.longest_ns,
+            rows: gap_rows(time),
         })
     }
 
@@ -118,7 +121,7 @@ impl From<Estimate> for Share {
     fn from(estimate: Estimate) -> Self {
         Self {
             percent: estimate.mean * 100.0,
-            confidence: estimate.half_width.map(|half| half * 100.0),
+            ci95_half_width: estimate.half_width.map(|half| half * 100.0),
         }
     }
 }
@@ -136,23 +139,23 @@ fn gap_classes(gaps: &OutsideGaps) -> Vec<GapClass> {
         .collect()
 }
 
-fn gap_rows(taken: &Taken) -> Vec<Row> {
+fn gap_rows(time: &Attribution) -> Vec<Row> {
     let mut rows = vec![
-        row("progress of the load", taken.progress_ns),
-        row("slower", taken.slower_ns),
-        row("reading counters", taken.reading_ns),
+        row("work of the busy loop", time.work_ns),
+        row("slower", time.slower_ns),
+        row("reading counters", time.reading_ns),
     ];
-    rows.extend(kernel_rows(&taken.kernel));
-    rows.push(row("entering and leaving", taken.entry_ns));
-    rows.push(row("outside, in gaps", taken.gaps_ns));
-    in_percent(rows, taken.looked_ns)
+    rows.extend(kernel_rows(&time.kernel));
+    rows.push(row("interrupt entry and exit", time.entry_ns));
+    rows.push(row("outside, in gaps", time.gaps_ns));
+    in_percent(rows, time.observed_ns)
 }
 
-/// The ledger of a CPU by tracepoints: all of its time, as far as it was looked at.
+/// The ledger of a CPU by tracepoints: all of the time observed.
 pub fn tracepoint_rows(cpu: &CpuTotals) -> Vec<Row> {
     let mut rows = Vec::new();
-    if cpu.times.load_ns > 0 {
-        rows.push(row("load of this measurement", cpu.times.load_ns as f64));
+    if cpu.times.loop_ns > 0 {
+        rows.push(row("busy loop", cpu.times.loop_ns as f64));
     }
     rows.extend(kernel_rows(&cpu.times));
     let sum: f64 = rows.iter().map(|(_, ns)| ns).sum();
@@ -177,7 +180,7 @@ fn kernel_rows(times: &CpuTimes) -> Vec<Nanoseconds> {
         row("NAPI threads", times.napi_thread_ns as f64),
         row("ksoftirqd, network", times.ksoftirqd_net_ns as f64),
         row("ksoftirqd, other", ksoftirqd_other as f64),
-        row("devices' interrupts", times.irq_ns as f64),
+        row("device interrupts", times.irq_ns as f64),
     ]);
     for (vector, name) in VECTOR_NAMES.iter().enumerate() {
         let kind = if vector == LOCAL_TIMER { "" } else { " IPI" };
@@ -188,7 +191,7 @@ fn kernel_rows(times: &CpuTimes) -> Vec<Nanoseconds> {
     }
     rows.extend([
         row("other tasks", times.task_ns as f64),
-        row("not reported by the kernel", times.unreported_ns as f64),
+        row("unreported switches", times.unreported_ns as f64),
         row("idle", times.idle_ns as f64),
         row("outside, by late timers", times.outside_ns as f64),
     ]);
@@ -217,7 +220,7 @@ mod tests {
             ksoftirqd_ns: 20,
             ksoftirqd_net_ns: 5,
             task_ns: 70,
-            load_ns: 500,
+            loop_ns: 500,
             idle_ns: 30,
             outside_ns: 40,
             unreported_ns: 3,
@@ -231,22 +234,22 @@ mod tests {
 
     #[test]
     fn rows_of_gaps_sum_up() {
-        let taken = Taken {
-            looked_ns: 784 + 1000 + 60 + 30 + 20 + 5,
-            progress_ns: 1000.0,
+        let time = Attribution {
+            observed_ns: 784 + 1000 + 60 + 30 + 20 + 5,
+            work_ns: 1000.0,
             kernel: times(),
             entry_ns: 60.0,
             gaps_ns: 30.0,
             slower_ns: 20.0,
             reading_ns: 5.0,
         };
-        assert_eq!(times().without_load_ns(), 784);
-        let rows = gap_rows(&taken);
+        assert_eq!(times().without_loop_ns(), 784);
+        let rows = gap_rows(&time);
         assert!((sum(&rows) - 100.0).abs() < 1e-9, "{rows:?}");
     }
 
     #[test]
-    fn rows_of_tracepoints_sum_up_and_say_what_is_missing() {
+    fn rows_of_tracepoints_sum_up_with_the_time_not_accounted_for() {
         let cpu = CpuTotals {
             observed_ns: 1303,
             times: times(),

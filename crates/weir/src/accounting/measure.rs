@@ -1,4 +1,4 @@
-//! One measurement: what it watches while it lasts, and what of that goes into the report.
+//! One measurement, by all methods at once.
 
 use std::collections::BTreeMap;
 use std::process::{Child, ExitStatus};
@@ -9,99 +9,73 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
-use super::busy_loop::{Progress, ProgressLoad};
-use super::proc;
-use super::proc::{CpuTimes, Softnet};
-use super::tracepoints::{Accounting, Irq, Napi, Task};
-use super::watch::{Slices, Watch};
+use super::busy_loop::{BusyLoops, CpuLoss};
+use super::duty_cycle::{DutyCycle, Observed};
+use super::proc_stat::{CpuStat, cpu_times};
+use super::softnet::{Softnet, softnet};
+use super::tracepoints::Tracepoints;
 use crate::process::stop::StopSignal;
 use crate::process::usage::CpuTime;
 use hostnet::cpulist::CpuList;
 
-/// How often the sums are read and the devices asked: the slices of the confidence intervals.
+/// The period of reading the sums and the devices' counters: the slices of the confidence intervals.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How long a command that was asked to end may take.
+/// The time limit of a command after SIGTERM.
 const END: Duration = Duration::from_secs(3);
 
-/// Asks devices what they have carried so far.
-///
-/// `None` if they could not be asked.
+/// Reads the devices' counters; `None` if that fails.
 pub type Devices<'a> = &'a mut dyn FnMut() -> Option<Vec<DeviceTraffic>>;
 
-/// What to measure.
+/// The options of a measurement.
 pub struct Options<'a> {
-    /// On which CPUs.
+    /// The CPUs to measure.
     pub cpus: &'a CpuList,
-    /// For how long at most; `None` until the command ends.
+    /// The time limit; `None` until the command ends.
     pub duration: Option<Duration>,
-    /// Without a load of our own.
+    /// Without busy loops.
     pub passive: bool,
-    /// The most that the tracepoints may cost, in percent of one CPU.
+    /// The limit of the tracepoints' cost, in percent of one CPU.
     pub limit: f64,
-    /// What the devices have carried so far.
+    /// The devices whose packets are counted.
     pub devices: Devices<'a>,
-    /// What runs meanwhile.
+    /// A command that runs meanwhile.
     pub command: Option<Child>,
 }
 
-/// What was seen.
+/// The results of all methods.
 pub struct Measured {
-    /// How long it was watched.
+    /// The duration.
     pub elapsed: Duration,
-    /// Why it ended before its time, if it did.
+    /// The reason for an early end.
     pub ended: Option<Ended>,
-    /// By progress, one for each CPU; or why not.
-    pub progress: Result<Vec<Progress>, String>,
-    /// By tracepoints; or why not.
-    pub accounting: Result<Accounted, String>,
-    /// From /proc/stat, by CPU.
-    pub ticks: Result<BTreeMap<usize, CpuTimes>, String>,
-    /// From `/proc/net/softnet_stat`, by CPU.
+    /// Of the busy loops, one for each CPU; or the reason for their absence.
+    pub busy_loops: Result<Vec<CpuLoss>, String>,
+    /// Of the tracepoints; or the reason for their absence.
+    pub tracepoints: Result<Observed, String>,
+    /// Of /proc/stat, by CPU.
+    pub proc_stat: Result<BTreeMap<usize, CpuStat>, String>,
+    /// Of `/proc/net/softnet_stat`, by CPU.
     pub softnet: Result<BTreeMap<usize, Softnet>, String>,
-    /// What the devices carried.
+    /// The devices' packets.
     pub devices: Vec<DeviceTraffic>,
-    /// How the command ended by itself, if it did.
+    /// The command's exit status, if it ended by itself.
     pub command: Option<ExitStatus>,
-    /// CPU time of this process, without its load.
+    /// CPU time of this process, without its busy loops.
     pub own_ns: u64,
 }
 
-/// Why a measurement ended before its time.
+/// The reason for the early end of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
-    /// By Ctrl-C or SIGTERM.
+    /// SIGINT (Ctrl-C) or SIGTERM.
     Interrupted,
-    /// It cost more than it may.
-    TooDear,
+    /// The tracepoints cost more than the limit.
+    OverLimit,
 }
 
-/// What the tracepoints told.
-pub struct Accounted {
-    /// The sums.
-    pub slices: Slices,
-    /// Who ran.
-    pub tasks: Vec<Task>,
-    /// Devices' interrupts.
-    pub irqs: Vec<Irq>,
-    /// NAPI instances.
-    pub napis: Vec<Napi>,
-    /// Whether the timer's and other CPUs' interrupts were seen.
-    pub sees_vectors: bool,
-    /// Whether late timers were seen.
-    pub sees_late_timers: bool,
-    /// What it cost, in percent of one CPU: all the time, pauses included.
-    pub own_percent: f64,
-    /// What one run of a program took; `None` where the kernel did not time it, and the cost is an
-    /// estimate.
-    pub own_ns_per_run: Option<f64>,
-    /// The share of the time that was looked at; what tasks, interrupts and NAPI instances are
-    /// told to have had is for all of it.
-    pub observed: f64,
-}
-
-/// What a device carried while it was watched.
+/// A device's packets during the measurement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DeviceTraffic {
     /// Its name.
@@ -114,11 +88,11 @@ pub struct DeviceTraffic {
     pub tx_packets: u64,
     /// Packets dropped, both ways.
     pub dropped: u64,
-    /// When it was last there, if it vanished: seconds since the beginning.
-    pub vanished_after: Option<f64>,
+    /// If it vanished: the last time that it was there, in seconds since the beginning.
+    pub vanished_after_seconds: Option<f64>,
 }
 
-/// Measures, until the time is over, the command ends, a signal comes or the limit is passed.
+/// Measures until the end of the time or of the command, a signal, or a cost above the limit.
 pub fn measure(
     options: Options<'_>,
     stop: &StopSignal,
@@ -126,35 +100,37 @@ pub fn measure(
 ) -> Result<Measured> {
     let cpus = options.cpus.as_slice();
     let mut command = options.command.map(|child| Guarded { child });
-    let accounting = Accounting::start(cpus).map_err(|error| format!("{error:#}"));
-    let views = accounting.as_ref().ok().map(Accounting::views);
-    let load = if options.passive {
+    let tracepoints = Tracepoints::start(cpus).map_err(|error| format!("{error:#}"));
+    let views = tracepoints.as_ref().ok().map(Tracepoints::views);
+    let busy_loops = if options.passive {
         Err("not measured: --passive".to_owned())
     } else {
-        ProgressLoad::start(cpus, views.as_ref()).map_err(|error| format!("{error:#}"))
+        BusyLoops::start(cpus, views.as_ref()).map_err(|error| format!("{error:#}"))
     };
     let usage = usage_so_far()?;
-    let (ticks, softnet) = (proc::cpu_times(), proc::softnet());
+    let (stat_before, softnet_before) = (cpu_times(), softnet());
     let mut devices = Traffic::new(options.devices);
     let mut ended = None;
     let mut status = None;
     let begun = Instant::now();
-    let mut watch = match accounting {
-        Ok(accounting) => Ok(Watch::new(accounting, options.limit)?),
+    let mut duty_cycle = match tracepoints {
+        Ok(tracepoints) => Ok(DutyCycle::new(tracepoints, options.limit)?),
         Err(reason) => Err(reason),
     };
     loop {
         sleep(next_slice(begun, options.duration));
-        if let Ok(watch) = &mut watch {
-            watch.look()?;
+        if let Ok(duty_cycle) = &mut duty_cycle {
+            duty_cycle.sample()?;
         }
-        devices.look(begun);
+        devices.read(begun);
         tick(begun.elapsed());
         if stop.is_raised() {
             ended = Some(Ended::Interrupted);
-        } else if let (true, Ok(watch)) = (options.passive, &watch) {
+        } else if let (true, Ok(duty_cycle)) = (options.passive, &duty_cycle) {
             let reading = usage_so_far()?.saturating_sub(usage);
-            ended = watch.is_too_dear(reading).then_some(Ended::TooDear);
+            ended = duty_cycle
+                .is_over_limit(reading)
+                .then_some(Ended::OverLimit);
         }
         if let Some(command) = &mut command {
             let ended = command.child.try_wait();
@@ -167,26 +143,26 @@ pub fn measure(
             break;
         }
     }
-    // All figures end here; only then may anything take its time to end.
-    let accounting = match watch {
-        Ok(watch) => Ok(watch.finish()?),
+    // All figures end here, before anything that takes time to end.
+    let tracepoints = match duty_cycle {
+        Ok(duty_cycle) => Ok(duty_cycle.finish()?),
         Err(reason) => Err(reason),
     };
     let elapsed = begun.elapsed();
-    let (ticks_now, softnet_now) = (proc::cpu_times(), proc::softnet());
+    let (stat_after, softnet_after) = (cpu_times(), softnet());
     let own_ns = usage_so_far()?.saturating_sub(usage).as_nanos() as u64;
-    let progress = load.and_then(|load| load.stop().map_err(|error| format!("{error:#}")));
+    let busy_loops = busy_loops.and_then(|it| it.stop().map_err(|error| format!("{error:#}")));
     if let (Some(command), None) = (&mut command, status) {
         command.end()?;
     }
     Ok(Measured {
         elapsed,
         ended,
-        progress,
-        accounting,
-        ticks: both(ticks, ticks_now, CpuTimes::since),
-        softnet: both(softnet, softnet_now, Softnet::since),
-        devices: devices.carried(),
+        busy_loops,
+        tracepoints,
+        proc_stat: between(stat_before, stat_after, CpuStat::since),
+        softnet: between(softnet_before, softnet_after, Softnet::since),
+        devices: devices.since_the_beginning(),
         command: status,
         own_ns,
     })
@@ -198,14 +174,14 @@ fn usage_so_far() -> Result<Duration> {
     Ok(time.user + time.system)
 }
 
-/// Up to the next slice, or the end if that is sooner.
+/// The time up to the next slice, or to the end if that is sooner.
 fn next_slice(begun: Instant, duration: Option<Duration>) -> Duration {
     let left = duration.map(|limit| limit.saturating_sub(begun.elapsed()));
     left.map_or(SLICE, |left| left.min(SLICE))
 }
 
-/// The difference of two readings, where both are there.
-fn both<T>(
+/// The difference of two readings, by CPU.
+fn between<T>(
     then: Result<BTreeMap<usize, T>>,
     now: Result<BTreeMap<usize, T>>,
     since: impl Fn(&T, &T) -> T,
@@ -218,16 +194,16 @@ fn both<T>(
     Ok(pairs.collect())
 }
 
-/// A command that does not outlive the measurement, nor does what it starts in its process group.
+/// A command that does not outlive the measurement, with its process group.
 struct Guarded {
     child: Child,
 }
 
 impl Guarded {
-    /// Asks it to end, and then has it ended.
+    /// Ends it by SIGTERM; its drop kills it.
     fn end(&mut self) -> Result<()> {
         self.signal(Signal::TERM);
-        // One that is stopped would not hear it.
+        // A stopped process handles no SIGTERM.
         self.signal(Signal::CONT);
         let begun = Instant::now();
         while begun.elapsed() < END {
@@ -242,7 +218,7 @@ impl Guarded {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            // Nobody may be left.
+            // The group may be empty.
             let _ = kill_process_group(pid, signal);
         }
     }
@@ -251,43 +227,43 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
-        // It may have been waited for.
+        // It may have been reaped.
         let _ = self.child.wait();
     }
 }
 
-/// What devices carry, until they vanish.
+/// The devices' counters, until they vanish.
 struct Traffic<'a> {
-    read: Devices<'a>,
+    counters: Devices<'a>,
     first: Vec<DeviceTraffic>,
     last: Vec<DeviceTraffic>,
 }
 
 impl<'a> Traffic<'a> {
-    fn new(read: Devices<'a>) -> Self {
-        let first = read().unwrap_or_default();
+    fn new(counters: Devices<'a>) -> Self {
+        let first = counters().unwrap_or_default();
         Self {
-            read,
+            counters,
             last: first.clone(),
             first,
         }
     }
 
-    fn look(&mut self, begun: Instant) {
-        let Some(now) = (self.read)() else { return };
+    fn read(&mut self, begun: Instant) {
+        let Some(now) = (self.counters)() else { return };
         for last in &mut self.last {
             match now.iter().find(|it| it.name == last.name) {
-                Some(found) if last.vanished_after.is_none() => *last = found.clone(),
+                Some(found) if last.vanished_after_seconds.is_none() => *last = found.clone(),
                 Some(_) => {}
                 None => {
-                    last.vanished_after
+                    last.vanished_after_seconds
                         .get_or_insert(begun.elapsed().as_secs_f64());
                 }
             }
         }
     }
 
-    fn carried(&self) -> Vec<DeviceTraffic> {
+    fn since_the_beginning(&self) -> Vec<DeviceTraffic> {
         let pairs = self.last.iter().zip(&self.first);
         pairs
             .map(|(last, first)| DeviceTraffic {
@@ -296,7 +272,7 @@ impl<'a> Traffic<'a> {
                 rx_packets: last.rx_packets.saturating_sub(first.rx_packets),
                 tx_packets: last.tx_packets.saturating_sub(first.tx_packets),
                 dropped: last.dropped.saturating_sub(first.dropped),
-                vanished_after: last.vanished_after,
+                vanished_after_seconds: last.vanished_after_seconds,
             })
             .collect()
     }

@@ -1,11 +1,14 @@
-//! Structures that a BPF program and this one share, declared here and in a header of `bpf/`, and
-//! compared with the types that clang made of the header when the program is loaded.
+//! Structures and constants that a BPF program shares with this one. A header of `bpf/` defines
+//! them for C, a Rust module for Rust; loading compares the two by the header's types in the
+//! compiled object (BTF).
+
+use std::ffi::OsStr;
 
 use anyhow::{Context as _, Result, ensure};
-use libbpf_rs::btf::types::{MemberAttr, Struct};
+use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, HasSize as _};
 
-/// How a structure lies in memory.
+/// The layout of a structure in memory.
 #[derive(Debug)]
 pub struct Layout {
     /// Its name in C.
@@ -16,27 +19,36 @@ pub struct Layout {
     pub fields: &'static [(&'static str, usize)],
 }
 
+/// The constants of an enumeration.
+#[derive(Debug)]
+pub struct Constants {
+    /// The enumeration's name in C.
+    pub name: &'static str,
+    /// The name of each constant in C, and its value in Rust.
+    pub values: &'static [(&'static str, usize)],
+}
+
 /// Declares structures as their headers do, with a [`Layout`] for each.
+#[macro_export]
 macro_rules! shared_structs {
     ($(
         $(#[$about:meta])*
-        struct $name:ident = $c_name:literal {
+        $visibility:vis struct $name:ident = $c_name:literal {
             $($(#[$about_field:meta])* $field:ident: $type:ty,)*
         }
     )*) => {$(
         $(#[$about])*
         #[derive(
-            Debug, Clone, Copy, Default, PartialEq, Eq,
-            serde::Serialize,
+            Debug, Clone, Copy, PartialEq, Eq,
             zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes, zerocopy::KnownLayout,
         )]
         #[repr(C)]
-        pub struct $name {
+        $visibility struct $name {
             $($(#[$about_field])* pub $field: $type,)*
         }
 
         impl $name {
-            /// As C has to have it.
+            /// The layout that C must have.
             pub const LAYOUT: $crate::bpf::layout::Layout = $crate::bpf::layout::Layout {
                 name: $c_name,
                 size: size_of::<Self>(),
@@ -45,14 +57,14 @@ macro_rules! shared_structs {
         }
     )*};
 }
-pub(crate) use shared_structs;
+pub use shared_structs;
 
 impl Layout {
-    /// Compares it with the structure that the types of a compiled program describe.
+    /// Compares it with the structure in the types of a compiled object.
     ///
     /// # Errors
     ///
-    /// Names the first difference: the header and the Rust structure are not of one build.
+    /// Names the first difference.
     pub fn check(&self, types: &Btf<'_>) -> Result<()> {
         let name = self.name;
         let found: Struct<'_> = types
@@ -67,10 +79,9 @@ impl Layout {
         let fields: Vec<(String, usize)> = found
             .iter()
             .map(|member| {
-                let name = member.name.map(|name| name.to_string_lossy().into_owned());
                 let (MemberAttr::Normal { offset } | MemberAttr::BitField { offset, .. }) =
                     member.attr;
-                (name.unwrap_or_default(), offset as usize / 8)
+                (text_of(member.name), offset as usize / 8)
             })
             .collect();
         ensure!(
@@ -87,5 +98,114 @@ impl Layout {
             );
         }
         Ok(())
+    }
+}
+
+impl Constants {
+    /// Compares them with the enumeration in the types of a compiled object.
+    ///
+    /// # Errors
+    ///
+    /// Names the first difference.
+    pub fn check(&self, types: &Btf<'_>) -> Result<()> {
+        let name = self.name;
+        let found: Enum<'_> = types
+            .type_by_name(name)
+            .with_context(|| format!("the BPF object has no enum {name}"))?;
+        let in_c: Vec<(String, i64)> = found
+            .iter()
+            .map(|member| (text_of(member.name), member.value))
+            .collect();
+        for (constant, rust_value) in self.values {
+            let (_, c_value) = in_c
+                .iter()
+                .find(|(it, _)| it == constant)
+                .with_context(|| format!("enum {name} has no {constant} in C"))?;
+            ensure!(
+                usize::try_from(*c_value) == Ok(*rust_value),
+                "{constant} of enum {name} is {c_value} in C and {rust_value} in Rust"
+            );
+        }
+        for (constant, _) in &in_c {
+            ensure!(
+                self.values.iter().any(|(it, _)| it == constant),
+                "enum {name} has {constant} in C only"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn text_of(name: Option<&OsStr>) -> String {
+    name.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The text of a name that the kernel ends with 0.
+pub fn text(name: &[u8]) -> String {
+    let end = name.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cost.bpf.o"));
+
+    fn refused(check: impl Fn(&Btf<'_>) -> Result<()>) -> String {
+        let types = Btf::from_raw("cost", OBJECT)
+            .expect("an object")
+            .expect("types");
+        format!("{:#}", check(&types).expect_err("a difference"))
+    }
+
+    #[test]
+    fn a_structure_that_differs_is_named() {
+        let refused = |name, size, fields| {
+            let layout = Layout { name, size, fields };
+            refused(|types| layout.check(types))
+        };
+        assert_eq!(
+            refused("irq_value", 16, &[("count", 0), ("ns", 8)]),
+            "struct irq_value has ns at byte 0 in C where Rust has count at 0"
+        );
+        assert_eq!(
+            refused("irq_value", 8, &[("ns", 0)]),
+            "struct irq_value has 16 bytes in C and 8 in Rust"
+        );
+        assert_eq!(
+            refused("irq_value", 16, &[("ns", 0)]),
+            "struct irq_value has 2 fields in C and 1 in Rust"
+        );
+        let unknown = refused("no_such_struct", 0, &[]);
+        assert_eq!(unknown, "the BPF object has no struct no_such_struct");
+    }
+
+    #[test]
+    fn a_constant_that_differs_is_named() {
+        let refused = |name, values| {
+            let constants = Constants { name, values };
+            refused(|types| constants.check(types))
+        };
+        assert_eq!(
+            refused("vector", &[("LOCAL_TIMER", 7)]),
+            "LOCAL_TIMER of enum vector is 0 in C and 7 in Rust"
+        );
+        assert_eq!(
+            refused("vector", &[("LOCAL_TIMER", 0)]),
+            "enum vector has RESCHEDULE in C only"
+        );
+        assert_eq!(
+            refused("vector", &[("NMI", 0)]),
+            "enum vector has no NMI in C"
+        );
+        let unknown = refused("no_such_enum", &[]);
+        assert_eq!(unknown, "the BPF object has no enum no_such_enum");
+    }
+
+    #[test]
+    fn names_end_where_the_kernel_ends_them() {
+        assert_eq!(text(b"weir0\0\0\0\0\0\0\0\0\0\0x"), "weir0");
+        assert_eq!(text(b"sixteen-letters!"), "sixteen-letters!");
     }
 }

@@ -1,15 +1,16 @@
-//! The BPF programs that are compiled from `bpf/` into `weir`, through libbpf. No other file
-//! names it.
+//! The BPF programs that are compiled from `bpf/` into `weir`. Only this module uses libbpf.
 //!
-//! Programs and maps are held by descriptors and a `bpf_link`, so that the kernel removes all of
-//! it when the process ends, however it ends.
+//! Descriptors and a `bpf_link` hold programs and maps, so that the kernel removes them when the
+//! process ends, however it ends.
 //!
 //! Unsafe code is needed for the calls of libbpf that libbpf-rs has no wrapper for.
 #![allow(unsafe_code)]
 
 pub mod layout;
+pub mod perf_event;
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -23,18 +24,19 @@ use libbpf_rs::{
     OpenObject, ProgramInput, ProgramMut, libbpf_sys,
 };
 use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use hostnet::cpulist::CpuList;
-use layout::Layout;
+use layout::{Constants, Layout};
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
 const RUN_ON_CPU: u32 = 1 << 0;
-/// `BPF_F_TEST_XDP_LIVE_FRAMES` of linux/bpf.h: what the program redirects is really sent.
+/// `BPF_F_TEST_XDP_LIVE_FRAMES` of linux/bpf.h: redirected frames are really sent.
 const LIVE_FRAMES: u32 = 1 << 1;
-/// How often one system call runs the program of a load without an end. Nothing is sent while a
-/// call is set up and torn down (10 to 100 us on Linux 6.18, by measurement; tens of milliseconds
-/// have been seen on others), so there should be one for a whole load: at 10 million runs a second
-/// this one lasts 200 s. A signal ends it at once.
+/// Runs of the program in one system call, for an endless load. Nothing is sent while a call is set
+/// up and torn down (10 to 100 us measured on Linux 6.18, tens of milliseconds on others), so one
+/// call should last for a whole load: at 10 million runs a second this one takes 200 s. A signal
+/// ends it at once.
 pub const ENDLESS: u32 = 1 << 31;
 
 /// A file of `bpf/`, compiled.
@@ -43,16 +45,18 @@ pub struct Object {
     pub name: &'static str,
     /// The ELF file that clang made.
     pub bytes: &'static [u8],
-    /// The kernel that its programs need, and for what.
+    /// The first kernel version for its programs, and the feature that needs it.
     pub needs: &'static str,
-    /// The structures of its maps.
+    /// The structures that its header shares.
     pub layouts: &'static [Layout],
+    /// The constants that its header shares.
+    pub constants: &'static [Constants],
     /// Arrays whose size in C is that for one CPU.
     pub arrays_by_cpu: &'static [&'static str],
 }
 
 /// The programs and maps of an [`Object`], loaded into the kernel.
-#[must_use = "programs and maps are gone when this is dropped"]
+#[must_use = "the kernel frees programs and maps when this is dropped"]
 pub struct Programs {
     object: libbpf_rs::Object,
     about: &'static Object,
@@ -60,48 +64,49 @@ pub struct Programs {
     names: Vec<String>,
 }
 
-/// A program that is attached somewhere.
+/// An attached program.
 #[must_use = "the program is detached when this is dropped"]
 pub struct Attached {
     _link: Link,
 }
 
-/// How often a program ran, and how long: see [`count_run_time`].
+/// The run time of a program: see [`count_run_time`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunTime {
-    /// Runs that were timed.
+    /// Measured runs.
     pub count: u64,
     /// Nanoseconds in them.
     pub ns: u64,
 }
 
 impl Object {
-    /// Reads the object, and makes sure that its structures are ours.
+    /// Reads the object, and checks its structures and constants.
     fn open(&self) -> Result<OpenObject> {
         let name = self.name;
         let object = ObjectBuilder::default()
             .open_memory(self.bytes)
             .with_context(|| format!("cannot read {name}.bpf.o of this program"))?;
-        self.check_layouts()
-            .with_context(|| format!("{name}.bpf.o is not of the same build as this program"))?;
+        self.check()
+            .with_context(|| format!("{name}.bpf.o is of another build than this program"))?;
         Ok(object)
     }
 
-    /// Compares the structures that this program and the object share.
+    /// Compares the structures and constants that this program and the object share.
     ///
     /// # Errors
     ///
     /// Names the first difference.
-    pub fn check_layouts(&self) -> Result<()> {
-        if self.layouts.is_empty() {
-            return Ok(());
-        }
+    pub fn check(&self) -> Result<()> {
         let types = Btf::from_raw(self.name, self.bytes)
             .context("its types cannot be read")?
             .context("it has no types")?;
-        self.layouts
-            .iter()
-            .try_for_each(|layout| layout.check(&types))
+        for layout in self.layouts {
+            layout.check(&types)?;
+        }
+        for constants in self.constants {
+            constants.check(&types)?;
+        }
+        Ok(())
     }
 }
 
@@ -110,7 +115,7 @@ fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
         .maps_mut()
         .find(|map| map.name() == name)
         .with_context(|| format!("there is no map {name}"))?;
-    // There may be gaps between their numbers.
+    // Their numbers may have gaps.
     let last = CpuList::possible()?.as_slice().last().copied();
     let cpus = last.context("no CPU is possible")? + 1;
     map.set_max_entries(map.max_entries() * cpus as u32)
@@ -118,15 +123,15 @@ fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
 }
 
 impl Programs {
-    /// Loads those programs of an object for which `wanted` is true. `constants` are the bytes
-    /// of its constants (`const volatile` in C), if it has any.
+    /// Loads the programs of an object for which `wanted` is true. `constants` are the bytes of its
+    /// constants (`const volatile` in C), if it has any.
     pub fn load(
         about: &'static Object,
         constants: Option<&[u8]>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self> {
-        // libbpf says nothing by itself: errors are told once, by us; with `WEIR_BPF_LOG` set
-        // it tells all, with the verifier's log.
+        // libbpf prints nothing, as our errors include its own; with `WEIR_BPF_LOG` set it prints
+        // everything, with the verifier's log.
         if std::env::var_os("WEIR_BPF_LOG").is_none() {
             libbpf_rs::set_print(None);
         }
@@ -159,7 +164,7 @@ impl Programs {
                 }
                 ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)".to_owned(),
                 _ => format!(
-                    "this kernel may lack something, it needs {}; WEIR_BPF_LOG=1 shows the details",
+                    "this kernel may lack a feature, it needs {}; WEIR_BPF_LOG=1 shows the details",
                     about.needs
                 ),
             };
@@ -175,8 +180,8 @@ impl Programs {
         })
     }
 
-    /// Runs an XDP program on `count` frames, each a copy of `frame` at first, or until a signal
-    /// comes. What it redirects is really sent.
+    /// Runs an XDP program on `count` frames, each a copy of `frame` at first, or until a signal.
+    /// Frames that it redirects are really sent.
     pub fn run_on_live_frames(&self, name: &str, frame: &[u8], count: u32) -> Result<()> {
         let result = self.program(name)?.test_run(ProgramInput {
             data_in: Some(frame),
@@ -191,7 +196,7 @@ impl Programs {
         }
     }
 
-    /// Runs a raw tracepoint program once, on `cpu`, in the context of whatever runs there.
+    /// Runs a raw tracepoint program once, on `cpu`, in the context of the current task there.
     pub fn run_on_cpu(&self, name: &str, cpu: usize) -> Result<()> {
         self.program(name)?
             .test_run(ProgramInput {
@@ -229,7 +234,7 @@ impl Programs {
         Ok(Attached { _link: link })
     }
 
-    /// Attaches a program to a perf event, whose samples run it from then on.
+    /// Attaches a program to a perf event, whose samples run it.
     pub fn attach_perf_event(&self, name: &str, event: BorrowedFd<'_>) -> Result<Attached> {
         // libbpf closes the descriptor together with the link.
         let event = event
@@ -262,7 +267,7 @@ impl Programs {
         Ok(Attached { _link: link })
     }
 
-    /// Attaches a tc program where packets come in (Linux 6.6).
+    /// Attaches a tc program at ingress (tcx, Linux 6.6).
     pub fn attach_tcx(&self, name: &str, ifindex: u32) -> Result<Attached> {
         let program = self.program(name)?;
         let raw = program.as_libbpf_object().as_ptr();
@@ -271,26 +276,37 @@ impl Programs {
         let link =
             unsafe { libbpf_sys::bpf_program__attach_tcx(raw, ifindex.cast_signed(), ptr::null()) };
         let link = NonNull::new(link).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: needed to own what libbpf made. The link was made two lines above, and nothing
-        // else has it.
+        // SAFETY: needed to own the link, which was made two lines above and has no other owner.
         let link = unsafe { Link::from_ptr(link) };
         Ok(Attached { _link: link })
     }
 
-    /// The bytes of the variables in a section, `.bss` or `.data`.
-    pub fn variables(&self, section: &str) -> Result<Vec<u8>> {
+    /// The only variable of a section, `.bss` or `.data`.
+    pub fn variable<T: FromBytes>(&self, section: &str) -> Result<T> {
         let about = self.about.name;
-        self.object
+        let bytes = self
+            .object
             .maps()
             .find(|map| map.name().to_string_lossy().ends_with(section))
             .with_context(|| format!("{about}.bpf.o has no {section}"))?
             .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
             .with_context(|| format!("cannot read {section} of {about}.bpf.o"))?
-            .with_context(|| format!("{about}.bpf.o has no {section}"))
+            .with_context(|| format!("{about}.bpf.o has no {section}"))?;
+        T::read_from_bytes(&bytes).map_err(|_| {
+            anyhow!(
+                "{section} of {about}.bpf.o has {} bytes, and its variable {}",
+                bytes.len(),
+                size_of::<T>()
+            )
+        })
     }
 
     /// A map by its name, to be read also from other threads.
-    pub fn map(&self, name: &str) -> Result<Map> {
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such map, or its keys or values have another size.
+    pub fn map<K, V>(&self, name: &str) -> Result<Map<K, V>> {
         let about = self.about.name;
         let map = self
             .object
@@ -299,7 +315,19 @@ impl Programs {
             .with_context(|| format!("{about}.bpf.o has no map {name}"))?;
         let handle = MapHandle::try_from(&map)
             .with_context(|| format!("cannot use the map {name} of {about}.bpf.o"))?;
-        Ok(Map { handle })
+        for (part, in_c, in_rust) in [
+            ("key", handle.key_size() as usize, size_of::<K>()),
+            ("value", handle.value_size() as usize, size_of::<V>()),
+        ] {
+            ensure!(
+                in_c == in_rust,
+                "a {part} of the BPF map {name} has {in_c} bytes in C and {in_rust} in Rust"
+            );
+        }
+        Ok(Map {
+            handle,
+            types: PhantomData,
+        })
     }
 
     /// The names of the programs that were loaded.
@@ -307,7 +335,7 @@ impl Programs {
         &self.names
     }
 
-    /// How often and how long each loaded program ran while [`count_run_time`] was on.
+    /// The run time of each loaded program while [`count_run_time`] was on.
     pub fn run_times(&self) -> Result<Vec<(String, RunTime)>> {
         self.names
             .iter()
@@ -352,7 +380,7 @@ impl Programs {
     }
 }
 
-/// A raw tracepoint program, to be run in the context of whoever calls.
+/// A raw tracepoint program, run in the context of its caller.
 pub struct Runner {
     fd: OwnedFd,
 }
@@ -413,12 +441,13 @@ impl Drop for MappedArray {
     }
 }
 
-/// A map of BPF programs.
-pub struct Map {
+/// A map of BPF programs, by the types of its keys and values.
+pub struct Map<K, V> {
     handle: MapHandle,
+    types: PhantomData<fn(K) -> V>,
 }
 
-impl Map {
+impl<K, V> Map<K, V> {
     /// An array of words, mapped into this process to be read.
     pub fn mapped(&self) -> Result<MappedArray> {
         let name = self.name();
@@ -448,38 +477,9 @@ impl Map {
         })
     }
 
-    /// The value of `key`, or `None` if there is none.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.handle
-            .lookup(key, MapFlags::ANY)
-            .with_context(|| format!("cannot read the BPF map {}", self.name()))
-    }
-
-    /// The values of `key`, one for each possible CPU.
-    pub fn get_per_cpu(&self, key: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
-        self.handle
-            .lookup_percpu(key, MapFlags::ANY)
-            .with_context(|| format!("cannot read the BPF map {}", self.name()))
-    }
-
-    /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
-    /// none.
-    pub fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.handle
-            .lookup_and_delete(key)
-            .with_context(|| format!("cannot take from the BPF map {}", self.name()))
-    }
-
-    /// Sets the value of `key`.
-    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.handle
-            .update(key, value, MapFlags::ANY)
-            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
-    }
-
-    /// All keys at this moment.
-    pub fn keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        self.handle.keys()
+    /// The most entries that it can have.
+    pub fn capacity(&self) -> usize {
+        self.handle.max_entries() as usize
     }
 
     fn name(&self) -> String {
@@ -487,26 +487,82 @@ impl Map {
     }
 }
 
-/// Has the kernel time every run of every BPF program, for as long as the descriptor is open
-/// (`BPF_ENABLE_STATS`, Linux 5.8). It costs two readings of the clock a run.
+impl<K: FromBytes + IntoBytes + Immutable, V: FromBytes> Map<K, V> {
+    /// The value of `key`, or `None` if there is none.
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        let value = self
+            .handle
+            .lookup(key.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))?;
+        value.map(|value| self.parse(&value)).transpose()
+    }
+
+    /// The values of `key`, one for each possible CPU.
+    pub fn get_per_cpu(&self, key: &K) -> Result<Option<Vec<V>>> {
+        let values = self
+            .handle
+            .lookup_percpu(key.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))?;
+        values
+            .map(|values| values.iter().map(|value| self.parse(value)).collect())
+            .transpose()
+    }
+
+    /// Takes the value of `key` out of a hash map, in one step (Linux 5.14), or `None` if there is
+    /// none.
+    pub fn take(&self, key: &K) -> Result<Option<V>> {
+        let value = self
+            .handle
+            .lookup_and_delete(key.as_bytes())
+            .with_context(|| format!("cannot take from the BPF map {}", self.name()))?;
+        value.map(|value| self.parse(&value)).transpose()
+    }
+
+    /// All keys at this moment.
+    pub fn keys(&self) -> Result<Vec<K>> {
+        self.handle.keys().map(|key| self.parse(&key)).collect()
+    }
+
+    fn parse<T: FromBytes>(&self, bytes: &[u8]) -> Result<T> {
+        T::read_from_bytes(bytes).map_err(|_| {
+            anyhow!(
+                "the BPF map {} gave {} bytes for a structure of {}",
+                self.name(),
+                bytes.len(),
+                size_of::<T>()
+            )
+        })
+    }
+}
+
+impl<K: IntoBytes + Immutable, V: IntoBytes + Immutable> Map<K, V> {
+    /// Sets the value of `key`.
+    pub fn set(&self, key: &K, value: &V) -> Result<()> {
+        self.handle
+            .update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot write to the BPF map {}", self.name()))
+    }
+}
+
+/// Makes the kernel measure every run of every BPF program while the descriptor is open
+/// (`BPF_ENABLE_STATS`, Linux 5.8). It costs two readings of the clock for each run.
 pub fn count_run_time() -> Result<OwnedFd> {
     // SAFETY: needed because libbpf-rs has no wrapper. The call takes a number.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd))
-            .context("cannot have the kernel time BPF programs: this needs CAP_SYS_ADMIN");
+            .context("the kernel refuses to measure BPF programs: this needs CAP_SYS_ADMIN");
     }
-    // SAFETY: needed to own what the kernel made: the descriptor is new, and nothing else has it.
+    // SAFETY: needed to own the descriptor, which is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The numbers of all programs in the kernel.
+/// The IDs of all programs in the kernel.
 pub fn program_ids() -> Vec<u32> {
     ProgInfoIter::default().map(|program| program.id).collect()
 }
 
-/// Whether a program has a map of devices to redirect to. One that cannot be looked at has none
-/// that is known.
+/// Whether a program has a map of devices to redirect to; false if the program cannot be queried.
 pub fn has_device_map(program: u32) -> bool {
     let with_maps = ProgInfoQueryOptions::default().include_map_ids(true);
     let maps = ProgInfoIter::with_query_opts(with_maps)

@@ -1,54 +1,53 @@
-//! What a measurement found: the figures, how they agree, and what could not be seen.
+//! The report of a measurement: the figures of each method, their agreement, and notes.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::accounting::busy_loop::Progress;
+use crate::accounting::busy_loop::CpuLoss;
+use crate::accounting::duty_cycle::{CpuSlices, Observed};
+use crate::accounting::interrupts::{NET_RX, NET_TX};
 use crate::accounting::ledger::{GapLedger, Row, tracepoint_rows};
 use crate::accounting::measure::{DeviceTraffic, Ended, Measured};
-use crate::accounting::proc::{CpuTimes, Softnet};
-use crate::accounting::tracepoints::{CpuTotals, Irq, NET_RX, NET_TX, Napi, TaskTime};
-use crate::accounting::watch::Slices;
+use crate::accounting::proc_stat::CpuStat;
+use crate::accounting::softnet::Softnet;
+use crate::accounting::tracepoints::{CpuTotals, Irq, Napi, TaskTime};
 use crate::report::Machine;
 use crate::report::statistics::{Estimate, share};
 
-/// Two figures that differ by no more than this are said to agree: percent of a CPU.
+/// The largest difference of two figures that agree, in percent of a CPU.
 pub const AGREEMENT: f64 = 2.0;
 
-/// As in bpf/cost.h.
-const MAX_NAPIS: usize = 512;
-const MAX_IRQS: usize = 256;
-/// The report; its JSON form.
+/// The report, and its form in JSON.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The machine, the build and the command.
     pub host: Machine,
-    /// Where packets came from.
-    pub place: String,
-    /// Which CPU does what, where packets are made for the measurement.
-    pub setting: Option<String>,
-    /// Seconds that were measured.
+    /// The source of the packets: this host, or a lab with its rate.
+    pub traffic_source: String,
+    /// In a lab, the CPUs of its sender and its receiver.
+    pub cpu_roles: Option<String>,
+    /// The duration.
     pub seconds: f64,
-    /// Why it ended before its time.
+    /// The reason for an early end.
     pub ended: Option<Ended>,
     /// CPU by CPU.
     pub cpus: Vec<CpuReport>,
-    /// Processes and kernel threads, those first from which most was taken.
-    pub victims: Vec<Victim>,
+    /// Processes and kernel threads with interrupts in their context, the most affected first.
+    pub interrupted_tasks: Vec<InterruptedTask>,
     /// NAPI instances, the busiest first.
     pub napi: Vec<NapiReport>,
-    /// Devices' interrupts, the dearest first.
+    /// Devices' interrupts, the most expensive first.
     pub irqs: Vec<IrqReport>,
-    /// What the devices carried.
+    /// The devices' packets.
     pub devices: Vec<DeviceReport>,
-    /// What the network took on the measured CPUs, by tracepoints and in all namespaces, in
+    /// CPU time spent on networking on the measured CPUs, by tracepoints and in all namespaces, in
     /// nanoseconds for each packet that the devices received; `None` if no device was chosen, as a
     /// packet may pass several.
     pub network_ns_per_packet: Option<f64>,
-    /// What the measurement itself cost.
-    pub own: Own,
-    /// What could not be measured, and why; and what else must be known to read the figures.
+    /// The cost of the measurement itself.
+    pub overhead: Overhead,
+    /// Unavailable measurements with their reasons, and limits of the figures.
     pub notes: Vec<String>,
 }
 
@@ -57,55 +56,56 @@ pub struct Report {
 pub struct CpuReport {
     /// Its number.
     pub cpu: usize,
-    /// By the progress of a program.
-    pub progress: Option<ProgressReport>,
+    /// By a busy loop.
+    pub busy_loop: Option<BusyLoopReport>,
     /// By tracepoints.
-    pub accounting: Option<AccountingReport>,
+    pub tracepoints: Option<TracepointReport>,
     /// By /proc/stat.
     pub proc_stat: Option<ProcStatReport>,
     /// By `/proc/net/softnet_stat`.
     pub softnet: Option<Softnet>,
-    /// How these agree, one sentence each.
+    /// The agreement of the methods, one sentence each.
     pub agreement: Vec<String>,
 }
 
-/// What a program on the CPU lost, in percent of the time that other tasks left it.
+/// CPU time lost, by a busy loop.
 #[derive(Debug, Clone, Serialize)]
-pub struct ProgressReport {
-    /// Taken by interrupts, softirqs and their threads.
-    pub stolen_percent: f64,
-    /// With 95% confidence the true value is within this of it.
-    pub confidence: Option<f64>,
-    /// What other tasks had, in percent of the CPU's time.
+pub struct BusyLoopReport {
+    /// CPU time lost to interrupts, softirqs and their threads, or outside the kernel, in percent of
+    /// the time left by other tasks.
+    pub lost_percent: f64,
+    /// Half the width of its 95% confidence interval, in percentage points.
+    pub ci95_half_width: Option<f64>,
+    /// Other tasks, in percent of the CPU's time.
     pub other_tasks_percent: f64,
-    /// Who had the time, gap by gap, in percent of the CPU's; `None` where tracepoints cannot tell.
+    /// The time by consumer, gap by gap, in percent of the CPU's; `None` without tracepoints.
     pub ledger: Option<GapLedger>,
-    /// What is to be known of the calibration.
-    pub notes: Vec<String>,
+    /// Reasons to distrust the figures.
+    pub warnings: Vec<String>,
 }
 
-/// Where the CPU's time went, in percent of it.
+/// The CPU's time by consumer, by tracepoints, in percent of it.
 #[derive(Debug, Clone, Serialize)]
-pub struct AccountingReport {
-    /// All of what follows, but for idle.
-    pub stolen_percent: f64,
-    /// With 95% confidence the true value is within this of it.
-    pub confidence: Option<f64>,
-    /// The network's part: `NET_RX`, `NET_TX`, NAPI threads and its part of ksoftirqd.
+pub struct TracepointReport {
+    /// Interrupts and softirqs of every kind, with their threads.
+    pub interrupts_percent: f64,
+    /// Half the width of its 95% confidence interval, in percentage points.
+    pub ci95_half_width: Option<f64>,
+    /// The network's part: `NET_RX`, `NET_TX`, NAPI threads and a part of ksoftirqd.
     pub network_percent: f64,
     /// Handlers of devices' interrupts.
     pub irq_percent: f64,
-    /// The timer's interrupt and those from other CPUs; `None` where they cannot be seen.
-    pub vector_percent: Option<f64>,
-    /// Receiving, in softirqs.
+    /// The timer's interrupt and IPIs; `None` where they have no tracepoints.
+    pub timer_and_ipi_percent: Option<f64>,
+    /// `NET_RX` softirqs.
     pub net_rx_percent: f64,
     /// The part of it while the CPU was otherwise idle.
     pub net_rx_in_idle_percent: f64,
     /// The part of it in ksoftirqd.
     pub net_rx_in_ksoftirqd_percent: f64,
-    /// The rest of it: in the context of tasks.
+    /// The part of it in the context of tasks.
     pub net_rx_in_tasks_percent: f64,
-    /// Sending what could not be sent at once, in softirqs.
+    /// `NET_TX` softirqs: deferred transmission.
     pub net_tx_percent: f64,
     /// Other softirqs.
     pub other_softirq_percent: f64,
@@ -115,68 +115,67 @@ pub struct AccountingReport {
     pub napi_thread_percent: f64,
     /// Idle.
     pub idle_percent: f64,
-    /// Taken from outside the kernel, but for the load's and the idle task's own time, as late timers
-    /// tell it; in none of the above.
+    /// Lost outside the kernel, by late timers, without the busy loop's and the idle task's own time;
+    /// in none of the above.
     pub outside_percent: f64,
     /// All of the CPU's time; the rows sum up to 100%.
     pub ledger: Vec<Row>,
-    /// Softirqs of receiving a second.
+    /// `NET_RX` softirqs a second.
     pub net_rx_per_second: f64,
     /// NAPI polls a second.
     pub polls_per_second: f64,
-    /// Hard interrupts a second, those of the timer and from other CPUs included where they are
-    /// seen.
+    /// Hard interrupts a second, with the timer's and IPIs where they have tracepoints.
     pub interrupts_per_second: f64,
 }
 
-impl AccountingReport {
-    /// What /proc/stat calls irq and softirq.
+impl TracepointReport {
+    /// The sum of /proc/stat's irq and softirq.
     fn softirqs_and_irqs(&self) -> f64 {
         self.irq_percent
-            + self.vector_percent.unwrap_or(0.0)
+            + self.timer_and_ipi_percent.unwrap_or(0.0)
             + self.net_rx_percent
             + self.net_tx_percent
             + self.other_softirq_percent
     }
 }
 
-/// What /proc/stat says, in percent of the CPU's time.
+/// The CPU's time by /proc/stat, in percent of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProcStatReport {
     /// Hard interrupts.
     pub irq_percent: f64,
     /// Softirqs.
     pub softirq_percent: f64,
-    /// What the hypervisor gave to others.
+    /// Steal time.
     pub steal_percent: f64,
-    /// Idle, or waiting for a disk.
+    /// Idle, with iowait.
     pub idle_percent: f64,
 }
 
-/// Who was interrupted.
+/// A task with interrupts in its context.
 #[derive(Debug, Clone, Serialize)]
-pub struct Victim {
-    /// Its number.
+pub struct InterruptedTask {
+    /// Its PID.
     pub pid: u32,
     /// Its name.
     pub name: String,
     /// Its time.
     #[serde(flatten)]
     pub time: TaskTime,
-    /// What was taken from it, in percent of the time that it seemed to run.
+    /// Interrupts in its context, in percent of its `running_ns`.
     pub lost_percent: f64,
 }
 
 /// A NAPI instance.
 #[derive(Debug, Clone, Serialize)]
 pub struct NapiReport {
-    /// What was counted.
+    /// Its counters.
     #[serde(flatten)]
     pub napi: Napi,
     /// Packets a poll.
     pub packets_per_poll: f64,
     /// Polls that used up their budget, in percent.
-    pub full_percent: f64,
+    pub budget_exhausted_percent: f64,
     /// Nanoseconds a packet; `None` without packets.
     pub ns_per_packet: Option<f64>,
 }
@@ -184,55 +183,55 @@ pub struct NapiReport {
 /// A device's interrupt.
 #[derive(Debug, Clone, Serialize)]
 pub struct IrqReport {
-    /// What was counted.
+    /// Its counters.
     #[serde(flatten)]
     pub irq: Irq,
-    /// What /proc/interrupts calls it.
+    /// Its name in /proc/interrupts.
     pub name: String,
 }
 
 /// A device.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeviceReport {
-    /// What it carried.
+    /// Its packets.
     #[serde(flatten)]
     pub traffic: DeviceTraffic,
     /// Packets received a second.
     pub rx_pps: f64,
     /// Packets sent a second.
     pub tx_pps: f64,
-    /// Nanoseconds that its NAPI took for each packet received; `None` if it has no NAPI of its
-    /// own, or received nothing.
+    /// Nanoseconds of its NAPI for each packet received; `None` if it has no NAPI of its own, or
+    /// received nothing.
     pub ns_per_packet: Option<f64>,
 }
 
-/// What the measurement cost.
+/// The cost of the measurement.
 #[derive(Debug, Clone, Serialize)]
-pub struct Own {
-    /// The tracepoints' programs, in percent of one CPU, summed over all that are watched: timed
-    /// by the kernel in some windows, or reckoned by their number.
+pub struct Overhead {
+    /// The tracepoints' programs, in percent of one CPU, summed over all measured CPUs: measured by
+    /// the kernel in some windows, or estimated from run counts.
     pub tracepoints_percent: Option<f64>,
-    /// What one run of such a program takes, without what comes before and after it.
+    /// The mean run time of such a program, without its entry and exit.
     pub ns_per_run: Option<f64>,
-    /// The share of the time that tracepoints looked at: all, unless that would cost too much.
-    pub observed_percent: Option<f64>,
-    /// Reading the sums, in percent of one CPU, without the progress load.
+    /// The duty cycle of the tracepoints: 100, unless that would exceed the limit.
+    pub duty_cycle_percent: Option<f64>,
+    /// Reading the sums, in percent of one CPU, without the busy loops.
     pub reading_percent: f64,
 }
 
-/// What the report is made of besides the measurement.
+/// The circumstances of the measurement.
 pub struct Setting {
     /// The machine.
     pub host: Machine,
-    /// Where packets came from.
+    /// The source of the packets.
     pub place: String,
-    /// Whether /proc/stat can be trusted for interrupts; `None` if that is not known.
+    /// Whether /proc/stat measures interrupts; `None` if that is unknown.
     pub irq_time_accounting: Option<bool>,
     /// Names of interrupts.
     pub irq_names: BTreeMap<u64, String>,
-    /// Whether packets are counted on devices that were chosen, and not on all.
+    /// Whether packets are counted on chosen devices instead of all.
     pub devices_chosen: bool,
-    /// Which CPU does what, where packets are made for the measurement.
+    /// In a lab, the CPUs of its sender and its receiver.
     pub roles: Option<String>,
 }
 
@@ -240,21 +239,21 @@ impl Report {
     /// The report of a measurement.
     pub fn new(setting: Setting, cpus: &[usize], measured: &Measured) -> Self {
         let seconds = measured.elapsed.as_secs_f64();
-        let accounted = measured.accounting.as_ref().ok();
+        let observed = measured.tracepoints.as_ref().ok();
         let cpus: Vec<CpuReport> = cpus
             .iter()
             .map(|cpu| cpu_report(*cpu, measured, setting.irq_time_accounting))
             .collect();
-        let napis = accounted.map_or(&[][..], |it| &it.napis);
-        let mut notes = not_seen(measured);
+        let napis = observed.map_or(&[][..], |it| &it.napis);
+        let mut notes = unavailable(measured);
         notes.extend(irq_time_note(setting.irq_time_accounting));
         Self {
             host: setting.host,
-            place: setting.place,
-            setting: setting.roles,
+            traffic_source: setting.place,
+            cpu_roles: setting.roles,
             seconds,
             ended: measured.ended,
-            victims: victims(measured),
+            interrupted_tasks: interrupted_tasks(measured),
             napi: napi_reports(napis),
             irqs: irq_reports(measured, &setting.irq_names),
             devices: device_reports(measured, napis),
@@ -262,56 +261,56 @@ impl Report {
                 .devices_chosen
                 .then(|| network_ns_per_packet(measured))
                 .flatten(),
-            own: own(measured),
+            overhead: overhead(measured),
             cpus,
             notes,
         }
     }
 }
 
-fn not_seen(measured: &Measured) -> Vec<String> {
+fn unavailable(measured: &Measured) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut note = |what: &str, result: Option<&String>| {
-        notes.extend(result.map(|reason| format!("{what}: {reason}.")));
+    let mut note = |method: &str, error: Option<&String>| {
+        notes.extend(error.map(|reason| format!("{method}: {reason}.")));
     };
-    note("By progress", measured.progress.as_ref().err());
-    note("By tracepoints", measured.accounting.as_ref().err());
-    note("/proc/stat", measured.ticks.as_ref().err());
+    note("Busy loops", measured.busy_loops.as_ref().err());
+    note("Tracepoints", measured.tracepoints.as_ref().err());
+    note("/proc/stat", measured.proc_stat.as_ref().err());
     note("/proc/net/softnet_stat", measured.softnet.as_ref().err());
-    if measured.progress.is_ok() && measured.accounting.is_err() {
+    if measured.busy_loops.is_ok() && measured.tracepoints.is_err() {
         notes.push(
-            "Without tracepoints it cannot be told who took the time that was lost: the network, other \
-             interrupts, or the outside (a hypervisor, firmware)."
+            "Without tracepoints, lost CPU time cannot be attributed to the network, other interrupts, \
+             or the outside (hypervisor, firmware)."
                 .into(),
         );
     }
-    if let Ok(accounted) = &measured.accounting {
-        if !accounted.sees_vectors {
+    if let Ok(observed) = &measured.tracepoints {
+        if !observed.sees_vectors {
             notes.push(
-                "The timer's interrupt and those from other CPUs have no tracepoint here (x86 has), so \
-                 tracepoints miss them."
+                "The timer's interrupt and IPIs have no tracepoints on this architecture (x86 has them): \
+                 they are missing."
                     .into(),
             );
         }
-        if !accounted.sees_late_timers {
+        if !observed.sees_late_timers {
             notes.push(
-                "This kernel's timers could not be read: time taken from outside while softirqs or \
-                 other tasks ran counts as theirs."
+                "The fields of this kernel's timers are unknown: time lost outside the kernel while \
+                 softirqs or other tasks ran counts as theirs."
                     .into(),
             );
         }
-        notes.extend(unreported(&accounted.slices));
-        if accounted.own_ns_per_run.is_none() {
+        notes.extend(unreported(&observed.slices));
+        if observed.own_ns_per_run.is_none() {
             notes.push(
-                "What the tracepoints cost could not be timed, which needs CAP_SYS_ADMIN: it is \
-                 reckoned by their number, at 150 ns each."
+                "The cost of the tracepoints could not be measured, which needs CAP_SYS_ADMIN: it is \
+                 estimated from run counts, at 150 ns each."
                     .into(),
             );
         }
     }
-    notes.extend(not_watched(measured));
+    notes.extend(incomplete(measured));
     for device in &measured.devices {
-        if let Some(after) = device.vanished_after {
+        if let Some(after) = device.vanished_after_seconds {
             notes.push(format!(
                 "{} vanished after {after:.1} s; its figures end there.",
                 device.name
@@ -321,8 +320,8 @@ fn not_seen(measured: &Measured) -> Vec<String> {
     notes
 }
 
-/// Switches between tasks that had no tracepoint.
-fn unreported(slices: &Slices) -> Option<String> {
+/// Context switches without a tracepoint.
+fn unreported(slices: &CpuSlices) -> Option<String> {
     let sum = |of: fn(&CpuTotals) -> u64| slices.totals.iter().map(of).sum::<u64>();
     let switches = sum(|cpu| cpu.times.unreported_switches);
     let around = percent(
@@ -331,42 +330,44 @@ fn unreported(slices: &Slices) -> Option<String> {
     );
     (switches > 0).then(|| {
         format!(
-            "This kernel did not report {switches} switches between tasks: who had the {around:.2}% \
-             of the time before them, softirqs among them, is not known."
+            "This kernel did not report {switches} context switches: the {around:.2}% of the time \
+             before them, with its softirqs, cannot be attributed."
         )
     })
 }
 
-/// CPUs that went away, and maps that were full.
-fn not_watched(measured: &Measured) -> Vec<String> {
-    let Ok(accounted) = &measured.accounting else {
+/// CPUs that went offline, and full maps.
+fn incomplete(measured: &Measured) -> Vec<String> {
+    let Ok(observed) = &measured.tracepoints else {
         return Vec::new();
     };
-    let mut notes: Vec<String> = accounted
+    let mut notes: Vec<String> = observed
         .slices
         .totals
         .iter()
-        .filter(|cpu| cpu.observed_ns < accounted.slices.wall_ns / 10 * 9)
+        .filter(|cpu| cpu.observed_ns < observed.slices.wall_ns / 10 * 9)
         .map(|cpu| {
             format!(
-                "CPU {} went offline, or could not be looked at all the time: its figures are not for \
-                 all of it.",
+                "CPU {} went offline, or was not observed all the time: its figures are of a part of \
+                 it.",
                 cpu.cpu
             )
         })
         .collect();
-    if accounted.napis.len() >= MAX_NAPIS || accounted.irqs.len() >= MAX_IRQS {
-        notes.push("More NAPI instances or interrupts came than there is room to list.".into());
+    if observed.lists_full {
+        notes.push(
+            "The list of NAPI instances or of interrupts is full and may be incomplete.".into(),
+        );
     }
     notes
 }
 
-/// Whether other tools that read /proc/stat can be trusted.
+/// A warning about other tools where the kernel does not measure interrupts.
 fn irq_time_note(irq_time_accounting: Option<bool>) -> Option<String> {
     (irq_time_accounting == Some(false)).then(|| {
         "IRQ time accounting is off in this kernel (CONFIG_IRQ_TIME_ACCOUNTING): top, mpstat and \
-         /proc/PID/stat charge interrupts and softirqs to the task that they interrupted, and see \
-         %irq and %soft only when the tick meets them."
+         /proc/PID/stat charge interrupts and softirqs to the interrupted task, and sample %irq \
+         and %soft by the tick."
             .into()
     })
 }
@@ -376,17 +377,17 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 fn cpu_report(cpu: usize, measured: &Measured, irq_time_accounting: Option<bool>) -> CpuReport {
-    let progress = measured.progress.as_ref().ok();
-    let accounted = measured.accounting.as_ref().ok();
-    let ticks = measured.ticks.as_ref().ok();
+    let busy_loops = measured.busy_loops.as_ref().ok();
+    let observed = measured.tracepoints.as_ref().ok();
+    let proc_stat = measured.proc_stat.as_ref().ok();
     let softnet = measured.softnet.as_ref().ok();
     let mut report = CpuReport {
         cpu,
-        progress: progress
+        busy_loop: busy_loops
             .and_then(|all| all.iter().find(|it| it.cpu == cpu))
-            .map(ProgressReport::from),
-        accounting: accounted.and_then(|it| accounting_report(cpu, &it.slices, it.sees_vectors)),
-        proc_stat: ticks
+            .map(BusyLoopReport::from),
+        tracepoints: observed.and_then(|it| tracepoint_report(cpu, it)),
+        proc_stat: proc_stat
             .and_then(|all| all.get(&cpu))
             .map(ProcStatReport::from),
         softnet: softnet.and_then(|all| all.get(&cpu)).copied(),
@@ -396,20 +397,20 @@ fn cpu_report(cpu: usize, measured: &Measured, irq_time_accounting: Option<bool>
     report
 }
 
-impl From<&Progress> for ProgressReport {
-    fn from(progress: &Progress) -> Self {
-        let wall = progress.total.wall_ns;
-        // A measured difference may be a little below nothing.
-        let left = progress.total.left_ns();
+impl From<&CpuLoss> for BusyLoopReport {
+    fn from(loss: &CpuLoss) -> Self {
+        let wall = loss.total.wall_ns;
+        // A measured difference may be slightly negative.
+        let left = loss.total.left_ns();
         let share_of = |ns: i64| percent(u64::try_from(ns).unwrap_or(0), left);
         Self {
-            stolen_percent: share_of(progress.stolen_ns()),
-            confidence: half_width(progress.stolen_share()),
-            other_tasks_percent: percent(progress.total.other_tasks_ns(), wall),
-            ledger: GapLedger::of(progress),
-            notes: progress
+            lost_percent: share_of(loss.lost_ns()),
+            ci95_half_width: half_width(loss.lost_share()),
+            other_tasks_percent: percent(loss.total.other_tasks_ns(), wall),
+            ledger: GapLedger::of(loss),
+            warnings: loss
                 .calibration
-                .doubts
+                .warnings
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
@@ -421,11 +422,12 @@ fn half_width(estimate: Option<Estimate>) -> Option<f64> {
     Some(estimate?.half_width? * 100.0)
 }
 
-fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<AccountingReport> {
+fn tracepoint_report(cpu: usize, observed: &Observed) -> Option<TracepointReport> {
+    let slices = &observed.slices;
     let index = slices.totals.iter().position(|it| it.cpu == cpu)?;
     let all = &slices.totals[index];
     let wall = all.observed_ns;
-    // Nothing is known of a CPU that was not looked at.
+    // The CPU was never observed.
     if all.observed_ns == 0 {
         return None;
     }
@@ -434,12 +436,14 @@ fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<
     let softirqs: u64 = all.softirq.iter().map(|it| it.ns).sum();
     let network = receive.ns + all.softirq[NET_TX].ns;
     let seconds = wall as f64 / 1e9;
-    Some(AccountingReport {
-        stolen_percent: share_of(all.stolen_ns()),
-        confidence: half_width(share(&slices.stolen[index])),
-        network_percent: share_of(all.net_ns()),
+    Some(TracepointReport {
+        interrupts_percent: share_of(all.interrupts_ns()),
+        ci95_half_width: half_width(share(&slices.interrupts[index])),
+        network_percent: share_of(all.network_ns()),
         irq_percent: share_of(all.times.irq_ns),
-        vector_percent: sees_vectors.then(|| share_of(all.times.vector_ns.iter().sum())),
+        timer_and_ipi_percent: observed
+            .sees_vectors
+            .then(|| share_of(all.times.vector_ns.iter().sum())),
         net_rx_percent: share_of(receive.ns),
         net_rx_in_idle_percent: share_of(receive.idle_ns),
         net_rx_in_ksoftirqd_percent: share_of(receive.ksoftirqd_ns),
@@ -461,8 +465,8 @@ fn accounting_report(cpu: usize, slices: &Slices, sees_vectors: bool) -> Option<
     })
 }
 
-impl From<&CpuTimes> for ProcStatReport {
-    fn from(ticks: &CpuTimes) -> Self {
+impl From<&CpuStat> for ProcStatReport {
+    fn from(ticks: &CpuStat) -> Self {
         let all = ticks.total_ns();
         Self {
             irq_percent: percent(ticks.irq_ns, all),
@@ -473,28 +477,31 @@ impl From<&CpuTimes> for ProcStatReport {
     }
 }
 
-/// How the ways of measuring agree, with the likely reasons where they do not.
+/// The agreement of the methods, with the likely reasons for a difference.
 fn agreement(report: &CpuReport, irq_time_accounting: Option<bool>) -> Vec<String> {
-    let mut said = Vec::new();
-    let ledger = report.progress.as_ref().and_then(|it| it.ledger.as_ref());
-    if let (Some(ledger), Some(accounting)) = (ledger, &report.accounting) {
-        said.push(outside_said(ledger, accounting));
+    let mut sentences = Vec::new();
+    let ledger = report.busy_loop.as_ref().and_then(|it| it.ledger.as_ref());
+    if let (Some(ledger), Some(tracepoints)) = (ledger, &report.tracepoints) {
+        sentences.push(outside(ledger, tracepoints));
     }
-    if let (Some(accounting), Some(stat)) = (&report.accounting, &report.proc_stat) {
-        let difference = accounting.softirqs_and_irqs() - stat.irq_percent - stat.softirq_percent;
-        said.push(format!(
-            "tracepoints less /proc/stat {}",
-            judged(difference, AGREEMENT, || stat_differs(irq_time_accounting)
-                .into())
+    if let (Some(tracepoints), Some(stat)) = (&report.tracepoints, &report.proc_stat) {
+        let difference = tracepoints.softirqs_and_irqs() - stat.irq_percent - stat.softirq_percent;
+        let verdict = if difference.abs() <= AGREEMENT {
+            "they agree"
+        } else {
+            stat_differs(irq_time_accounting)
+        };
+        sentences.push(format!(
+            "tracepoints minus /proc/stat: {difference:+.1} points: {verdict}"
         ));
     }
-    said
+    sentences
 }
 
-/// The loss of the load in excess of the kernel's account, and how well the rest agrees with it.
-fn outside_said(ledger: &GapLedger, accounting: &AccountingReport) -> String {
-    let difference = ledger.kernel_percent() - accounting.stolen_percent;
-    let rate = accounting.interrupts_per_second;
+/// The time outside the kernel, and the agreement of the rest with the tracepoints' own sums.
+fn outside(ledger: &GapLedger, tracepoints: &TracepointReport) -> String {
+    let difference = ledger.kernel_percent() - tracepoints.interrupts_percent;
+    let rate = tracepoints.interrupts_per_second;
     let entry_ns = ledger.outside_entry_percent / 100.0 * 1e9 / rate.max(1.0);
     let gaps: u64 = ledger.gaps.iter().map(|it| it.count).sum();
     let usual = ledger.gaps.iter().max_by_key(|it| it.ns);
@@ -504,16 +511,16 @@ fn outside_said(ledger: &GapLedger, accounting: &AccountingReport) -> String {
         _ => ", most of them longer than 10 ms".into(),
     };
     format!(
-        "from outside came {:.1}%: {:.1}% entering and leaving {rate:.0} interrupts a second ({} \
-         each), {:.1}% in gaps, {gaps} of which without any work of this kernel{length}, the longest \
-         {}, and {:.1}% by late timers; the rest of the loss is {difference:+.1} points from \
-         the tracepoints' own sums",
+        "{:.1}% outside the kernel: {:.1}% entry and exit of {rate:.0} interrupts a second ({} each), \
+         {:.1}% in gaps, {gaps} of them without any work of the kernel{length}, the longest {}, and \
+         {:.1}% by late timers; the rest of the loss differs by {difference:+.1} points from the \
+         tracepoints' own sums",
         ledger.outside.percent,
         ledger.outside_entry_percent,
         duration(entry_ns.max(0.0) as u64),
         ledger.outside_gaps_percent,
         duration(ledger.longest_gap_ns),
-        ledger.outside_late_percent,
+        ledger.outside_late_timers_percent,
     )
 }
 
@@ -525,37 +532,30 @@ fn duration(ns: u64) -> String {
     }
 }
 
-fn judged(difference: f64, tolerance: f64, reason: impl FnOnce() -> String) -> String {
-    if difference.abs() <= tolerance {
-        return format!("{difference:+.1} points: they agree");
-    }
-    format!("{difference:+.1} points: {}", reason())
-}
-
 fn stat_differs(irq_time_accounting: Option<bool>) -> &'static str {
     match irq_time_accounting {
         Some(false) => {
-            "without IRQ time accounting /proc/stat asks at each tick what runs, and guesses the rest"
+            "without IRQ time accounting /proc/stat samples the current context at each tick"
         }
         Some(true) => {
-            "with IRQ time accounting /proc/stat also has what is before and after the tracepoints"
+            "with IRQ time accounting /proc/stat includes the time before and after the tracepoints"
         }
         None => {
-            "/proc/stat guesses if this kernel was built without CONFIG_IRQ_TIME_ACCOUNTING, which \
-             is not known here"
+            "/proc/stat samples by ticks if this kernel was built without \
+             CONFIG_IRQ_TIME_ACCOUNTING, which is unknown here"
         }
     }
 }
 
-fn victims(measured: &Measured) -> Vec<Victim> {
-    let Ok(accounted) = &measured.accounting else {
+fn interrupted_tasks(measured: &Measured) -> Vec<InterruptedTask> {
+    let Ok(observed) = &measured.tracepoints else {
         return Vec::new();
     };
-    let mut victims: Vec<Victim> = accounted
+    let mut tasks: Vec<InterruptedTask> = observed
         .tasks
         .iter()
-        .filter(|task| task.pid != 0 && task.time.stolen_ns() > 0)
-        .map(|task| Victim {
+        .filter(|task| task.pid != 0 && task.time.interrupts_ns() > 0)
+        .map(|task| InterruptedTask {
             pid: task.pid,
             name: if task.pid == std::process::id() {
                 "this measurement".into()
@@ -563,24 +563,24 @@ fn victims(measured: &Measured) -> Vec<Victim> {
                 task.name.clone()
             },
             time: task.time,
-            lost_percent: percent(task.time.stolen_ns(), task.time.running_ns),
+            lost_percent: percent(task.time.interrupts_ns(), task.time.running_ns),
         })
         .collect();
-    let unlisted = accounted
+    let unlisted = observed
         .slices
         .totals
         .iter()
         .fold(TaskTime::default(), |sum, cpu| sum.plus(cpu.unlisted));
-    if unlisted.stolen_ns() > 0 {
-        victims.push(Victim {
+    if unlisted.interrupts_ns() > 0 {
+        tasks.push(InterruptedTask {
             pid: 0,
             name: "tasks beyond the 1024 that are listed".into(),
             time: unlisted,
-            lost_percent: percent(unlisted.stolen_ns(), unlisted.running_ns),
+            lost_percent: percent(unlisted.interrupts_ns(), unlisted.running_ns),
         });
     }
-    victims.sort_by_key(|victim| std::cmp::Reverse(victim.time.stolen_ns()));
-    victims
+    tasks.sort_by_key(|task| std::cmp::Reverse(task.time.interrupts_ns()));
+    tasks
 }
 
 fn napi_reports(napis: &[Napi]) -> Vec<NapiReport> {
@@ -588,7 +588,7 @@ fn napi_reports(napis: &[Napi]) -> Vec<NapiReport> {
         .iter()
         .map(|napi| NapiReport {
             packets_per_poll: napi.packets as f64 / napi.polls.max(1) as f64,
-            full_percent: percent(napi.full, napi.polls),
+            budget_exhausted_percent: percent(napi.budget_exhausted, napi.polls),
             ns_per_packet: (napi.packets > 0).then(|| napi.ns as f64 / napi.packets as f64),
             napi: napi.clone(),
         })
@@ -598,10 +598,10 @@ fn napi_reports(napis: &[Napi]) -> Vec<NapiReport> {
 }
 
 fn irq_reports(measured: &Measured, names: &BTreeMap<u64, String>) -> Vec<IrqReport> {
-    let Ok(accounted) = &measured.accounting else {
+    let Ok(observed) = &measured.tracepoints else {
         return Vec::new();
     };
-    let mut reports: Vec<IrqReport> = accounted
+    let mut reports: Vec<IrqReport> = observed
         .irqs
         .iter()
         .map(|irq| IrqReport {
@@ -622,7 +622,7 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
             .map(|napi| napi.ns)
             .sum();
         let packets = traffic.rx_packets;
-        let seconds = traffic.vanished_after.unwrap_or(seconds);
+        let seconds = traffic.vanished_after_seconds.unwrap_or(seconds);
         DeviceReport {
             rx_pps: packets as f64 / seconds,
             tx_pps: traffic.tx_packets as f64 / seconds,
@@ -633,22 +633,22 @@ fn device_reports(measured: &Measured, napis: &[Napi]) -> Vec<DeviceReport> {
     measured.devices.iter().map(report).collect()
 }
 
-/// What the network took on the watched CPUs, for each packet of the watched devices.
+/// CPU time spent on networking on the measured CPUs, for each packet of the devices.
 fn network_ns_per_packet(measured: &Measured) -> Option<f64> {
-    let slices = &measured.accounting.as_ref().ok()?.slices;
-    let of_a_cpu = |cpu: &CpuTotals| cpu.net_ns() as f64 / cpu.observed_ns.max(1) as f64;
+    let slices = &measured.tracepoints.as_ref().ok()?.slices;
+    let of_a_cpu = |cpu: &CpuTotals| cpu.network_ns() as f64 / cpu.observed_ns.max(1) as f64;
     let packets: u64 = measured.devices.iter().map(|it| it.rx_packets).sum();
     let of_a_second: f64 = slices.totals.iter().map(of_a_cpu).sum();
     let all = of_a_second * measured.elapsed.as_nanos() as f64;
     (packets > 0).then(|| all / packets as f64)
 }
 
-fn own(measured: &Measured) -> Own {
-    let accounted = measured.accounting.as_ref().ok();
-    Own {
-        tracepoints_percent: accounted.map(|it| it.own_percent),
-        ns_per_run: accounted.and_then(|it| it.own_ns_per_run),
-        observed_percent: accounted.map(|it| it.observed * 100.0),
+fn overhead(measured: &Measured) -> Overhead {
+    let observed = measured.tracepoints.as_ref().ok();
+    Overhead {
+        tracepoints_percent: observed.map(|it| it.own_percent),
+        ns_per_run: observed.and_then(|it| it.own_ns_per_run),
+        duty_cycle_percent: observed.map(|it| it.share * 100.0),
         reading_percent: percent(measured.own_ns, measured.elapsed.as_nanos() as u64),
     }
 }

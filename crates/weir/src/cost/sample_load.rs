@@ -1,5 +1,5 @@
-//! Packets to try a measurement on: a lab into whose application side the first CPU sends, and
-//! where the second CPU receives what comes (by RPS), in the context of whatever runs there.
+//! Packets to try a measurement on: a lab in which the first CPU sends to the application's side, and
+//! the second CPU receives the packets (RPS), in the context of the task that runs there.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -17,8 +17,7 @@ use hostnet::cpulist::CpuList;
 use hostnet::netns;
 use hostnet::sysfs::Sysfs;
 
-/// How long the load may take to start.
-/// How long the load may run before the measurement, so that queues and caches are as they stay.
+/// The time of the load before the measurement, to fill queues and caches.
 const WARM_UP: Duration = Duration::from_millis(200);
 
 /// A lab with a load.
@@ -44,7 +43,7 @@ impl<'a> SampleLoad<'a> {
             ..LoadArgs::new(&lab.load().device, sender)
         };
         let mut process = load.start(stop, |command| lab.load().spawn(command))?;
-        // It says nothing more until it is asked to end.
+        // It has no further event until SIGTERM.
         process.event::<LoadEvent>(WARM_UP)?;
         Ok(Self {
             lab,
@@ -55,21 +54,21 @@ impl<'a> SampleLoad<'a> {
         })
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn describe(&self) -> String {
         format!("lab with {} packets a second", self.rate.0)
     }
 
-    /// Which CPU does what.
+    /// The CPUs of the sender and the receiver.
     pub fn roles(&self) -> String {
         format!(
-            "CPU {} makes the load, which is a task like any other there; CPU {} receives it: RPS \
-             hands the packets over, and the kernel drops them, as nobody has their address.",
+            "CPU {} sends the load, in a task; CPU {} receives it by RPS, and the kernel drops the \
+             packets, as no host has their address.",
             self.sender, self.receiver
         )
     }
 
-    /// What has come.
+    /// The packets so far.
     pub fn traffic(&self) -> Option<Vec<DeviceTraffic>> {
         let side = self.lab.app();
         let counters = side.counters().ok()?;
@@ -79,12 +78,12 @@ impl<'a> SampleLoad<'a> {
             rx_packets: counters.rx_packets,
             tx_packets: counters.tx_packets,
             dropped: counters.rx_dropped + counters.tx_dropped,
-            vanished_after: None,
+            vanished_after_seconds: None,
         }])
     }
 }
 
-/// Has `cpu` receive what comes to the application's side.
+/// Makes `cpu` receive the packets of the application's side.
 fn steer(lab: &Lab, cpu: usize) -> Result<()> {
     let device = &lab.app().device;
     netns::run_in(lab.app().netns().as_fd(), || {

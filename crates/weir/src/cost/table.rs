@@ -1,15 +1,15 @@
-//! The report for people.
+//! The report as text.
 
 use comfy_table::presets;
 
-use super::report::{AccountingReport, CpuReport, Report};
+use super::report::{CpuReport, Report, TracepointReport};
 use crate::accounting::ledger::{GapLedger, Row, Share};
 use crate::accounting::measure::Ended;
 use crate::report::text::{row, table, unframed, wrap};
 
-/// The most victims, NAPI instances and interrupts that are listed; JSON has all.
+/// The most tasks, NAPI instances and interrupts that are listed; JSON has all.
 const LISTED: usize = 8;
-/// What is below this is not worth a line: percent of the measured time.
+/// The smallest figure that has a line, in percent of the measured time.
 const NOTHING: f64 = 0.005;
 /// The most CPUs that have a sentence of their own; the table below it has all.
 const SENTENCES: usize = 4;
@@ -23,17 +23,17 @@ pub fn render(report: &Report) -> String {
         headline(report),
         overview(report),
         report
-            .setting
+            .cpu_roles
             .as_ref()
             .map_or_else(String::new, |text| wrap(text, 0)),
         ledger(report),
         split(report),
-        victims(report),
+        interrupted_tasks(report),
         napi(report),
         irqs(report),
         devices(report),
         agreement(report),
-        own(report),
+        overhead(report),
         notes(report),
         legend(report),
     ];
@@ -49,61 +49,60 @@ pub fn render(report: &Report) -> String {
 fn title(report: &Report) -> String {
     let mut text = wrap(
         &format!(
-            "What the network took, {:.1} s, {}. {}.",
+            "CPU time spent on networking, {:.1} s, {}. {}.",
             report.seconds,
-            report.place,
+            report.traffic_source,
             report.host.summary()
         ),
         0,
     );
     match report.ended {
         Some(Ended::Interrupted) => text.push_str("\nInterrupted: these are the figures so far."),
-        Some(Ended::TooDear) => text
-            .push_str("\nStopped before its time: the tracepoints cost more than --limit allows."),
+        Some(Ended::OverLimit) => {
+            text.push_str("\nStopped early: the tracepoints cost more than --limit.");
+        }
         None => {}
     }
     text
 }
 
-/// Who took each CPU, in a sentence.
+/// The consumers of each CPU, in a sentence.
 fn headline(report: &Report) -> String {
-    let told = report.cpus.iter().filter_map(|cpu| {
-        let progress = cpu.progress.as_ref()?;
-        let text = progress.ledger.as_ref().map_or_else(
+    let sentences = report.cpus.iter().filter_map(|cpu| {
+        let busy_loop = cpu.busy_loop.as_ref()?;
+        let text = busy_loop.ledger.as_ref().map_or_else(
             || {
-                let lost = estimate(Some(progress.stolen_percent), progress.confidence);
-                format!("lost {lost}% to interrupts or to the outside: who took it cannot be told.")
+                let lost = estimate(Some(busy_loop.lost_percent), busy_loop.ci95_half_width);
+                format!("{lost}% lost to interrupts or outside the kernel (not attributed: no tracepoints).")
             },
             sentence,
         );
         Some(wrap(&format!("CPU {}: {text}", cpu.cpu), 2))
     });
-    told.take(SENTENCES).collect::<Vec<_>>().join("\n")
+    sentences.take(SENTENCES).collect::<Vec<_>>().join("\n")
 }
 
 fn sentence(ledger: &GapLedger) -> String {
-    let share = |share: Share| estimate(Some(share.percent), share.confidence);
+    let share = |share: Share| estimate(Some(share.percent), share.ci95_half_width);
     let mut parts = vec![
-        format!("by the network {}%", share(ledger.network)),
-        format!("by other interrupts {}%", share(ledger.other_interrupts)),
+        format!("network {}%", share(ledger.network)),
+        format!("other interrupts {}%", share(ledger.other_interrupts)),
         format!(
-            "from outside {}% ({:.1}% entering and leaving interrupts)",
+            "outside {}% ({:.1}% interrupt entry and exit)",
             share(ledger.outside),
             ledger.outside_entry_percent
         ),
-        format!("by other tasks {}%", share(ledger.other_tasks)),
+        format!("other tasks {}%", share(ledger.other_tasks)),
     ];
     if ledger.unreported.percent >= 0.05 {
         let percent = share(ledger.unreported);
-        parts.push(format!(
-            "in switches that this kernel did not report {percent}%"
-        ));
+        parts.push(format!("unreported switches {percent}%"));
     }
     if ledger.throttled.percent >= 0.05 {
-        parts.push(format!("by a CPU quota {}%", share(ledger.throttled)));
+        parts.push(format!("CPU quota {}%", share(ledger.throttled)));
     }
     parts.push(format!("slower work {}%", share(ledger.slower)));
-    format!("{}; left {}%.", parts.join(", "), share(ledger.progress))
+    format!("{}; left {}%.", parts.join(", "), share(ledger.work))
 }
 
 /// All of each CPU's time, without empty rows.
@@ -112,9 +111,9 @@ fn ledger(report: &Report) -> String {
         .cpus
         .iter()
         .flat_map(|cpu| {
-            let gaps = cpu.progress.as_ref().and_then(|it| it.ledger.as_ref());
+            let gaps = cpu.busy_loop.as_ref().and_then(|it| it.ledger.as_ref());
             let gaps = gaps.map(|it| (format!("CPU {}\ngaps", cpu.cpu), &it.rows[..]));
-            let tracepoints = cpu.accounting.as_ref();
+            let tracepoints = cpu.tracepoints.as_ref();
             let tracepoints =
                 tracepoints.map(|it| (format!("CPU {}\ntracepoints", cpu.cpu), &it.ledger[..]));
             [gaps, tracepoints].into_iter().flatten()
@@ -131,10 +130,10 @@ fn ledger(report: &Report) -> String {
     };
     let mut names: Vec<&str> = Vec::new();
     for row in columns.iter().flat_map(|(_, rows)| *rows) {
-        let told = |(_, rows): &(String, &[Row])| {
+        let has_a_line = |(_, rows): &(String, &[Row])| {
             percent_in(rows, &row.name).is_some_and(|percent| percent.abs() >= 0.05)
         };
-        if !names.contains(&row.name.as_str()) && columns.iter().any(told) {
+        if !names.contains(&row.name.as_str()) && columns.iter().any(has_a_line) {
             names.push(&row.name);
         }
     }
@@ -163,14 +162,14 @@ fn percent(value: Option<f64>) -> String {
 }
 
 /// A figure with its confidence interval.
-fn estimate(value: Option<f64>, confidence: Option<f64>) -> String {
-    match (value, confidence) {
+fn estimate(value: Option<f64>, half_width: Option<f64>) -> String {
+    match (value, half_width) {
         (Some(value), Some(half)) => format!("{value:.1} ±{half:.1}"),
         (value, _) => percent(value),
     }
 }
 
-/// What each way of measuring says, side by side.
+/// The methods side by side.
 fn overview(report: &Report) -> String {
     let mut table = table(presets::NOTHING);
     let headings = [
@@ -185,14 +184,14 @@ fn overview(report: &Report) -> String {
     ];
     table.set_header(row("% of", headings.map(String::from).into_iter()));
     for cpu in &report.cpus {
-        let gaps = cpu.progress.as_ref().and_then(|it| it.ledger.as_ref());
-        let tracepoints = cpu.accounting.as_ref();
+        let gaps = cpu.busy_loop.as_ref().and_then(|it| it.ledger.as_ref());
+        let tracepoints = cpu.tracepoints.as_ref();
         let stat = cpu.proc_stat.as_ref();
         let share = |of: fn(&GapLedger) -> Share| {
             let share = gaps.map(of);
             estimate(
                 share.map(|it| it.percent),
-                share.and_then(|it| it.confidence),
+                share.and_then(|it| it.ci95_half_width),
             )
         };
         let tasks = gaps.map(|it| it.other_tasks.percent);
@@ -200,9 +199,9 @@ fn overview(report: &Report) -> String {
             share(|it| it.network),
             percent(tracepoints.map(|it| it.network_percent)),
             share(|it| it.other_interrupts),
-            percent(tracepoints.map(|it| it.stolen_percent - it.network_percent)),
+            percent(tracepoints.map(|it| it.interrupts_percent - it.network_percent)),
             share(|it| it.outside),
-            percent(tasks.or(cpu.progress.as_ref().map(|it| it.other_tasks_percent))),
+            percent(tasks.or(cpu.busy_loop.as_ref().map(|it| it.other_tasks_percent))),
             percent(stat.map(|it| it.irq_percent + it.softirq_percent)),
             percent(
                 tracepoints
@@ -215,12 +214,12 @@ fn overview(report: &Report) -> String {
     unframed(table)
 }
 
-/// Where the stolen time went.
+/// Interrupts by kind, by tracepoints.
 fn split(report: &Report) -> String {
-    let with: Vec<(&CpuReport, &AccountingReport)> = report
+    let with: Vec<(&CpuReport, &TracepointReport)> = report
         .cpus
         .iter()
-        .filter_map(|cpu| Some((cpu, cpu.accounting.as_ref()?)))
+        .filter_map(|cpu| Some((cpu, cpu.tracepoints.as_ref()?)))
         .collect();
     if with.is_empty() {
         return String::new();
@@ -239,11 +238,14 @@ fn split(report: &Report) -> String {
         "NAPI\nthread",
         "polls/s",
     ];
-    table.set_header(row("where, % of", headings.map(String::from).into_iter()));
+    table.set_header(row(
+        "interrupts, % of",
+        headings.map(String::from).into_iter(),
+    ));
     for (cpu, it) in with {
         let cells = [
             one(it.irq_percent),
-            percent(it.vector_percent),
+            percent(it.timer_and_ipi_percent),
             one(it.net_rx_percent),
             one(it.net_rx_in_idle_percent),
             one(it.net_rx_in_ksoftirqd_percent),
@@ -264,11 +266,11 @@ fn of_time(report: &Report, ns: u64) -> f64 {
     ns as f64 / (report.seconds * 1e9).max(1.0) * 100.0
 }
 
-fn victims(report: &Report) -> String {
+fn interrupted_tasks(report: &Report) -> String {
     let worth: Vec<_> = report
-        .victims
+        .interrupted_tasks
         .iter()
-        .filter(|it| of_time(report, it.time.stolen_ns()) >= NOTHING)
+        .filter(|it| of_time(report, it.time.interrupts_ns()) >= NOTHING)
         .collect();
     if worth.is_empty() {
         return String::new();
@@ -287,19 +289,19 @@ fn victims(report: &Report) -> String {
         "in whose context",
         headings.map(String::from).into_iter(),
     ));
-    for victim in worth.iter().take(LISTED) {
-        let time = victim.time;
+    for task in worth.iter().take(LISTED) {
+        let time = task.time;
         let share = |ns| one(of_time(report, ns));
         let cells = [
             share(time.running_ns),
-            share(time.stolen_ns()),
-            one(victim.lost_percent),
+            share(time.interrupts_ns()),
+            one(task.lost_percent),
             share(time.net_rx_ns),
             share(time.net_tx_ns),
             share(time.irq_ns),
-            share(time.other_ns),
+            share(time.other_softirq_ns),
         ];
-        let name = format!("{} ({})", victim.name, victim.pid);
+        let name = format!("{} ({})", task.name, task.pid);
         table.add_row(row(&name, cells.into_iter()));
     }
     unframed(table) + &more(worth.len(), LISTED)
@@ -330,7 +332,7 @@ fn napi(report: &Report) -> String {
             one(of_time(report, it.napi.ns)),
             format!("{:.0}", it.napi.packets as f64 / report.seconds),
             one(it.packets_per_poll),
-            one(it.full_percent),
+            one(it.budget_exhausted_percent),
             it.ns_per_packet
                 .map_or_else(|| "-".into(), |ns| format!("{ns:.0}")),
         ];
@@ -388,9 +390,7 @@ fn devices(report: &Report) -> String {
         table.add_row(row(&it.traffic.name, cells.into_iter()));
     }
     let all = report.network_ns_per_packet.map_or_else(String::new, |ns| {
-        format!(
-            "\nAll of the network's time on these CPUs, in whatever namespace, for each packet received: {ns:.0} ns"
-        )
+        format!("\nCPU time spent on networking, all namespaces, per packet received: {ns:.0} ns")
     });
     unframed(table) + &all
 }
@@ -401,7 +401,7 @@ fn agreement(report: &Report) -> String {
         for sentence in &cpu.agreement {
             lines.push(wrap(&format!("CPU {}: {sentence}.", cpu.cpu), 2));
         }
-        for note in cpu.progress.iter().flat_map(|it| &it.notes) {
+        for note in cpu.busy_loop.iter().flat_map(|it| &it.warnings) {
             lines.push(wrap(&format!("CPU {}: {note}.", cpu.cpu), 2));
         }
         if let Some(softnet) = cpu
@@ -422,28 +422,28 @@ fn agreement(report: &Report) -> String {
     lines.join("\n")
 }
 
-fn own(report: &Report) -> String {
-    let own = &report.own;
+fn overhead(report: &Report) -> String {
+    let overhead = &report.overhead;
     let mut parts = Vec::new();
-    if let Some(percent) = own.tracepoints_percent {
-        let run = own
+    if let Some(percent) = overhead.tracepoints_percent {
+        let run = overhead
             .ns_per_run
             .map_or_else(String::new, |ns| format!(" ({ns:.0} ns a run)"));
         parts.push(format!("tracepoints {percent:.2}% of one CPU{run}"));
-        if let Some(observed) = own.observed_percent.filter(|it| *it < 99.0) {
+        if let Some(duty_cycle) = overhead.duty_cycle_percent.filter(|it| *it < 99.0) {
             parts.push(format!(
-                "to keep it so low they looked {observed:.1}% of the time, now and then"
+                "duty-cycled to {duty_cycle:.1}% of the time by --limit"
             ));
         }
     }
-    if report.cpus.iter().any(|it| it.accounting.is_some()) {
-        parts.push(format!("reading them {:.2}%", own.reading_percent));
+    if report.cpus.iter().any(|it| it.tracepoints.is_some()) {
+        parts.push(format!("reading them {:.2}%", overhead.reading_percent));
     }
-    let loaded = report.cpus.iter().filter(|it| it.progress.is_some());
+    let loaded = report.cpus.iter().filter(|it| it.busy_loop.is_some());
     match loaded.count() {
         0 => {}
-        1 => parts.push("the progress load kept 1 CPU busy".into()),
-        many => parts.push(format!("the progress load kept {many} CPUs busy")),
+        1 => parts.push("the busy loop used 1 CPU".into()),
+        many => parts.push(format!("busy loops used {many} CPUs")),
     }
     if parts.is_empty() {
         return String::new();
@@ -460,19 +460,19 @@ fn notes(report: &Report) -> String {
         .join("\n")
 }
 
-/// What the columns mean that are not plain.
+/// The legend of the columns.
 fn legend(report: &Report) -> String {
     let mut lines = Vec::new();
-    if report.cpus.iter().any(|it| it.progress.is_some()) {
-        lines.push("by gaps         the loss of a busy loop on the CPU, gap by gap, by the kernel's work in each");
-        lines.push("outside         gaps in which this kernel did nothing, and entering and leaving interrupts: the");
-        lines.push("                hypervisor or firmware; a part of it within the network's own time counts as the");
-        lines.push("                network's, unless it is so long that a timer comes late");
+    if report.cpus.iter().any(|it| it.busy_loop.is_some()) {
+        lines.push("by gaps         CPU time lost by a busy loop, each gap attributed by the kernel's work in it");
+        lines.push("outside         gaps without any work of this kernel, and interrupt entry and exit: hypervisor or");
+        lines.push("                firmware; the part within the network's own time counts as the network's, unless");
+        lines.push("                it is so long that a timer expires late");
         lines.push("slower          work that took longer without a gap: frequency, a busy sibling thread, caches");
     }
-    if report.cpus.iter().any(|it| it.accounting.is_some()) {
-        lines.push("by tracepoints  from the tracepoint at the beginning to that at the end; network is NET_RX, NET_TX,");
-        lines.push("                NAPI threads and their part of ksoftirqd");
+    if report.cpus.iter().any(|it| it.tracepoints.is_some()) {
+        lines.push("by tracepoints  between the tracepoints at begin and end; network is NET_RX, NET_TX, NAPI threads");
+        lines.push("                and their part of ksoftirqd");
         lines.push("in whose context  % of one CPU; a task that sends may run softirqs for itself");
     }
     lines.join("\n")

@@ -24,10 +24,10 @@ pub const MAX_SIZE: usize = 1500;
 
 const IP: usize = 14;
 const IP_ADDRESSES: usize = 26;
-const UDP: usize = 34;
-const UDP_CHECKSUM: usize = 40;
-const SEQUENCE: usize = 42;
-const PATTERN: usize = 50;
+pub(super) const UDP: usize = 34;
+pub(super) const UDP_CHECKSUM: usize = 40;
+pub(super) const SEQUENCE: usize = 42;
+pub(super) const PATTERN: usize = 50;
 const UDP_PROTOCOL: u8 = 17;
 
 /// A frame without a sequence number, and the sum of what does not change in it.
@@ -176,7 +176,8 @@ pub fn swap_macs(frame: &mut [u8]) {
     destination.swap_with_slice(&mut rest[..6]);
 }
 
-const WINDOW_WORDS: u64 = 16;
+/// Words of the window of sequence numbers, 64 numbers in each.
+pub(super) const WINDOW_WORDS: u64 = 16;
 
 /// What became of a single flow of numbered frames.
 #[derive(Debug, Clone, Default)]

@@ -1,62 +1,129 @@
 //! The BPF programs of the load: what makes frames, and the sink that verifies what comes back.
 
-use std::ops::Range;
-
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use zerocopy::IntoBytes as _;
 
-use super::frame::{APP_MAC, LOAD_MAC, Template, fold, sum};
+use super::frame::{
+    APP_MAC, LOAD_MAC, MIN_SIZE, PATTERN, SEQUENCE, Template, UDP, UDP_CHECKSUM, WINDOW_WORDS,
+    fold, sum,
+};
+use crate::bpf::layout::{Constants, shared_structs};
 use crate::bpf::{Attached, ENDLESS, Object, Programs};
 
 static OBJECT: Object = Object {
     name: "load",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/load.bpf.o")),
     needs: "Linux 5.18, for BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES",
-    layouts: &[],
+    layouts: &[LoadConfig::LAYOUT, SinkCounts::LAYOUT, LoadState::LAYOUT],
+    constants: &[CONSTANTS],
     arrays_by_cpu: &[],
 };
 
-/// Parts of a frame, as in bpf/load.h.
-const HEADER: Range<usize> = 0..40;
-const UDP_CHECKSUM: Range<usize> = 40..42;
-const PAYLOAD: usize = 50;
-const TAIL: usize = 64;
-/// One nanosecond in the program's unit of time.
-const NANOSECOND: u64 = 1 << 10;
-/// Where the words that are [`SinkCounts`] begin in `struct load_state`.
-const SINK_STATE: usize = 8;
+/// Words of a frame before its UDP checksum.
+const HEADER_WORDS: usize = 5;
+/// The byte of the destination's MAC address that differs between receivers.
+const MAC_RECEIVER: usize = 4;
+/// The UDP destination port, which may differ between receivers.
+const UDP_DESTINATION: usize = UDP + 2;
+/// Where the words of the payload that are compared one by one end, and its sum begins.
+const TAIL: usize = MIN_SIZE;
+/// Bits below the nanosecond in the program's times.
+const TIME_BITS: usize = 10;
 
-/// The bytes of `struct load_config` in bpf/load.h.
-fn load_config(options: &LoadOptions, frame: &Template) -> Result<Vec<u8>> {
-    let interval = match options.pps {
-        Some(pps) => (1_000_000_000 * NANOSECOND)
-            .checked_div(pps)
-            .context("a load of 0 frames a second")?,
-        None => 0,
-    };
-    let bytes = frame.bytes();
-    let checksum = u16::from_ne_bytes(bytes[UDP_CHECKSUM].try_into()?);
-    let sink_frame = Template::new(options.size, APP_MAC, LOAD_MAC)?;
-    let words = [
-        u64::from(options.ifindex),
-        options.size as u64,
-        interval,
-        u64::from(!checksum),
-        u64::from(fold(sum(&bytes[TAIL..]))),
-    ];
-    let mut config: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
-    for same in [
-        &bytes[HEADER],
-        &sink_frame.bytes()[HEADER],
-        &bytes[PAYLOAD..PAYLOAD + 8],
-        &bytes[TAIL - 8..TAIL],
-    ] {
-        config.extend_from_slice(same);
+const CONSTANTS: Constants = Constants {
+    name: "load_constants",
+    values: &[
+        ("HEADER_WORDS", HEADER_WORDS),
+        ("MAC_RECEIVER", MAC_RECEIVER),
+        ("UDP_SOURCE", UDP),
+        ("UDP_DESTINATION", UDP_DESTINATION),
+        ("UDP_CHECKSUM", UDP_CHECKSUM),
+        ("SEQUENCE", SEQUENCE),
+        ("PAYLOAD", PATTERN),
+        ("TAIL", TAIL),
+        ("TIME_BITS", TIME_BITS),
+        ("WINDOW_WORDS", WINDOW_WORDS as usize),
+    ],
+};
+
+shared_structs! {
+    /// The constants of the programs; bpf/load.h describes them.
+    struct LoadConfig = "load_config" {
+        ifindex: u64,
+        size: u64,
+        interval: u64,
+        sum: u64,
+        tail_sum: u64,
+        load_header: [u64; HEADER_WORDS],
+        sink_header: [u64; HEADER_WORDS],
+        payload: [u64; 2],
+        receivers: u64,
+        by_port: u64,
+        flows: u64,
     }
-    let spread = &options.spread;
-    let words = [spread.receivers, spread.by_port.into(), spread.flows];
-    config.extend(words.into_iter().flat_map(u64::to_ne_bytes));
-    Ok(config)
+
+    /// The fate of the frames that the sink received.
+    #[derive(Default, serde::Serialize, serde::Deserialize)]
+    pub struct SinkCounts = "sink_counts" {
+        /// All frames.
+        packets: u64,
+        /// Frames of a wrong length, header or checksum.
+        corrupted: u64,
+        /// Frames seen before, or too late to distinguish from one.
+        duplicates: u64,
+        /// Frames that came after one with a higher number.
+        reordered: u64,
+        /// Numbers passed over that have not come since.
+        lost: u64,
+    }
+
+    /// The variables of the programs; bpf/load.h describes them.
+    struct LoadState = "load_state" {
+        sent: u64,
+        due: u64,
+        padding: [u64; 6],
+        sink: SinkCounts,
+        expected: u64,
+        seen: [u64; WINDOW_WORDS as usize],
+    }
+}
+
+impl LoadConfig {
+    fn new(options: &LoadOptions, frame: &Template) -> Result<Self> {
+        let interval = match options.pps {
+            Some(pps) => (1_000_000_000_u64 << TIME_BITS)
+                .checked_div(pps)
+                .context("a load of 0 frames a second")?,
+            None => 0,
+        };
+        let bytes = frame.bytes();
+        let checksum = u16::from_ne_bytes([bytes[UDP_CHECKSUM], bytes[UDP_CHECKSUM + 1]]);
+        let sink_frame = Template::new(options.size, APP_MAC, LOAD_MAC)?;
+        let spread = &options.spread;
+        Ok(Self {
+            ifindex: options.ifindex.into(),
+            size: options.size as u64,
+            interval,
+            sum: (!checksum).into(),
+            tail_sum: fold(sum(&bytes[TAIL..])).into(),
+            load_header: words(bytes, 0),
+            sink_header: words(sink_frame.bytes(), 0),
+            payload: [
+                words::<1>(bytes, PATTERN)[0],
+                words::<1>(bytes, TAIL - 8)[0],
+            ],
+            receivers: spread.receivers,
+            by_port: spread.by_port.into(),
+            flows: spread.flows,
+        })
+    }
+}
+
+/// Words of a frame from a byte on, in the machine's byte order.
+fn words<const N: usize>(frame: &[u8], from: usize) -> [u64; N] {
+    let (words, _) = frame[from..].as_chunks::<8>();
+    std::array::from_fn(|at| u64::from_ne_bytes(words[at]))
 }
 
 /// What a [`Load`] is to send and to receive.
@@ -131,23 +198,8 @@ impl Default for Spread {
 /// side, the others differ in its fifth byte.
 pub fn receiver_mac(receiver: u8) -> [u8; 6] {
     let mut mac = APP_MAC;
-    mac[4] += receiver;
+    mac[MAC_RECEIVER] += receiver;
     mac
-}
-
-/// What the sink has received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct SinkCounts {
-    /// All frames.
-    pub packets: u64,
-    /// Frames of a wrong length, header or checksum.
-    pub corrupted: u64,
-    /// Frames seen before, or too late to tell.
-    pub duplicates: u64,
-    /// Frames that came after one with a higher number.
-    pub reordered: u64,
-    /// Numbers passed over that have not come since.
-    pub lost: u64,
 }
 
 /// The load, and the sink for what comes back, ready to run on a device.
@@ -162,9 +214,9 @@ impl Load {
     /// Loads the programs, and attaches the sink if there is to be one.
     pub fn new(options: &LoadOptions) -> Result<Self> {
         let frame = Template::new(options.size, LOAD_MAC, APP_MAC)?;
-        let config = load_config(options, &frame)?;
+        let config = LoadConfig::new(options, &frame)?;
         let sink_programs = options.sink.map_or(&[][..], Sink::programs);
-        let programs = Programs::load(&OBJECT, Some(&config), |name| {
+        let programs = Programs::load(&OBJECT, Some(config.as_bytes()), |name| {
             name == "load" || sink_programs.contains(&name)
         })?;
         let sink = options
@@ -193,28 +245,25 @@ impl Load {
 
     /// How many frames were sent.
     pub fn sent(&self) -> Result<u64> {
-        Ok(self.state()?[0])
+        Ok(self.state()?.sent)
     }
 
-    /// What the sink has received: nothing if there is none.
+    /// The frames that the sink has received; all 0 if there is no sink.
     pub fn sink(&self) -> Result<SinkCounts> {
-        let state = self.state()?;
-        let &[packets, corrupted, duplicates, reordered, lost] = state[SINK_STATE..]
-            .first_chunk()
-            .context("load.bpf.o has other counters")?;
-        Ok(SinkCounts {
-            packets,
-            corrupted,
-            duplicates,
-            reordered,
-            lost,
-        })
+        Ok(self.state()?.sink)
     }
 
-    /// The counters of `struct load_state` in bpf/load.h.
-    fn state(&self) -> Result<Vec<u64>> {
-        let bytes = self.programs.variables(".bss")?;
-        let (words, _) = bytes.as_chunks::<8>();
-        Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+    fn state(&self) -> Result<LoadState> {
+        self.programs.variable(".bss")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OBJECT;
+
+    #[test]
+    fn types_are_those_of_the_header() {
+        OBJECT.check().expect("the same types");
     }
 }

@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use weir::bpf::layout::shared_structs;
 use weir::bpf::{Attached, Object, Programs};
 
 static BURN: Object = Object {
     name: "burn",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/burn.bpf.o")),
     needs: "Linux 5.17 for bpf_loop, and 6.6 for tcx",
-    layouts: &[],
+    layouts: &[Burned::LAYOUT],
+    constants: &[],
     arrays_by_cpu: &[],
 };
 
-/// The longest time of reading a counter.
+/// The longest time of a reading.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A program that takes a set time for each packet.
@@ -22,13 +24,14 @@ pub struct Burn {
     _attached: Attached,
 }
 
-/// Nanoseconds until now.
-#[derive(Debug, Clone, Copy)]
-pub struct Burned {
-    /// In which the program worked.
-    pub work_ns: u64,
-    /// In which something kept it from working.
-    pub gaps_ns: u64,
+shared_structs! {
+    /// Nanoseconds until now.
+    pub struct Burned = "burned" {
+        /// In which the program worked.
+        work_ns: u64,
+        /// Interruptions of the program.
+        gaps_ns: u64,
+    }
 }
 
 impl Burned {
@@ -44,7 +47,7 @@ impl Burn {
         Self::attach("burn_xdp", burn_ns, |it, name| it.attach_xdp(name, index))
     }
 
-    /// Where RPS has sent the packet.
+    /// On the CPU that RPS has chosen.
     pub fn by_tcx(index: u32, burn_ns: u64) -> Result<Self> {
         Self::attach("burn_tcx", burn_ns, |it, name| it.attach_tcx(name, index))
     }
@@ -54,7 +57,7 @@ impl Burn {
         burn_ns: u64,
         attach: impl FnOnce(&Programs, &str) -> Result<Attached>,
     ) -> Result<Self> {
-        // The other one may need a newer kernel.
+        // The other program may need a newer kernel.
         let programs = Programs::load(&BURN, Some(&burn_ns.to_ne_bytes()), |it| it == name)?;
         let attached = attach(&programs, name)?;
         Ok(Self {
@@ -63,28 +66,20 @@ impl Burn {
         })
     }
 
-    /// When, and how much by then.
+    /// A moment, and the time burned until then.
     pub fn burned(&self) -> Result<(Instant, Burned)> {
         loop {
             let now = Instant::now();
             let burned = self.read()?;
-            // Else this thread had to wait for a CPU between the two.
+            // Otherwise this thread waited for a CPU between the two.
             if now.elapsed() < AT_ONCE {
                 return Ok((now, burned));
             }
         }
     }
 
-    /// How much by now.
+    /// The time burned until now.
     pub fn read(&self) -> Result<Burned> {
-        let state = self.programs.variables(".bss")?;
-        let word = |index: usize| {
-            let bytes = state.chunks_exact(8).nth(index).context("no counter")?;
-            Ok::<_, anyhow::Error>(u64::from_ne_bytes(bytes.try_into()?))
-        };
-        Ok(Burned {
-            work_ns: word(0)?,
-            gaps_ns: word(1)?,
-        })
+        self.programs.variable(".bss")
     }
 }

@@ -1,9 +1,10 @@
-//! `weir cost` held to a truth that the kernel it runs on cannot see: an emulated guest is stopped
-//! and continued from outside, so a known share of its CPU goes to nobody in it.
+//! `weir cost` against a truth that its own kernel cannot observe: an emulated guest is stopped and
+//! continued from outside, so that it loses a known share of its CPU.
 //!
-//! The guest's CPU is a thread of QEMU, whose run time its host's scheduler knows. The missing run
-//! time is outside: stops, and other tasks on the host's CPU; and so are gaps of the host's own CPU.
-//! The emulator's work to enter and leave an interrupt is not: it has the CPU for that. A row is measured once, and counts if its truth is known to a point.
+//! The guest's CPU is a thread of QEMU, and the host's scheduler counts its run time. The missing run
+//! time is outside time: stops, and other tasks on the host's CPU; and so are gaps of the host's own
+//! CPU. The emulator's work for the entry and exit of an interrupt is not: it runs on the CPU. A row is
+//! measured once, and counts if its truth is known to one point.
 
 pub mod inside;
 mod machine;
@@ -18,7 +19,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use hostnet::cpulist::pin;
 use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
-use weir::accounting::tracepoints::now_ns;
+use weir::accounting::clock::now_ns;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
 use weir::process::stop::StopSignal;
@@ -34,19 +35,19 @@ use outside::{Missing, Outside};
 pub const AROUND: &str = "an emulated guest";
 pub const INSIDE: &str = "inside";
 
-/// The share to take from outside, and the network's share of the rest, in percent.
+/// The share of outside time, and the network's share of the rest, in percent.
 const ROWS: [(u64, u64); 6] = [(0, 0), (0, 50), (0, 90), (20, 0), (20, 50), (20, 90)];
 const LONG_OUTSIDE: [u64; 3] = [0, 5, 20];
 /// Packets a second: so few that emulating their interrupts is little beside the burned time.
 const PPS: u64 = 250;
-/// How long each is measured: some twenty stops.
+/// The length of a measurement: some twenty stops.
 const WINDOW: Duration = Duration::from_secs(3);
-/// How often and for how long the host's own CPU is looked at, before and after.
-const LOOKS: usize = 5;
-const LOOK: Duration = Duration::from_millis(100);
+/// The number and length of the checks of the host's own CPU, before and after.
+const CHECKS: usize = 5;
+const CHECK: Duration = Duration::from_millis(100);
 /// Longer than reading the clock takes, shorter than an interrupt.
 const LONGEST_STEP_NS: u64 = 1000;
-/// How uncertain the truth may be for a measurement to count.
+/// The largest uncertainty of the truth for a measurement to count.
 const UNCERTAIN: f64 = 1.0;
 
 /// The same moment by two clocks, in nanoseconds.
@@ -54,7 +55,7 @@ const UNCERTAIN: f64 = 1.0;
 struct Clocks {
     host: u64,
     guest: u64,
-    /// How long it took to read both.
+    /// The time of reading both.
     took: u64,
 }
 
@@ -210,15 +211,13 @@ fn measure(
         let working = scope.spawn(|| work.go_on(socket, template.bytes(), &over));
         let answer = machine.ask(&question, WINDOW);
         over.store(true, Ordering::Relaxed);
-        let history = working
-            .join()
-            .map_err(|_| anyhow!("the sender broke down"))?;
+        let history = working.join().map_err(|_| anyhow!("the sender panicked"))?;
         Ok::<_, anyhow::Error>((answer?, history?))
     })?;
     let after = machine.clocks()?;
     gaps.extend(host_gaps()?);
     let Answer::Found(found) = answer else {
-        bail!("the guest was to measure, but says {answer:?}");
+        bail!("the guest answered {answer:?} instead of a measurement");
     };
     let host = |guest| Clocks::host(before, after, guest);
     let (begun, ended) = found.span;
@@ -241,22 +240,22 @@ fn mean(values: &[f64]) -> (f64, f64) {
     (mean, (squares / count).sqrt())
 }
 
-/// The host's own gaps, in percent of the time that its scheduler says a task runs: interrupts,
-/// unless the kernel accounts them apart, and whatever is below the host. Between them a thread
-/// reads the clock at short steps.
+/// The host's own gaps, in percent of a task's CPU time by its scheduler: interrupts, unless the
+/// kernel accounts them separately, and steal time of the host. Between them a thread reads the clock
+/// at short steps.
 fn host_gaps() -> Result<Vec<f64>> {
-    let looks = || {
+    let checks = || {
         pin(MEASURED)?;
-        Ok((0..LOOKS).map(|_| look()).collect())
+        Ok((0..CHECKS).map(|_| check()).collect())
     };
-    let looked = thread::scope(|scope| scope.spawn(looks).join());
-    looked.map_err(|_| anyhow!("a thread broke down"))?
+    let checked = thread::scope(|scope| scope.spawn(checks).join());
+    checked.map_err(|_| anyhow!("a thread panicked"))?
 }
 
-fn look() -> f64 {
+fn check() -> f64 {
     let (started, ran) = (now_ns(), ran_ns());
     let (mut last, mut between) = (started, 0);
-    while last - started < LOOK.as_nanos() as u64 {
+    while last - started < CHECK.as_nanos() as u64 {
         let step = now_ns() - last;
         if step < LONGEST_STEP_NS {
             between += step;

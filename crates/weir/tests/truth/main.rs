@@ -1,13 +1,13 @@
-//! `weir cost` held to a known truth: a BPF program takes a set time for each packet, by a clock of
-//! its own, and both measurements must find what it took.
+//! `weir cost` against a known truth: a BPF program takes a set time for each packet, by its own
+//! readings of the clock, and both methods must find that time.
 //!
-//! Each row is measured once. It counts if the truth was made: as much burned as was to be, where it
-//! was to be, and known to a point; a row that counts and is wrong fails. Other tasks and a busy
-//! hypervisor are no reason to leave one out: the test is that they are told apart.
+//! Each row is measured once. It counts if the truth was established: the set time was burned, in
+//! the set context, and is known to one point; a row that counts and is wrong fails. Other tasks and
+//! a busy hypervisor do not disqualify a row: the test is that they are distinguished.
 //!
 //! It is a test program of its own so that no other test uses its CPUs meanwhile. The measurement
-//! runs in a session of its own at the lowest priority, so that ksoftirqd and NAPI threads get the
-//! CPU when they want it.
+//! runs in a session of its own at the lowest priority, so that ksoftirqd and NAPI threads preempt
+//! it.
 
 mod burn;
 mod guest;
@@ -31,9 +31,9 @@ use rustix::process::{
     Pid, Signal, kill_process, set_parent_process_death_signal, setpriority_process,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
-use weir::accounting::busy_loop::gaps::Taken;
-use weir::accounting::busy_loop::{Progress, ProgressLoad, Slice};
-use weir::accounting::tracepoints::{Accounting, CpuTotals, Sample, now_ns};
+use weir::accounting::busy_loop::{Attribution, BusyLoops, CpuLoss, Slice};
+use weir::accounting::clock::now_ns;
+use weir::accounting::tracepoints::{CpuTotals, Sample, Tracepoints};
 use weir::lab::{Lab, LabConfig};
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
@@ -42,43 +42,43 @@ use packet::PacketSocket;
 
 /// Who this process is, in its environment: the measurement in this context.
 const ROLE: &str = "WEIR_TRUTH_CONTEXT";
-/// Where packets come from.
+/// The CPU that sends.
 const SENDER: usize = 0;
-/// Where they are received, and what is measured.
+/// The CPU that receives, and is measured.
 const MEASURED: usize = 1;
-/// What is to be taken, in percent of the CPU.
+/// The times to burn, in percent of the CPU.
 const DUTIES: [u64; 6] = [0, 10, 30, 50, 70, 90];
-/// The same for a quick look.
+/// The same for a quick run.
 const FEW_DUTIES: [u64; 3] = [0, 50, 90];
 /// Set for all of them.
 const LONG: &str = "WEIR_TEST_LONG";
-/// How far a measurement may be off, in percent of the CPU.
+/// The largest error of a measurement, in percent of the CPU.
 const TOLERANCE: f64 = 2.0;
 /// The least part of the time to burn that must have been burned: queues overflow at the highest rates, and a
 /// sender that does not get its CPU sends less.
 const LEAST_BURNED: f64 = 0.6;
-/// How well the truth must be known, in percent of the CPU.
+/// The largest uncertainty of the truth, in percent of the CPU.
 const CERTAIN: f64 = 1.0;
 /// The exit code of a process of whose rows most do not count.
 const UNCOUNTED: u8 = 3;
-/// How long each is measured.
+/// The length of a measurement.
 const WINDOW: Duration = Duration::from_secs(2);
 /// From one reading of the burned time to the next.
 const BETWEEN_READINGS: Duration = Duration::from_millis(2);
 /// From the first packet to the measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Packets a second, where they come one by one: so few that the rest of receiving a packet, with
-/// its interrupt from the other CPU, is little beside what is burned.
+/// Packets a second, one by one: so few that the rest of the receive path, with its IPI, is little
+/// beside the burned time.
 const SOFTIRQ_PPS: u64 = 500;
 const THREAD_PPS: u64 = 250;
-/// Where they come in bursts: longer than the kernel stays in softirqs before it leaves the rest
-/// to ksoftirqd (`net.core.netdev_budget_usecs`, 2 ms to 20 ms), and shorter than its backlog
+/// Packets of a burst: more than the kernel processes in softirqs before it leaves the rest to
+/// ksoftirqd (`net.core.netdev_budget_usecs`, 2 ms to 20 ms), and less than its backlog
 /// (`net.core.netdev_max_backlog`, 1000).
 const BURST: u64 = 900;
 const BURST_NS: u64 = 50_000;
 
-/// In whose context the kernel is made to receive.
+/// The context in which the kernel receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Softirq,
@@ -246,7 +246,7 @@ struct Found {
     in_place: f64,
     /// By NAPI instances that are not the lab's.
     foreign: f64,
-    /// By whom is not known.
+    /// By an unknown task.
     unreported: f64,
     outside: f64,
     slower: f64,
@@ -324,78 +324,78 @@ fn measure(place: Place, duty: u64) -> Result<Found> {
     let load = Load::start(&lab, place, duty)?;
     load.while_sending(|| {
         thread::sleep(WARM_UP);
-        let accounting = Accounting::start(&[MEASURED])?;
-        let progress = ProgressLoad::start(&[MEASURED], Some(&accounting.views()))?;
+        let tracepoints = Tracepoints::start(&[MEASURED])?;
+        let busy_loops = BusyLoops::start(&[MEASURED], Some(&tracepoints.views()))?;
         let mut readings = vec![Reading::of(&burn)?];
-        let before = settled(&accounting)?;
+        let before = settled(&tracepoints)?;
         while now_ns() < readings[0].after_ns + WINDOW.as_nanos() as u64 {
             thread::sleep(BETWEEN_READINGS);
             readings.push(Reading::of(&burn)?);
         }
-        let after = settled(&accounting)?;
+        let after = settled(&tracepoints)?;
         thread::sleep(BETWEEN_READINGS);
         readings.push(Reading::of(&burn)?);
-        let [progress] = &progress.stop()?[..] else {
-            bail!("not one load");
+        let [loss] = &busy_loops.stop()?[..] else {
+            bail!("not one busy loop");
         };
         let cpu = after.1.cpus[0].since(&before.1.cpus[0]);
-        let (from_ns, to_ns, taken) = taken_within(progress, &readings);
+        let (from_ns, to_ns, attribution) = attribution_within(loss, &readings);
         let by_gaps = Truth::between(&readings, (from_ns, from_ns), (to_ns, to_ns))?;
         let by_tracepoints = Truth::between(&readings, before.0, after.0)?;
         let percent = |ns: f64, of: f64| ns / of.max(1.0) * 100.0;
-        let of_gaps = |ns: f64| percent(ns, taken.looked_ns as f64);
+        let of_gaps = |ns: f64| percent(ns, attribution.observed_ns as f64);
         let of_tracepoints = |ns: u64| percent(ns as f64, cpu.observed_ns as f64);
         Ok(Found {
             by_gaps,
             by_tracepoints,
-            gaps: of_gaps(taken.network_ns()),
-            tracepoints: of_tracepoints(cpu.net_ns()),
+            gaps: of_gaps(attribution.network_ns()),
+            tracepoints: of_tracepoints(cpu.network_ns()),
             in_place: of_tracepoints(place.ns(&cpu)),
-            foreign: of_tracepoints(foreign_ns(&accounting, &lab)?),
+            foreign: of_tracepoints(foreign_ns(&tracepoints, &lab)?),
             unreported: of_tracepoints(cpu.times.unreported_ns),
-            outside: of_gaps(taken.outside_ns()),
-            slower: of_gaps(taken.slower_ns),
-            tasks: of_gaps(taken.tasks_ns()),
+            outside: of_gaps(attribution.outside_ns()),
+            slower: of_gaps(attribution.slower_ns),
+            tasks: of_gaps(attribution.other_tasks_ns()),
         })
     })
 }
 
-/// Nanoseconds that devices' packets other than the lab's took of the measured CPU.
-fn foreign_ns(accounting: &Accounting, lab: &Lab) -> Result<u64> {
+/// Nanoseconds of NAPI for other devices than the lab's on the measured CPU.
+fn foreign_ns(tracepoints: &Tracepoints, lab: &Lab) -> Result<u64> {
     let netns = netns::identity(lab.app().netns())?;
-    let napis = accounting.napis()?;
+    let napis = tracepoints.napis()?;
     let foreign = napis.iter().filter(|it| it.netns != 0 && it.netns != netns);
     Ok(foreign.map(|it| it.ns).sum())
 }
 
-/// A sample, and between which moments it was settled.
-fn settled(accounting: &Accounting) -> Result<((u64, u64), Sample)> {
+/// A sample, and the two moments between which it was settled.
+fn settled(tracepoints: &Tracepoints) -> Result<((u64, u64), Sample)> {
     let before_ns = now_ns();
-    let sample = accounting.sample()?;
+    let sample = tracepoints.sample()?;
     Ok(((before_ns, sample.at_ns), sample))
 }
 
 /// The sum of the slices that lie within the readings, and its begin and end: a slice
 /// has the time since the one before it.
-fn taken_within(progress: &Progress, readings: &[Reading]) -> (u64, u64, Taken) {
+fn attribution_within(loss: &CpuLoss, readings: &[Reading]) -> (u64, u64, Attribution) {
     let from_ns = readings.first().map_or(0, |it| it.after_ns);
     let to_ns = readings.last().map_or(0, |it| it.before_ns);
     let within = |slice: &&Slice| slice.start_ns >= from_ns && slice.end_ns <= to_ns;
-    let mut slices = progress.slices.iter().filter(within);
+    let mut slices = loss.slices.iter().filter(within);
     let begin_ns = slices.next().map_or(from_ns, |slice| slice.end_ns);
     let mut end_ns = begin_ns;
-    let mut sum = Taken::default();
+    let mut sum = Attribution::default();
     for slice in slices {
         end_ns = slice.end_ns;
-        sum = sum.plus(&slice.taken);
+        sum = sum.plus(&slice.attribution);
     }
     (begin_ns, end_ns, sum)
 }
 
 impl Place {
-    /// What tracepoints found there.
+    /// The time in that context, by tracepoints.
     fn ns(self, cpu: &CpuTotals) -> u64 {
-        let receive = cpu.softirq[weir::accounting::tracepoints::NET_RX];
+        let receive = cpu.softirq[weir::accounting::interrupts::NET_RX];
         match self {
             Self::Softirq => receive.ns - receive.ksoftirqd_ns,
             Self::Ksoftirqd => receive.ksoftirqd_ns + cpu.times.ksoftirqd_ns,

@@ -1,4 +1,4 @@
-//! The accounting of the kernel's time, under a real load in a lab.
+//! The tracepoints: the accounting of the kernel's time, under a real load in a lab.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -8,17 +8,18 @@ use anyhow::{Context as _, Result, ensure};
 use hostnet::cpulist::CpuList;
 use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::accounting::tracepoints::{Accounting, CpuTotals, NET_RX};
+use weir::accounting::interrupts::NET_RX;
+use weir::accounting::tracepoints::{CpuTotals, Tracepoints};
 use weir::lab::{Lab, LabConfig};
 
 use crate::{Test, scale, skip, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
-        a_load_is_seen_on_its_cpu,
-        who_was_interrupted_is_named,
-        a_cpu_that_is_not_watched_is_not_counted,
-        the_programs_know_what_they_cost,
+        a_load_is_attributed_to_its_cpu,
+        interrupted_tasks_are_named,
+        an_unobserved_cpu_is_not_counted,
+        the_cost_of_the_programs_is_measured,
     ]
 }
 
@@ -73,42 +74,42 @@ impl Drop for Load {
     }
 }
 
-/// What `cpus` did while `WINDOW` passed.
-fn watch(cpus: &[usize]) -> Result<(Accounting, Vec<CpuTotals>, u64)> {
-    let accounting = Accounting::start(cpus)?;
-    let before = accounting.sample()?;
+/// The sums of `cpus` during `WINDOW`.
+fn watch(cpus: &[usize]) -> Result<(Tracepoints, Vec<CpuTotals>, u64)> {
+    let tracepoints = Tracepoints::start(cpus)?;
+    let before = tracepoints.sample()?;
     thread::sleep(WINDOW);
-    let after = accounting.sample()?;
+    let after = tracepoints.sample()?;
     let between = after
         .cpus
         .iter()
         .zip(&before.cpus)
         .map(|(after, before)| after.since(before))
         .collect();
-    Ok((accounting, between, after.at_ns - before.at_ns))
+    Ok((tracepoints, between, after.at_ns - before.at_ns))
 }
 
-fn a_load_is_seen_on_its_cpu() -> Result<()> {
+fn a_load_is_attributed_to_its_cpu() -> Result<()> {
     let load = Load::start(50_000)?;
     let packets_before = load.packets()?;
-    let (accounting, cpus, window_ns) = watch(&[cpus()?.0])?;
+    let (tracepoints, cpus, window_ns) = watch(&[cpus()?.0])?;
     let [cpu] = &cpus[..] else {
         anyhow::bail!("{cpus:?}");
     };
     let receive = cpu.softirq[NET_RX];
     ensure!(receive.count > 0 && receive.ns > 0, "{cpu:?}");
     ensure!(
-        cpu.net_ns() >= receive.ns && cpu.stolen_ns() >= cpu.net_ns(),
+        cpu.network_ns() >= receive.ns && cpu.interrupts_ns() >= cpu.network_ns(),
         "{cpu:?}"
     );
-    let all = (cpu.times.without_load_ns() + cpu.times.load_ns) as f64;
+    let all = (cpu.times.without_loop_ns() + cpu.times.loop_ns) as f64;
     let of_observed = all / cpu.observed_ns as f64;
     ensure!(
         (0.99..1.01).contains(&of_observed),
         "{of_observed}: {cpu:?}"
     );
     ensure!(cpu.observed_ns > window_ns / 2, "{cpu:?} in {window_ns}");
-    let napis = accounting.napis()?;
+    let napis = tracepoints.napis()?;
     let side = load.lab.app();
     let netns = netns::identity(side.netns())?;
     let napi = napis
@@ -116,7 +117,7 @@ fn a_load_is_seen_on_its_cpu() -> Result<()> {
         .find(|napi| napi.device == side.device && napi.netns == netns)
         .with_context(|| format!("{napis:?}"))?;
     let packets = load.packets()? - packets_before;
-    // A poll counts packets taken from its ring, the device those that went up from there.
+    // A poll counts packets from its ring, the device those that it passes up.
     let possible = 1..=packets + 2 * BUDGET;
     ensure!(possible.contains(&napi.packets), "{napi:?} of {packets}");
     ensure!(
@@ -126,10 +127,10 @@ fn a_load_is_seen_on_its_cpu() -> Result<()> {
     Ok(())
 }
 
-fn who_was_interrupted_is_named() -> Result<()> {
+fn interrupted_tasks_are_named() -> Result<()> {
     let load = Load::start(200_000)?;
-    let (accounting, _, window_ns) = watch(&[cpus()?.0])?;
-    let tasks = accounting.tasks()?;
+    let (tracepoints, _, window_ns) = watch(&[cpus()?.0])?;
+    let tasks = tracepoints.tasks()?;
     let task = tasks
         .iter()
         .find(|task| task.pid == load.process.id())
@@ -138,18 +139,18 @@ fn who_was_interrupted_is_named() -> Result<()> {
     // It makes the load all the time, and the kernel receives in its context.
     ensure!(task.time.running_ns > window_ns / 50, "{task:?}");
     ensure!(task.time.net_rx_ns > 0, "{task:?}");
-    ensure!(task.time.stolen_ns() < task.time.running_ns, "{task:?}");
+    ensure!(task.time.interrupts_ns() < task.time.running_ns, "{task:?}");
     Ok(())
 }
 
-fn a_cpu_that_is_not_watched_is_not_counted() -> Result<()> {
+fn an_unobserved_cpu_is_not_counted() -> Result<()> {
     let (_, Some(other)) = cpus()? else {
         return Err(skip("needs two CPUs"));
     };
     let load = Load::start(50_000)?;
-    let (accounting, cpus, _) = watch(&[other])?;
+    let (tracepoints, cpus, _) = watch(&[other])?;
     ensure!(cpus.len() == 1 && cpus[0].cpu == other, "{cpus:?}");
-    let tasks = accounting.tasks()?;
+    let tasks = tracepoints.tasks()?;
     ensure!(
         !tasks.iter().any(|task| task.pid == load.process.id()),
         "{tasks:?}"
@@ -157,10 +158,10 @@ fn a_cpu_that_is_not_watched_is_not_counted() -> Result<()> {
     Ok(())
 }
 
-fn the_programs_know_what_they_cost() -> Result<()> {
+fn the_cost_of_the_programs_is_measured() -> Result<()> {
     let _load = Load::start(100_000)?;
-    let accounting = Accounting::start(&[cpus()?.0])?;
-    let cost = accounting.own_cost(Duration::from_millis(100))?;
+    let tracepoints = Tracepoints::start(&[cpus()?.0])?;
+    let cost = tracepoints.program_time(Duration::from_millis(100))?;
     let mean = cost.ns as f64 / cost.runs.max(1) as f64;
     ensure!(cost.runs > 10, "{cost:?}");
     ensure!(mean > 5.0, "{mean} ns a run: {cost:?}");

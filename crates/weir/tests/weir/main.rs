@@ -5,6 +5,7 @@
 
 mod accounting;
 mod bench;
+mod busy_loop;
 mod cost;
 mod curve;
 mod doctor;
@@ -14,7 +15,6 @@ mod flame;
 mod lab;
 mod load;
 mod packet;
-mod progress;
 mod quiet;
 mod quiet_rule;
 mod storm;
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     let mut tests = [
         accounting::trials(),
         bench::trials(),
+        busy_loop::trials(),
         cost::trials(),
         curve::trials(),
         doctor::trials(),
@@ -41,7 +42,6 @@ fn main() -> ExitCode {
         flame::trials(),
         lab::trials(),
         load::trials(),
-        progress::trials(),
         quiet_rule::trials(),
         storm::trials(),
     ]

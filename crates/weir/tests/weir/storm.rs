@@ -149,7 +149,7 @@ fn cost(stage: &Stage<'_>) -> Result<Cost> {
     let cpus = report["cpus"].as_array().context("no CPUs")?;
     let network = cpus
         .iter()
-        .map(|cpu| cpu["accounting"]["network_percent"].as_f64())
+        .map(|cpu| cpu["tracepoints"]["network_percent"].as_f64())
         .sum::<Option<f64>>()
         .with_context(|| format!("not measured: {report}"))?;
     let delivered = report["devices"][0]["tx_pps"].as_f64().context("no rate")?;

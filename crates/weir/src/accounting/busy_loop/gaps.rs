@@ -1,109 +1,30 @@
-//! Who took the time that a load lost, gap by gap.
+//! The gaps in the work of a busy loop, each attributed to its consumers.
 //!
-//! A gap is a unit of work that took longer than its work. After each unit the load looks whether
-//! the kernel has accounted for anything on its CPU meanwhile (`accounting/view.rs`); both read
-//! one clock, so the kernel's times lie within the gap, and the rest of it was spent
-//! entering and leaving the kernel, or outside. A gap in which the kernel did nothing came from
-//! outside: the hypervisor, system management mode, firmware. `hwlat` and `osnoise` of the
-//! kernel's tracers find it in the same way (Documentation/trace/osnoise-tracer.rst); they count
-//! interrupts, here their times are taken off.
+//! A gap is a unit that took longer than its work. After each unit the loop compares the event count
+//! of the tracepoints on its CPU ([`View`]). Both read one clock, so the kernel's times lie within
+//! the gap; the rest of it is entry and exit of the kernel, or outside time. A gap without any event
+//! is outside time: the hypervisor, system management mode, firmware. The kernel's `hwlat` and
+//! `osnoise` tracers use the same method (Documentation/trace/osnoise-tracer.rst); they count
+//! interrupts, and here their times are subtracted.
+//!
+//! [`View`]: crate::accounting::tracepoints::view::View
 
 use serde::Serialize;
 
+use super::attribution::Attribution;
 use crate::accounting::tracepoints::abi::CpuTimes;
-use crate::accounting::tracepoints::view::Account;
+use crate::accounting::tracepoints::view::Snapshot;
 
-/// Time of a load, in nanoseconds, by who had it. All but `looked_ns` sum up to that.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Taken {
-    /// The time in which the kernel's account was kept too; nothing here is of another time.
-    pub looked_ns: u64,
-    /// The load's own: its units, each as long as when the CPU is fastest.
-    pub progress_ns: f64,
-    /// The kernel's account.
-    pub kernel: CpuTimes,
-    /// Entering and leaving interrupts and other tasks: the part of a gap before and after the
-    /// kernel's own readings. In a virtual machine the larger part of it is the hypervisor's.
-    pub entry_ns: f64,
-    /// In gaps in which the kernel did nothing, or that were longer than entering and leaving it
-    /// takes.
-    pub gaps_ns: f64,
-    /// Units that took longer though nothing interrupted them: the CPU's frequency, a busy
-    /// sibling thread of the core, caches.
-    pub slower_ns: f64,
-    /// Between slices, where the load reads counters.
-    pub reading_ns: f64,
-}
-
-impl Taken {
-    /// By the network: its softirqs, and the threads that work in their place.
-    pub fn network_ns(&self) -> f64 {
-        self.kernel.network_ns() as f64
-    }
-
-    /// By hard interrupts and by softirqs that are not the network's.
-    pub fn interrupts_ns(&self) -> f64 {
-        self.kernel.interrupts_ns() as f64
-    }
-
-    /// By other tasks.
-    pub fn tasks_ns(&self) -> f64 {
-        self.kernel.task_ns as f64
-    }
-
-    /// Idle though the load wanted to run: a CPU quota holds it back.
-    pub fn throttled_ns(&self) -> f64 {
-        self.kernel.idle_ns as f64
-    }
-
-    /// By somebody whose coming or going the kernel did not report.
-    pub fn unreported_ns(&self) -> f64 {
-        self.kernel.unreported_ns as f64
-    }
-
-    /// From outside the kernel: gaps, the way into and out of interrupts, and the time by which
-    /// timers were late while others ran.
-    pub fn outside_ns(&self) -> f64 {
-        self.entry_ns + self.gaps_ns + self.kernel.outside_ns as f64
-    }
-
-    /// Both together.
-    #[must_use]
-    pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            looked_ns: self.looked_ns + other.looked_ns,
-            progress_ns: self.progress_ns + other.progress_ns,
-            kernel: self.kernel.plus(&other.kernel),
-            entry_ns: self.entry_ns + other.entry_ns,
-            gaps_ns: self.gaps_ns + other.gaps_ns,
-            slower_ns: self.slower_ns + other.slower_ns,
-            reading_ns: self.reading_ns + other.reading_ns,
-        }
-    }
-
-    /// The same for a load whose units take `fastest_ns` when the CPU is fastest, and took
-    /// `unit_ns` in this time.
-    #[must_use]
-    pub fn at_fastest(self, fastest_ns: f64, unit_ns: f64) -> Self {
-        let drift_ns = self.progress_ns * (1.0 - fastest_ns / unit_ns.max(1.0));
-        Self {
-            progress_ns: self.progress_ns - drift_ns,
-            slower_ns: self.slower_ns + drift_ns,
-            ..self
-        }
-    }
-}
-
-/// Upper bounds of the lengths of gaps that are told apart, in nanoseconds; longer ones are in a
-/// class of their own.
+/// Upper bounds of the classes of gap lengths, in nanoseconds; longer gaps have a class of their
+/// own.
 pub const GAP_BOUNDS_NS: [u64; 7] = [2_000, 5_000, 10_000, 30_000, 100_000, 1_000_000, 10_000_000];
 
-/// Gaps in which the kernel did nothing, by length.
+/// Gaps without any work of the kernel, by length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct OutsideGaps {
-    /// How many, by [`GAP_BOUNDS_NS`].
+    /// Counts, by [`GAP_BOUNDS_NS`].
     pub counts: [u64; GAP_BOUNDS_NS.len() + 1],
-    /// Their length, by the same.
+    /// Sums of their lengths, by the same.
     pub ns: [u64; GAP_BOUNDS_NS.len() + 1],
     /// The longest.
     pub longest_ns: u64,
@@ -118,19 +39,19 @@ impl OutsideGaps {
     }
 }
 
-/// Sums of one slice, while it lasts.
+/// The sums of the current slice.
 #[derive(Debug, Clone)]
 pub struct Gaps {
-    looking: bool,
-    /// The time in which the kernel's account was kept, and its sums, up to the last unit.
-    looked_ns: u64,
+    is_observed: bool,
+    /// The time observed and the tracepoints' sums, up to the last unit.
+    observed_ns: u64,
     last: CpuTimes,
-    /// A unit from this long on is a gap.
+    /// The shortest unit that is a gap.
     limit_ns: u64,
     unit_ns: f64,
     entry: EntryTimes,
     outside: OutsideGaps,
-    /// The same when the slice began.
+    /// The same at the begin of the slice.
     outside_before: OutsideGaps,
     shortest_reading_ns: f64,
     sums: Sums,
@@ -139,8 +60,8 @@ pub struct Gaps {
 impl Default for Gaps {
     fn default() -> Self {
         Self {
-            looking: false,
-            looked_ns: 0,
+            is_observed: false,
+            observed_ns: 0,
             last: CpuTimes::default(),
             limit_ns: 0,
             unit_ns: 0.0,
@@ -155,51 +76,54 @@ impl Default for Gaps {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    looked_ns: u64,
+    observed_ns: u64,
     units: u64,
     kernel: CpuTimes,
     kernel_gaps_ns: u64,
     kernel_gaps: u64,
-    /// In gaps with the kernel's work: in excess of entering and leaving it.
-    over_ns: f64,
+    /// The excess of gaps with the kernel's work over its entry and exit.
+    excess_ns: f64,
     other_gaps_ns: u64,
     other_gaps: u64,
-    /// Since the slice before, and the kernel's account of that.
+    /// The time since the previous slice, and the kernel's times in it.
     between_ns: u64,
     between: CpuTimes,
-    reading_over_ns: f64,
+    reading_excess_ns: f64,
 }
 
 impl Sums {
     fn reading_ns(&self) -> f64 {
-        self.between_ns as f64 - self.between.without_load_ns() as f64
+        self.between_ns as f64 - self.between.without_loop_ns() as f64
     }
 }
 
-/// From so many times the shortest on, reading the counters was held up from outside.
+/// A reading of the counters that takes more than so many times the shortest one was interrupted
+/// from outside.
 const MOST_READINGS: f64 = 3.0;
 
 impl Gaps {
-    /// Begins a slice, in which an undisturbed unit takes about `unit_ns`. It has the time since the
-    /// end of the one before, `took_ns`, in which the load read its counters: slices end where a gap
-    /// ends, so without it the gaps' share would be too large.
-    pub fn begin(&mut self, unit_ns: f64, took_ns: Option<u64>, at_ns: u64, account: &Account) {
-        let passed = account.times.since(&self.last);
-        let looked_ns = account.looked_until(at_ns).saturating_sub(self.looked_ns);
+    /// Begins a slice, in which an undisturbed unit takes about `unit_ns`. It includes the time since
+    /// the end of the previous one, `took_ns`, in which the loop read its counters: slices end at the
+    /// end of a gap, so without it the gaps' share would be too large.
+    pub fn begin(&mut self, unit_ns: f64, took_ns: Option<u64>, at_ns: u64, snapshot: &Snapshot) {
+        let passed = snapshot.times.since(&self.last);
+        let observed_ns = snapshot
+            .observed_until(at_ns)
+            .saturating_sub(self.observed_ns);
         self.sums = Sums::default();
         self.outside_before = self.outside;
         self.unit_ns = unit_ns;
         self.limit_ns = (unit_ns * 2.0) as u64;
-        self.follow(at_ns, account);
+        self.follow(at_ns, snapshot);
         if let Some(took_ns) = took_ns {
-            self.sums.between_ns = looked_ns.min(took_ns);
+            self.sums.between_ns = observed_ns.min(took_ns);
             self.sums.between = passed;
-            self.sums.reading_over_ns = self.over_reading(self.sums.reading_ns());
+            self.sums.reading_excess_ns = self.reading_excess(self.sums.reading_ns());
         }
     }
 
-    /// The time between slices in excess of reading the counters, which is always the same work.
-    fn over_reading(&mut self, ns: f64) -> f64 {
+    /// The excess of the time between slices over reading the counters, which is constant work.
+    fn reading_excess(&mut self, ns: f64) -> f64 {
         if ns > 0.0 {
             self.shortest_reading_ns = self.shortest_reading_ns.min(ns);
         }
@@ -210,26 +134,26 @@ impl Gaps {
         }
     }
 
-    fn follow(&mut self, at_ns: u64, account: &Account) {
-        self.looking = account.since_ns.is_some();
-        self.looked_ns = account.looked_until(at_ns);
-        self.last = account.times;
+    fn follow(&mut self, at_ns: u64, snapshot: &Snapshot) {
+        self.is_observed = snapshot.since_ns.is_some();
+        self.observed_ns = snapshot.observed_until(at_ns);
+        self.last = snapshot.times;
     }
 
-    /// The number of changes in the kernel's account that is known.
+    /// The last known event count of the tracepoints.
     #[inline(always)]
     pub fn events(&self) -> u64 {
         self.last.events
     }
 
-    /// A unit in which the kernel did nothing.
+    /// Adds a unit without an event.
     #[inline(always)]
     pub fn quiet(&mut self, took_ns: u64) {
-        if !self.looking {
+        if !self.is_observed {
             return;
         }
-        self.looked_ns += took_ns;
-        self.sums.looked_ns += took_ns;
+        self.observed_ns += took_ns;
+        self.sums.observed_ns += took_ns;
         self.sums.units += 1;
         if took_ns >= self.limit_ns {
             self.sums.other_gaps_ns += took_ns;
@@ -239,68 +163,74 @@ impl Gaps {
         }
     }
 
-    /// A unit that took `took_ns` until `at_ns`, and in which the kernel accounted for something.
+    /// Adds a unit with events that took `took_ns` and ended at `at_ns`.
     ///
-    /// Where it began or ceased to look meanwhile, only that part counts, and none of the unit's
-    /// own work.
-    pub fn kernel(&mut self, took_ns: u64, at_ns: u64, account: &Account) {
-        let passed = account.times.since(&self.last);
-        let looked_ns = account.looked_until(at_ns).saturating_sub(self.looked_ns);
-        self.follow(at_ns, account);
-        let whole = looked_ns as f64 + self.unit_ns / 2.0 > took_ns as f64;
-        let (took_ns, units) = if whole { (took_ns, 1) } else { (looked_ns, 0) };
+    /// Where the observation began or ended meanwhile, only the observed part counts, and none of the
+    /// unit's own work.
+    pub fn kernel(&mut self, took_ns: u64, at_ns: u64, snapshot: &Snapshot) {
+        let passed = snapshot.times.since(&self.last);
+        let observed_ns = snapshot
+            .observed_until(at_ns)
+            .saturating_sub(self.observed_ns);
+        self.follow(at_ns, snapshot);
+        let whole = observed_ns as f64 + self.unit_ns / 2.0 > took_ns as f64;
+        let (took_ns, units) = if whole {
+            (took_ns, 1)
+        } else {
+            (observed_ns, 0)
+        };
         let sums = &mut self.sums;
-        sums.looked_ns += took_ns;
+        sums.observed_ns += took_ns;
         sums.units += units;
         sums.kernel_gaps_ns += took_ns;
         sums.kernel_gaps += units;
         sums.kernel = sums.kernel.plus(&passed);
         let own_ns = units as f64 * self.unit_ns;
-        let rest_ns = took_ns as f64 - own_ns - passed.without_load_ns() as f64;
+        let rest_ns = took_ns as f64 - own_ns - passed.without_loop_ns() as f64;
         let entries = passed.interrupts + passed.switches;
         let usual_ns = entries as f64 * self.entry.usual_ns;
         if rest_ns > 2.0 * usual_ns + entries.max(1) as f64 * self.unit_ns {
-            sums.over_ns += rest_ns - usual_ns;
+            sums.excess_ns += rest_ns - usual_ns;
         }
         if units == 1 && passed.interrupts > 0 && passed.switches == 0 && rest_ns > 0.0 {
             self.entry.add(rest_ns / passed.interrupts as f64);
         }
     }
 
-    /// Ends the slice, of which it is now known how long an undisturbed unit took.
-    pub fn end(&mut self, unit_ns: f64) -> Taken {
+    /// Ends the slice, in which an undisturbed unit took `unit_ns`.
+    pub fn end(&mut self, unit_ns: f64) -> Attribution {
         let sums = &self.sums;
         let longer = |ns: u64, units: u64| ns as f64 - units as f64 * unit_ns;
         let rest_ns =
-            longer(sums.kernel_gaps_ns, sums.kernel_gaps) - sums.kernel.without_load_ns() as f64;
+            longer(sums.kernel_gaps_ns, sums.kernel_gaps) - sums.kernel.without_loop_ns() as f64;
         let other_ns = longer(sums.other_gaps_ns, sums.other_gaps);
         self.entry.settle();
-        Taken {
-            looked_ns: sums.looked_ns + sums.between_ns,
-            progress_ns: sums.units as f64 * unit_ns,
+        Attribution {
+            observed_ns: sums.observed_ns + sums.between_ns,
+            work_ns: sums.units as f64 * unit_ns,
             kernel: sums.kernel.plus(&sums.between),
-            entry_ns: rest_ns - sums.over_ns,
-            gaps_ns: other_ns + sums.over_ns + sums.reading_over_ns,
+            entry_ns: rest_ns - sums.excess_ns,
+            gaps_ns: other_ns + sums.excess_ns + sums.reading_excess_ns,
             slower_ns: longer(
-                sums.looked_ns - sums.kernel_gaps_ns - sums.other_gaps_ns,
+                sums.observed_ns - sums.kernel_gaps_ns - sums.other_gaps_ns,
                 sums.units - sums.kernel_gaps - sums.other_gaps,
             ),
-            reading_ns: sums.reading_ns() - sums.reading_over_ns,
+            reading_ns: sums.reading_ns() - sums.reading_excess_ns,
         }
     }
 
-    /// Leaves out the gaps of the slice that is under way or has ended last.
+    /// Removes the gaps of the current or last slice.
     pub fn forget_outside(&mut self) {
         self.outside = self.outside_before;
     }
 
-    /// Gaps so far in which the kernel did nothing.
+    /// All gaps without an event so far.
     pub fn outside(&self) -> OutsideGaps {
         self.outside
     }
 }
 
-/// The time of entering and leaving an interrupt, from gaps with interrupts alone.
+/// The time of entry and exit of an interrupt, from gaps with interrupts only.
 #[derive(Debug, Clone)]
 struct EntryTimes {
     bins: Box<[u32; ENTRY_BINS]>,
@@ -311,9 +241,9 @@ struct EntryTimes {
 
 const ENTRY_BINS: usize = 1024;
 const ENTRY_BIN_NS: f64 = 64.0;
-/// Before anything is known.
+/// The initial estimate.
 const ENTRY_NS: f64 = 1000.0;
-/// Fewer gaps tell nothing.
+/// The fewest gaps for an estimate.
 const FEWEST_ENTRIES: u64 = 16;
 
 impl Default for EntryTimes {
@@ -349,22 +279,21 @@ impl EntryTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::tracepoints::NET_RX;
-    use crate::accounting::tracepoints::abi::LOCAL_TIMER;
+    use crate::accounting::interrupts::{LOCAL_TIMER, NET_RX};
 
     const UNIT: f64 = 1000.0;
 
-    /// A scripted kernel, and a load that reads its account.
-    struct Played {
+    /// A scripted kernel, and a loop that reads its sums.
+    struct Script {
         gaps: Gaps,
         times: CpuTimes,
         wall_ns: u64,
     }
 
-    impl Played {
+    impl Script {
         fn new() -> Self {
             let mut gaps = Gaps::default();
-            gaps.begin(UNIT, None, 0, &looking(CpuTimes::default()));
+            gaps.begin(UNIT, None, 0, &observed(CpuTimes::default()));
             Self {
                 gaps,
                 times: CpuTimes::default(),
@@ -384,7 +313,7 @@ mod tests {
             self.times.events += 1;
             self.wall_ns += took_ns;
             self.gaps
-                .kernel(took_ns, self.wall_ns, &looking(self.times));
+                .kernel(took_ns, self.wall_ns, &observed(self.times));
         }
 
         fn tick(&mut self, own_ns: u64, entry_ns: u64, outside_ns: u64) {
@@ -394,29 +323,29 @@ mod tests {
             });
         }
 
-        fn end(mut self) -> Taken {
-            let taken = self.gaps.end(UNIT);
-            assert_eq!(taken.looked_ns, self.wall_ns);
-            let sum = taken.progress_ns
-                + taken.network_ns()
-                + taken.interrupts_ns()
-                + taken.tasks_ns()
-                + taken.throttled_ns()
-                + taken.unreported_ns()
-                + taken.outside_ns()
-                + taken.slower_ns
-                + taken.reading_ns;
+        fn end(mut self) -> Attribution {
+            let time = self.gaps.end(UNIT);
+            assert_eq!(time.observed_ns, self.wall_ns);
+            let sum = time.work_ns
+                + time.network_ns()
+                + time.other_interrupts_ns()
+                + time.other_tasks_ns()
+                + time.throttled_ns()
+                + time.unreported_ns()
+                + time.outside_ns()
+                + time.slower_ns
+                + time.reading_ns;
             near(sum, self.wall_ns as f64);
-            taken
+            time
         }
     }
 
-    /// The account of a kernel that has looked from the beginning.
-    fn looking(times: CpuTimes) -> Account {
-        Account {
+    /// Sums of an observation since the beginning.
+    fn observed(times: CpuTimes) -> Snapshot {
+        Snapshot {
             times,
             since_ns: Some(0),
-            ..Account::default()
+            ..Snapshot::default()
         }
     }
 
@@ -425,152 +354,140 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_without_the_kernel_is_from_outside() {
-        let mut played = Played::new();
-        played.quiet(1000, 1000);
-        played.quiet(2, 21_000);
-        let outside = played.gaps.outside();
+    fn a_gap_without_an_event_is_outside_time() {
+        let mut script = Script::new();
+        script.quiet(1000, 1000);
+        script.quiet(2, 21_000);
+        let outside = script.gaps.outside();
         assert_eq!((outside.counts[3], outside.longest_ns), (2, 20_000));
-        let taken = played.end();
-        near(taken.gaps_ns, 40_000.0);
-        near(taken.outside_ns(), 40_000.0);
-        near(taken.slower_ns, 0.0);
-        near(taken.progress_ns, 1_002_000.0);
+        let time = script.end();
+        near(time.gaps_ns, 40_000.0);
+        near(time.outside_ns(), 40_000.0);
+        near(time.slower_ns, 0.0);
+        near(time.work_ns, 1_002_000.0);
     }
 
     #[test]
-    fn units_that_take_a_little_longer_are_slower() {
-        let mut played = Played::new();
-        played.quiet(1000, 1000);
-        played.quiet(1000, 1400);
-        let taken = played.end();
-        near(taken.slower_ns, 400_000.0);
-        near(taken.outside_ns(), 0.0);
+    fn units_that_take_a_little_longer_are_slower_work() {
+        let mut script = Script::new();
+        script.quiet(1000, 1000);
+        script.quiet(1000, 1400);
+        let time = script.end();
+        near(time.slower_ns, 400_000.0);
+        near(time.outside_ns(), 0.0);
     }
 
     #[test]
-    fn the_kernels_work_is_named_and_its_entry_apart() {
-        let mut played = Played::new();
+    fn the_kernels_work_is_attributed_without_its_entry() {
+        let mut script = Script::new();
         for _ in 0..100 {
-            played.tick(2000, 3000, 0);
+            script.tick(2000, 3000, 0);
         }
-        played.kernel(51_000, |times| times.softirq_ns[NET_RX] += 49_500);
-        played.kernel(31_000, |times| {
+        script.kernel(51_000, |times| times.softirq_ns[NET_RX] += 49_500);
+        script.kernel(31_000, |times| {
             times.switches += 2;
             times.task_ns += 28_000;
         });
-        let taken = played.end();
-        near(taken.interrupts_ns(), 200_000.0);
-        near(taken.network_ns(), 49_500.0);
-        near(taken.tasks_ns(), 28_000.0);
-        near(taken.entry_ns, 300_000.0 + 500.0 + 2000.0);
-        near(taken.gaps_ns, 0.0);
+        let time = script.end();
+        near(time.other_interrupts_ns(), 200_000.0);
+        near(time.network_ns(), 49_500.0);
+        near(time.other_tasks_ns(), 28_000.0);
+        near(time.entry_ns, 300_000.0 + 500.0 + 2000.0);
+        near(time.gaps_ns, 0.0);
     }
 
     #[test]
-    fn what_is_longer_than_an_entry_takes_is_from_outside() {
-        let mut played = Played::new();
+    fn the_excess_over_an_entry_is_outside_time() {
+        let mut script = Script::new();
         for _ in 0..100 {
-            played.tick(2000, 3000, 0);
+            script.tick(2000, 3000, 0);
         }
-        played.gaps.end(UNIT);
-        let usual = played.gaps.entry.usual_ns;
+        script.gaps.end(UNIT);
+        let usual = script.gaps.entry.usual_ns;
         assert!((usual - 3000.0).abs() <= ENTRY_BIN_NS, "{usual}");
         // The hypervisor took the CPU for a millisecond while an interrupt came.
-        played.tick(2000, 3000, 1_000_000);
-        let taken = played.end();
-        assert!((taken.gaps_ns - 1_000_000.0).abs() < 100.0, "{taken:?}");
+        script.tick(2000, 3000, 1_000_000);
+        let time = script.end();
+        assert!((time.gaps_ns - 1_000_000.0).abs() < 100.0, "{time:?}");
     }
 
     #[test]
-    fn a_slice_has_the_time_since_the_one_before() {
-        let mut played = Played::new();
-        played.quiet(10, 1000);
-        played.gaps.end(UNIT);
-        played.times.events += 1;
-        played.times.softirq_ns[NET_RX] += 700;
-        let account = looking(played.times);
-        played.gaps.begin(UNIT, Some(2000), 12_000, &account);
-        played.wall_ns = 2000;
-        played.quiet(10, 1000);
-        let taken = played.end();
-        near(taken.reading_ns, 1300.0);
-        near(taken.network_ns(), 700.0);
-        near(taken.progress_ns, 10_000.0);
+    fn a_slice_includes_the_time_since_the_previous_one() {
+        let mut script = Script::new();
+        script.quiet(10, 1000);
+        script.gaps.end(UNIT);
+        script.times.events += 1;
+        script.times.softirq_ns[NET_RX] += 700;
+        let snapshot = observed(script.times);
+        script.gaps.begin(UNIT, Some(2000), 12_000, &snapshot);
+        script.wall_ns = 2000;
+        script.quiet(10, 1000);
+        let time = script.end();
+        near(time.reading_ns, 1300.0);
+        near(time.network_ns(), 700.0);
+        near(time.work_ns, 10_000.0);
     }
 
     #[test]
-    fn a_long_time_between_slices_is_from_outside() {
-        let mut played = Played::new();
-        played.gaps.end(UNIT);
-        let account = looking(played.times);
+    fn a_long_time_between_slices_is_outside_time() {
+        let mut script = Script::new();
+        script.gaps.end(UNIT);
+        let snapshot = observed(script.times);
         let mut at_ns = 0;
         for (took_ns, outside_ns) in [(2000, 0), (3000, 0), (1_002_000, 1_000_000)] {
             at_ns += took_ns;
-            played.gaps.begin(UNIT, Some(took_ns), at_ns, &account);
-            let taken = played.gaps.end(UNIT);
-            near(taken.reading_ns, (took_ns - outside_ns) as f64);
-            near(taken.outside_ns(), outside_ns as f64);
+            script.gaps.begin(UNIT, Some(took_ns), at_ns, &snapshot);
+            let time = script.gaps.end(UNIT);
+            near(time.reading_ns, (took_ns - outside_ns) as f64);
+            near(time.outside_ns(), outside_ns as f64);
         }
     }
 
     #[test]
-    fn of_a_time_in_which_the_kernel_began_or_ceased_to_look_that_part_counts() {
+    fn a_gap_counts_as_far_as_it_was_observed() {
         let mut gaps = Gaps::default();
         let mut times = CpuTimes::default();
-        let mut account = looking(times);
-        gaps.begin(UNIT, None, 0, &account);
-        // It ceases 4 us into a gap of 9, having seen 3 us of a task.
+        let mut snapshot = observed(times);
+        gaps.begin(UNIT, None, 0, &snapshot);
+        // The observation ends 4 us into a gap of 9, with 3 us of a task.
         times.events += 1;
         times.task_ns += 3000;
-        account = Account {
+        snapshot = Snapshot {
             times,
-            looked_ns: 4000,
-            ..Account::default()
+            observed_ns: 4000,
+            ..Snapshot::default()
         };
-        gaps.kernel(9000, 9000, &account);
+        gaps.kernel(9000, 9000, &snapshot);
         for _ in 0..50 {
             gaps.quiet(1000);
         }
-        // It begins again 2 us into another, which ends at 68 us, and sees the task.
+        // It begins again 2 us into another gap, which ends at 68 us, with the task.
         times.events += 1;
         times.task_ns += 5000;
-        account = Account {
+        snapshot = Snapshot {
             times,
-            looked_ns: 4000,
+            observed_ns: 4000,
             since_ns: Some(61_000),
-            ..Account::default()
+            ..Snapshot::default()
         };
-        gaps.kernel(9000, 68_000, &account);
+        gaps.kernel(9000, 68_000, &snapshot);
         for _ in 0..10 {
             gaps.quiet(1000);
         }
-        // It ceases and begins within one gap, of which it sees 2 and 3 us.
+        // It ends and begins within one gap: 2 and 3 us are observed.
         times.events += 2;
         times.task_ns += 5000;
-        account = Account {
+        snapshot = Snapshot {
             times,
-            looked_ns: 4000 + 17_000 + 2000,
+            observed_ns: 4000 + 17_000 + 2000,
             since_ns: Some(975_000),
-            ..Account::default()
+            ..Snapshot::default()
         };
-        gaps.kernel(900_000, 978_000, &account);
-        let taken = gaps.end(UNIT);
-        assert_eq!(taken.looked_ns, 4000 + 7000 + 10_000 + 5000);
-        near(taken.tasks_ns(), 13_000.0);
-        near(taken.progress_ns, 10_000.0);
-        near(taken.outside_ns(), 3000.0);
-    }
-
-    #[test]
-    fn a_slower_clock_rate_is_slower_work() {
-        let taken = Taken {
-            looked_ns: 3000,
-            progress_ns: 3000.0,
-            ..Taken::default()
-        };
-        let taken = taken.at_fastest(1000.0, 1500.0);
-        near(taken.progress_ns, 2000.0);
-        near(taken.slower_ns, 1000.0);
+        gaps.kernel(900_000, 978_000, &snapshot);
+        let time = gaps.end(UNIT);
+        assert_eq!(time.observed_ns, 4000 + 7000 + 10_000 + 5000);
+        near(time.other_tasks_ns(), 13_000.0);
+        near(time.work_ns, 10_000.0);
+        near(time.outside_ns(), 3000.0);
     }
 }

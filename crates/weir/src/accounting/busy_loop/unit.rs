@@ -1,19 +1,19 @@
-//! A unit of work, and how long one takes when nothing disturbs it.
+//! A unit of work, and its undisturbed duration.
 
 use std::hint::black_box;
 
-use super::now_ns;
+use crate::accounting::clock::now_ns;
 
-/// How long a unit is to take, the reading of the clock after it included.
+/// The duration of a unit, with the reading of the clock after it.
 ///
-/// Long against the clock's resolution and cost (10 ns and 25 ns where the counter of the CPU
-/// is used), short against the time between two interrupts, so that most units see none.
+/// Long against the clock's resolution and cost (10 ns and 25 ns with the CPU's counter), short
+/// against the time between two interrupts, so that most units are undisturbed.
 const TARGET_NS: u64 = 1000;
 
 /// A fixed amount of arithmetic.
 ///
-/// Each step needs the result of the one before, so that its time is that of the CPU's
-/// latencies: neither memory nor the other thread of a core matters much to it.
+/// Each step depends on the result of the previous one, so that the CPU's latencies determine its
+/// duration: memory and the sibling thread of the core hardly matter.
 pub struct Unit {
     steps: u32,
     state: u64,
@@ -21,7 +21,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// One that takes about [`TARGET_NS`] on this CPU.
+    /// A unit of about [`TARGET_NS`] on this CPU.
     pub fn sized() -> Self {
         const TRIES: u32 = 200;
         const MOST: u32 = 1 << 20;
@@ -35,24 +35,24 @@ impl Unit {
             if unit.shortest_ns >= TARGET_NS || unit.steps >= MOST {
                 return unit;
             }
-            // A part of the time is that of the clock, so this comes nearer from below.
+            // A part of the time is the clock's, so this approaches the target from below.
             let steps = u64::from(unit.steps) * TARGET_NS / unit.shortest_ns.max(1);
             let steps = steps.clamp(u64::from(unit.steps) + 8, u64::from(unit.steps) * 4);
             unit.steps = steps as u32;
         }
     }
 
-    /// The shortest time that one took when it was sized.
+    /// The shortest duration when it was sized.
     pub fn shortest_ns(&self) -> u64 {
         self.shortest_ns
     }
 
-    /// Does one.
+    /// Does the work once.
     #[inline(always)]
     pub fn run(&mut self) {
         let mut state = self.state;
         for _ in 0..self.steps {
-            // Shift and multiplication alternate, which no compiler can fold into fewer steps.
+            // No compiler can fold alternating shifts and multiplications into fewer steps.
             state ^= state >> 29;
             state = state.wrapping_mul(0xBF58_476D_1CE4_E5B9);
         }
@@ -66,43 +66,43 @@ impl Unit {
     }
 }
 
-/// How many bins a histogram has: enough for four times [`TARGET_NS`] with bins of 1 ns.
+/// The bins of a histogram: four times [`TARGET_NS`] with bins of 1 ns.
 const BINS: usize = 4096;
 
-/// Fewer units than this do not tell what is undisturbed.
+/// The fewest units to recognise undisturbed ones by.
 const FEWEST: u64 = 32;
 
-/// How long the units of a slice took, as a histogram.
+/// A histogram of the durations of a slice's units.
 pub struct UnitTimes {
     bins: Box<[u32; BINS]>,
     /// A bin is `1 << shift` nanoseconds wide.
     shift: u32,
-    /// How many bins the times of undisturbed units are spread over.
+    /// The bins that the durations of undisturbed units are spread over.
     spread: usize,
     count: u64,
 }
 
-/// What a slice tells of the undisturbed unit.
+/// The undisturbed unit of a slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Undisturbed {
-    /// The mean time of undisturbed units.
+    /// The mean duration of undisturbed units.
     pub unit_ns: f64,
-    /// Units that took longer than that, but less than twice as long. An interrupt is seldom
-    /// so short: many of these mean that the unit itself takes more than one time.
+    /// Units that took longer, but less than twice as long. An interrupt is seldom so short: many of
+    /// these mean that the duration of the unit itself varies.
     pub slower: u64,
-    /// Units that took less.
+    /// Units that took less time.
     pub faster: u64,
 }
 
 impl UnitTimes {
-    /// For units of which the shortest took so long.
+    /// For units of at least this duration.
     pub fn new(shortest_ns: u64) -> Self {
         let mut shift = 0;
         while shortest_ns >> shift > BINS as u64 / 3 {
             shift += 1;
         }
         // A sixteenth for the clock's resolution, the CPU's frequency and the pipeline, and the
-        // step of a slow counter: less than any interrupt takes.
+        // step of a slow counter: shorter than any interrupt.
         let spread = (shortest_ns / 16 + 42) >> shift;
         Self {
             bins: Box::new([0; BINS]),
@@ -127,12 +127,12 @@ impl UnitTimes {
         self.count = 0;
     }
 
-    /// What the units tell of an undisturbed one; `None` if there are too few of these.
+    /// The undisturbed unit; `None` if there are too few of them.
     ///
-    /// Undisturbed units take nearly the same time, disturbed ones any time above. So the
-    /// undisturbed ones are where more than half of all units are close together, or else,
-    /// when most are disturbed, where the lowest 64th is. Their mean is taken, not a quantile:
-    /// a quantile would be off by the clock's resolution.
+    /// Undisturbed units take nearly the same time, disturbed ones any longer time. So the undisturbed
+    /// ones are the cluster of more than half of all units, or, where most are disturbed, that of
+    /// the lowest 64th. The estimate is their mean: a quantile would be off by the clock's
+    /// resolution.
     pub fn undisturbed(&self) -> Option<Undisturbed> {
         let start = self.cluster()?;
         let end = (start + self.spread).min(BINS);
@@ -164,7 +164,7 @@ impl UnitTimes {
             if inside > most.0 {
                 most = (inside, start);
             }
-            // The first window that has enough may hold only the lower edge of the cluster.
+            // The first window with enough units may have only the lower edge of the cluster.
             lowest = match lowest {
                 None if inside >= enough => Some((inside, start)),
                 Some((units, first)) if inside > units && start <= first + self.spread => {
@@ -193,7 +193,7 @@ impl UnitTimes {
 mod tests {
     use super::*;
 
-    fn told(times: impl IntoIterator<Item = u64>, shortest_ns: u64) -> Option<Undisturbed> {
+    fn undisturbed(times: impl IntoIterator<Item = u64>, shortest_ns: u64) -> Option<Undisturbed> {
         let mut histogram = UnitTimes::new(shortest_ns);
         for ns in times {
             histogram.add(ns);
@@ -201,7 +201,7 @@ mod tests {
         histogram.undisturbed()
     }
 
-    /// Undisturbed units as seen with a clock of 10 ns: 1121 to 1142 ns.
+    /// Undisturbed units by a clock of 10 ns: 1121 to 1142 ns.
     fn clean(count: u64) -> impl Iterator<Item = u64> {
         (0..count).map(|index| [1121, 1131, 1132, 1142][index as usize % 4])
     }
@@ -209,46 +209,49 @@ mod tests {
     #[test]
     fn the_undisturbed_time_is_the_mean_of_the_cluster() {
         let ticks = (0..100).map(|index| 5_000 + index * 300);
-        let told = told(clean(40_000).chain(ticks), 1121).expect("enough");
-        assert!((told.unit_ns - 1131.5).abs() < 0.01, "{told:?}");
-        assert_eq!((told.slower, told.faster), (0, 0));
+        let unit = undisturbed(clean(40_000).chain(ticks), 1121).expect("enough");
+        assert!((unit.unit_ns - 1131.5).abs() < 0.01, "{unit:?}");
+        assert_eq!((unit.slower, unit.faster), (0, 0));
     }
 
     #[test]
     fn it_is_found_where_most_units_are_disturbed() {
         // One in forty is undisturbed, the others take any time from 1.3 to 3.9 us.
         let disturbed = (0..39_000).map(|index| 1_300 + index % 2_600);
-        let told = told(clean(1_000).chain(disturbed), 1121).expect("enough");
-        assert!((told.unit_ns - 1131.5).abs() < 1.0, "{told:?}");
+        let unit = undisturbed(clean(1_000).chain(disturbed), 1121).expect("enough");
+        assert!((unit.unit_ns - 1131.5).abs() < 1.0, "{unit:?}");
     }
 
     #[test]
     fn a_few_faster_units_do_not_mislead() {
-        let told = told(clean(40_000).chain([900; 100]), 900).expect("enough");
-        assert!((told.unit_ns - 1131.5).abs() < 0.01, "{told:?}");
-        assert_eq!(told.faster, 100);
+        let unit = undisturbed(clean(40_000).chain([900; 100]), 900).expect("enough");
+        assert!((unit.unit_ns - 1131.5).abs() < 0.01, "{unit:?}");
+        assert_eq!(unit.faster, 100);
     }
 
     #[test]
-    fn two_levels_are_told() {
+    fn two_durations_are_found() {
         let slow = clean(30_000).map(|ns| ns * 3 / 2);
-        let told = told(clean(40_000).chain(slow), 1121).expect("enough");
-        assert!((told.unit_ns - 1131.5).abs() < 0.01, "{told:?}");
-        assert_eq!(told.slower, 30_000);
+        let unit = undisturbed(clean(40_000).chain(slow), 1121).expect("enough");
+        assert!((unit.unit_ns - 1131.5).abs() < 0.01, "{unit:?}");
+        assert_eq!(unit.slower, 30_000);
     }
 
     #[test]
-    fn too_few_tell_nothing() {
-        assert_eq!(told(clean(FEWEST - 1), 1121), None);
-        assert_eq!(told((0..10_000).map(|index| 1_000_000 + index), 1121), None);
-        assert_eq!(told([], 1121), None);
+    fn too_few_units_give_no_estimate() {
+        assert_eq!(undisturbed(clean(FEWEST - 1), 1121), None);
+        assert_eq!(
+            undisturbed((0..10_000).map(|index| 1_000_000 + index), 1121),
+            None
+        );
+        assert_eq!(undisturbed([], 1121), None);
     }
 
     #[test]
     fn a_slow_machine_has_wider_bins() {
         let slow = clean(10_000).map(|ns| ns * 100);
-        let told = told(slow, 112_100).expect("enough");
-        assert!((told.unit_ns / 113_150.0 - 1.0).abs() < 1e-3, "{told:?}");
+        let unit = undisturbed(slow, 112_100).expect("enough");
+        assert!((unit.unit_ns / 113_150.0 - 1.0).abs() < 1e-3, "{unit:?}");
     }
 
     #[test]

@@ -1,30 +1,45 @@
-//! The structures of bpf/cost.h, where their fields are described.
+//! The structures and constants of bpf/cost.h, which describes the fields.
 #![allow(missing_docs)]
 
-use anyhow::{Result, anyhow};
-use zerocopy::FromBytes;
-
-use super::SOFTIRQS;
-use crate::bpf::layout::{Layout, shared_structs};
-
-/// The interrupts of x86's tracepoints `irq_vectors` that are followed, in the order of
-/// `enum vector`.
-pub const VECTOR_NAMES: [&str; VECTORS] = [
-    "local timer",
-    "reschedule",
-    "call function",
-    "call function single",
-    "irq work",
-];
-/// How many they are.
-pub const VECTORS: usize = 5;
-/// The local timer's.
-pub const LOCAL_TIMER: usize = 0;
+use crate::accounting::interrupts::{
+    CALL_FUNCTION, CALL_FUNCTION_SINGLE, IRQ_WORK, LOCAL_TIMER, NET_RX, NET_TX, RESCHEDULE,
+    SOFTIRQS, VECTORS,
+};
+use crate::bpf::layout::{Constants, Layout, shared_structs};
 
 /// Keys of the map of CPUs.
 pub const CPU_ENTRIES: usize = 2;
 pub const LIVE: usize = 0;
 pub const SETTLED: usize = 1;
+
+const NAME_BYTES: usize = 16;
+
+/// Every constant, to be compared when the programs are loaded.
+pub const CONSTANTS: &[Constants] = &[
+    Constants {
+        name: "cost_constants",
+        values: &[
+            ("SOFTIRQS", SOFTIRQS),
+            ("NET_RX", NET_RX),
+            ("NET_TX", NET_TX),
+            ("CPU_ENTRIES", CPU_ENTRIES),
+            ("LIVE", LIVE),
+            ("SETTLED", SETTLED),
+            ("NAME_BYTES", NAME_BYTES),
+        ],
+    },
+    Constants {
+        name: "vector",
+        values: &[
+            ("LOCAL_TIMER", LOCAL_TIMER),
+            ("RESCHEDULE", RESCHEDULE),
+            ("CALL_FUNCTION", CALL_FUNCTION),
+            ("CALL_FUNCTION_SINGLE", CALL_FUNCTION_SINGLE),
+            ("IRQ_WORK", IRQ_WORK),
+            ("VECTORS", VECTORS),
+        ],
+    },
+];
 
 /// Every structure, to be compared when the programs are loaded.
 pub const LAYOUTS: &[Layout] = &[
@@ -41,7 +56,8 @@ pub const LAYOUTS: &[Layout] = &[
 
 shared_structs! {
     /// Nanoseconds of one task, or of one CPU while it ran.
-    struct RawTaskTime = "task_time" {
+    #[derive(Default)]
+    pub struct RawTaskTime = "task_time" {
         running: u64,
         irq: u64,
         net_rx: u64,
@@ -50,18 +66,19 @@ shared_structs! {
         outside: u64,
     }
 
-    /// Where a CPU's time went, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
-    /// times do not overlap; while the CPU is observed they sum up to the time that passed.
-    struct CpuTimes = "cpu_times" {
+    /// A CPU's time by use, in nanoseconds where not counts. Apart from `ksoftirqd_net_ns` the
+    /// times do not overlap; while the CPU is observed they sum up to the wall time.
+    #[derive(Default, serde::Serialize)]
+    pub struct CpuTimes = "cpu_times" {
         /// Changes whenever one of the following does.
         events: u64,
         /// Hard interrupts.
         interrupts: u64,
-        /// How often the scheduler switched between tasks.
+        /// Context switches.
         switches: u64,
         /// In handlers of devices' interrupts.
         irq_ns: u64,
-        /// In the timer's interrupt and in those from other CPUs, where they can be seen (x86).
+        /// In the timer's interrupt and in IPIs, where they have tracepoints (x86).
         vector_ns: [u64; VECTORS],
         /// In softirqs, without the hard interrupts in them.
         softirq_ns: [u64; SOFTIRQS],
@@ -71,23 +88,23 @@ shared_structs! {
         ksoftirqd_ns: u64,
         /// The part of it for the network.
         ksoftirqd_net_ns: u64,
-        /// In tasks, without their interruptions.
+        /// In tasks, without the interrupts in their context.
         task_ns: u64,
-        /// In the load on this CPU, the same.
-        load_ns: u64,
+        /// In the busy loop on this CPU, the same.
+        loop_ns: u64,
         /// Idle.
         idle_ns: u64,
-        /// Of whoever ran until a switch that the kernel did not report.
+        /// Of the unknown task before a context switch that the kernel did not report.
         unreported_ns: u64,
-        /// How many such switches there were.
+        /// Such context switches.
         unreported_switches: u64,
-        /// Taken from outside the kernel, as late timers tell it: but for the load's and the idle
-        /// task's own time.
+        /// Lost outside the kernel, by late timers: without the busy loop's and the idle task's
+        /// own time.
         outside_ns: u64,
     }
 
-    /// All that is known of a CPU.
-    struct CpuState = "cpu_state" {
+    /// The state and the sums of a CPU.
+    pub struct CpuState = "cpu_state" {
         times: CpuTimes,
         enabled: u64,
         observed_ns: u64,
@@ -99,7 +116,7 @@ shared_structs! {
         polls: u64,
         unlisted: RawTaskTime,
         observed_start: u64,
-        load_pid: u64,
+        loop_pid: u64,
         pid: u64,
         kind: u64,
         slice_start: u64,
@@ -114,36 +131,37 @@ shared_structs! {
     }
 
     /// A process.
-    struct TaskKey = "task_key" {
+    pub struct TaskKey = "task_key" {
         tgid: u64,
     }
 
     /// Its time on one CPU.
-    struct TaskValue = "task_value" {
+    pub struct TaskValue = "task_value" {
         time: RawTaskTime,
         comm: [u8; NAME_BYTES],
     }
 
     /// A device's interrupt.
-    struct IrqKey = "irq_key" {
+    pub struct IrqKey = "irq_key" {
         irq: u64,
     }
 
     /// Its time on one CPU.
-    struct IrqValue = "irq_value" {
+    #[derive(Default)]
+    pub struct IrqValue = "irq_value" {
         ns: u64,
         count: u64,
     }
 
     /// A NAPI instance.
-    struct NapiKey = "napi_key" {
+    pub struct NapiKey = "napi_key" {
         netns: u64,
         ifindex: u64,
         napi_id: u64,
     }
 
     /// Its work on one CPU.
-    struct NapiValue = "napi_value" {
+    pub struct NapiValue = "napi_value" {
         polls: u64,
         packets: u64,
         full: u64,
@@ -152,37 +170,14 @@ shared_structs! {
     }
 }
 
-const NAME_BYTES: usize = 16;
-
-/// A structure from the bytes of a map.
-///
-/// # Errors
-///
-/// Where there are not exactly as many bytes as it has.
-pub fn read<T: FromBytes>(bytes: &[u8]) -> Result<T> {
-    T::read_from_bytes(bytes).map_err(|_| {
-        anyhow!(
-            "a BPF map gave {} bytes for a structure of {}",
-            bytes.len(),
-            size_of::<T>()
-        )
-    })
-}
-
-/// The text of a name that the kernel ends with 0.
-pub fn text(name: &[u8; NAME_BYTES]) -> String {
-    let end = name.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&name[..end.unwrap_or(NAME_BYTES)]).into_owned()
-}
-
 impl CpuTimes {
-    /// The time after `earlier`.
+    /// The sums after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, u64::saturating_add)
@@ -203,7 +198,7 @@ impl CpuTimes {
             ksoftirqd_ns: both(|it| it.ksoftirqd_ns),
             ksoftirqd_net_ns: both(|it| it.ksoftirqd_net_ns),
             task_ns: both(|it| it.task_ns),
-            load_ns: both(|it| it.load_ns),
+            loop_ns: both(|it| it.loop_ns),
             idle_ns: both(|it| it.idle_ns),
             unreported_ns: both(|it| it.unreported_ns),
             unreported_switches: both(|it| it.unreported_switches),
@@ -211,92 +206,46 @@ impl CpuTimes {
         }
     }
 
-    /// For the network: NAPI in softirqs and in threads, late sending of qdiscs, and ksoftirqd's
-    /// own time, in proportion to its softirqs.
+    /// Spent on networking: NAPI in softirqs and in threads, deferred transmission of qdiscs, and
+    /// ksoftirqd's own time, in proportion to its softirqs.
     pub fn network_ns(&self) -> u64 {
-        let softirqs = self.softirq_ns[super::NET_RX] + self.softirq_ns[super::NET_TX];
+        let softirqs = self.softirq_ns[NET_RX] + self.softirq_ns[NET_TX];
         softirqs + self.napi_thread_ns + self.ksoftirqd_net_ns
     }
 
-    /// In hard interrupts and softirqs of any kind, and their threads, that are not the network's.
-    pub fn interrupts_ns(&self) -> u64 {
+    /// In hard interrupts, other softirqs, and their threads.
+    pub fn other_interrupts_ns(&self) -> u64 {
         let vectors: u64 = self.vector_ns.iter().sum();
         let softirqs: u64 = self.softirq_ns.iter().sum();
         (self.irq_ns + vectors + softirqs + self.napi_thread_ns + self.ksoftirqd_ns)
             .saturating_sub(self.network_ns())
     }
 
-    /// All but the load's own time.
-    pub fn without_load_ns(&self) -> u64 {
+    /// All but the busy loop's own time.
+    pub fn without_loop_ns(&self) -> u64 {
         let others = self.task_ns + self.idle_ns + self.outside_ns + self.unreported_ns;
-        self.network_ns() + self.interrupts_ns() + others
+        self.network_ns() + self.other_interrupts_ns() + others
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NET_RX, OBJECT};
     use super::*;
-    use crate::bpf::Object;
 
     #[test]
-    fn structures_are_those_of_the_header() {
-        OBJECT.check_layouts().expect("the same structures");
-    }
-
-    #[test]
-    fn a_structure_that_differs_is_named() {
-        const MOVED: Layout = Layout {
-            name: "irq_value",
-            size: 16,
-            fields: &[("count", 0), ("ns", 8)],
-        };
-        const SHORT: Layout = Layout {
-            name: "irq_value",
-            size: 8,
-            fields: &[("ns", 0)],
-        };
-        const UNKNOWN: Layout = Layout {
-            name: "no_such_struct",
-            ..SHORT
-        };
-        let refused = |layouts: &'static [Layout]| {
-            let object = Object { layouts, ..OBJECT };
-            format!("{:#}", object.check_layouts().expect_err("another layout"))
-        };
-        assert!(refused(&[MOVED]).contains("ns at byte 0"));
-        assert!(refused(&[SHORT]).contains("16 bytes in C and 8 in Rust"));
-        assert!(refused(&[UNKNOWN]).contains("no_such_struct"));
-    }
-
-    #[test]
-    fn a_word_past_the_end_is_an_error() {
-        let bytes = [1_u8; size_of::<IrqValue>()];
-        assert!(read::<IrqValue>(&bytes).is_ok());
-        assert!(read::<IrqValue>(&bytes[1..]).is_err());
-        assert!(read::<NapiKey>(&bytes).is_err());
-    }
-
-    #[test]
-    fn names_end_where_the_kernel_ends_them() {
-        assert_eq!(text(b"weir0\0\0\0\0\0\0\0\0\0\0x"), "weir0");
-        assert_eq!(text(b"sixteen-letters!"), "sixteen-letters!");
-    }
-
-    #[test]
-    fn the_network_pays_its_part_of_ksoftirqd() {
+    fn ksoftirqd_counts_as_network_in_proportion_to_its_softirqs() {
         let mut times = CpuTimes {
             ksoftirqd_ns: 100,
             ..CpuTimes::default()
         };
-        assert_eq!((times.network_ns(), times.interrupts_ns()), (0, 100));
+        assert_eq!((times.network_ns(), times.other_interrupts_ns()), (0, 100));
         times.softirq_ns[NET_RX] = 1000;
         times.softirq_ns[9] = 50;
         times.ksoftirqd_net_ns = 75;
         times.vector_ns[LOCAL_TIMER] = 7;
         times.task_ns = 3;
         assert_eq!(times.network_ns(), 1075);
-        assert_eq!(times.interrupts_ns(), 25 + 50 + 7);
-        assert_eq!(times.without_load_ns(), 1000 + 50 + 100 + 7 + 3);
+        assert_eq!(times.other_interrupts_ns(), 25 + 50 + 7);
+        assert_eq!(times.without_loop_ns(), 1000 + 50 + 100 + 7 + 3);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::accounting::tracepoints::Accounting;
+use crate::accounting::tracepoints::Tracepoints;
 use crate::cli::bench::Cpus;
 use crate::cli::flags;
 use crate::cost::curve::guest::GuestSettings;
@@ -173,7 +173,7 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
     let cpus = Cpus::choose(args.load_cpu, args.app_cpu)?;
     let stop = StopSignal::listen()?;
     // Without it nothing can be said: better now than after all is set up.
-    drop(Accounting::start(&[cpus.load])?);
+    drop(Tracepoints::start(&[cpus.load])?);
     let report = measure(args, &cpus, &stop)?;
     print(&report, args.format)?;
     if let Some(picture) = picture {

@@ -3,7 +3,6 @@
 pub mod curve;
 pub mod flame;
 
-use std::collections::BTreeMap;
 use std::io::{Write as _, stderr, stdout};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -14,9 +13,10 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::accounting::interrupts::irq_names;
 use crate::accounting::measure::{DeviceTraffic, Ended, Options, measure};
-use crate::accounting::proc;
 use crate::cli::flags::{self, Format};
+use crate::accounting::proc_stat::irq_time_accounting;
 use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
 use crate::cost::table;
@@ -179,8 +179,8 @@ fn measure_host(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
     let setting = Setting {
         host: Machine::now(CpuList::allowed()?.as_slice().len()),
         place,
-        irq_time_accounting: proc::irq_time_accounting(),
-        irq_names: irq_names(),
+        irq_time_accounting: irq_time_accounting(),
+        irq_names: irq_names().unwrap_or_default(),
         devices_chosen: args.lab || !args.dev.is_empty(),
         roles: load.as_ref().map(SampleLoad::roles),
     };
@@ -244,19 +244,10 @@ fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<D
             dropped: link.stats.rx_dropped + link.stats.tx_dropped,
             name: link.name,
             netns,
-            vanished_after: None,
+            vanished_after_seconds: None,
         });
         Some(traffic.collect())
     }))
-}
-
-fn irq_names() -> BTreeMap<u64, String> {
-    // Names are nice to have.
-    let interrupts = proc::interrupts().unwrap_or_default();
-    interrupts
-        .into_iter()
-        .filter_map(|it| Some((it.id.parse().ok()?, it.name)))
-        .collect()
 }
 
 /// How far it is, on a terminal, when that takes more than two seconds.

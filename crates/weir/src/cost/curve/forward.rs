@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
+use crate::bpf::layout::shared_structs;
 use crate::bpf::{Attached, Object, Programs};
 use crate::lab::Side;
 use hostnet::netns;
@@ -11,17 +12,27 @@ static OBJECT: Object = Object {
     name: "forward",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/forward.bpf.o")),
     needs: "Linux 4.14, for device maps",
-    layouts: &[],
+    layouts: &[Station::LAYOUT, ForwardCounts::LAYOUT],
+    constants: &[],
     arrays_by_cpu: &[],
 };
 
-/// What the forwarder did, as in bpf/forward.h.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ForwardCounts {
-    /// Frames redirected to a port.
-    pub forwarded: u64,
-    /// Frames left to the network stack.
-    pub unknown: u64,
+shared_structs! {
+    /// The address of a guest.
+    struct Station = "station" {
+        /// 0 for frames without a tag.
+        vlan: u16,
+        mac: [u8; 6],
+    }
+
+    /// The frames of the forwarder, by their fate.
+    #[derive(Default)]
+    pub struct ForwardCounts = "forward_counts" {
+        /// Frames redirected to a port.
+        forwarded: u64,
+        /// Frames left to the network stack.
+        unknown: u64,
+    }
 }
 
 /// The program on a device, with the ports that it knows.
@@ -36,17 +47,15 @@ impl Forwarder {
     pub fn attach(side: &Side, stations: &[(&Tap, [u8; 6])]) -> Result<Self> {
         let device = side.index()?;
         let programs = Programs::load(&OBJECT, None, |_| true)?;
+        let stations_map = programs.map::<Station, u32>("stations")?;
         for (port, (tap, mac)) in (0_u32..).zip(stations) {
             let index = tap.device().index()?;
             // Not attached yet, so that it never meets a port without a device.
             netns::run_in(side.netns(), || {
-                programs
-                    .map("ports")?
-                    .set(&port.to_ne_bytes(), &index.to_ne_bytes())
+                programs.map::<u32, u32>("ports")?.set(&port, &index)
             })?;
-            programs
-                .map("stations")?
-                .set(&station(0, *mac), &port.to_ne_bytes())?;
+            let station = Station { vlan: 0, mac: *mac };
+            stations_map.set(&station, &port)?;
         }
         let attached = netns::run_in(side.netns(), || programs.attach_xdp("forward", device))?;
         Ok(Self {
@@ -59,26 +68,22 @@ impl Forwarder {
     pub fn counts(&self) -> Result<ForwardCounts> {
         let values = self
             .programs
-            .map("counts")?
-            .get_per_cpu(&0_u32.to_ne_bytes())?
+            .map::<u32, ForwardCounts>("counts")?
+            .get_per_cpu(&0)?
             .context("forward.bpf.o has no counters")?;
-        let mut counts = ForwardCounts::default();
-        for value in values {
-            let word = |at| {
-                let word = value.as_chunks::<8>().0.get(at).copied();
-                word.map_or(0, u64::from_ne_bytes)
-            };
-            counts.forwarded += word(0);
-            counts.unknown += word(1);
-        }
-        Ok(counts)
+        Ok(ForwardCounts {
+            forwarded: values.iter().map(|it| it.forwarded).sum(),
+            unknown: values.iter().map(|it| it.unknown).sum(),
+        })
     }
 }
 
-/// The bytes of `struct station`.
-fn station(vlan: u16, mac: [u8; 6]) -> [u8; 8] {
-    let mut key = [0; 8];
-    key[..2].copy_from_slice(&vlan.to_ne_bytes());
-    key[2..].copy_from_slice(&mac);
-    key
+#[cfg(test)]
+mod tests {
+    use super::OBJECT;
+
+    #[test]
+    fn types_are_those_of_the_header() {
+        OBJECT.check().expect("the same types");
+    }
 }

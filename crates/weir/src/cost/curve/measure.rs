@@ -13,7 +13,8 @@ use super::Path;
 use super::plan::Combination;
 use super::receiver::{Origin, PORT, ReceiverArgs};
 use super::stage::{Counts, Stage};
-use crate::accounting::tracepoints::{Accounting, CpuTotals, now_ns};
+use crate::accounting::clock::now_ns;
+use crate::accounting::tracepoints::{CpuTotals, Tracepoints};
 use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
 use crate::engine::worker::WorkerArgs;
 use crate::process::child::{Child, START, own_command};
@@ -149,7 +150,7 @@ impl<'a> Runner<'a> {
             }
         }
         // For each run anew: what it lists of processes is limited.
-        let accounting = Accounting::start(CpuList::online()?.as_slice())?;
+        let accounting = Tracepoints::start(CpuList::online()?.as_slice())?;
         let load = self.start_load(stage, combination.rate)?;
         self.wait(self.settings.warmup)?;
         let begin = moment(&accounting, stage, self.settings.window)?;
@@ -289,10 +290,10 @@ impl<'a> Runner<'a> {
         for (then, now) in begin.cpus.iter().zip(&end.cpus) {
             let spent = now.since(then);
             if now.cpu == self.settings.load_cpu {
-                window.softirq_ns += spent.net_ns();
+                window.softirq_ns += spent.network_ns();
                 window.polls += spent.polls;
             } else {
-                window.other_softirq_ns += spent.net_ns();
+                window.other_softirq_ns += spent.network_ns();
             }
         }
         let time_of = |pid: &u32| {
@@ -320,7 +321,7 @@ impl<'a> Runner<'a> {
 ///
 /// The load keeps this process from its CPU now and then. When that is in the middle of a sample,
 /// its parts are of different moments: another one is taken.
-fn moment(accounting: &Accounting, stage: &Stage<'_>, window: Duration) -> Result<Moment> {
+fn moment(accounting: &Tracepoints, stage: &Stage<'_>, window: Duration) -> Result<Moment> {
     let most = window.as_nanos() as u64 / 100;
     for _ in 0..TRIES {
         let begun = now_ns();
@@ -328,7 +329,10 @@ fn moment(accounting: &Accounting, stage: &Stage<'_>, window: Duration) -> Resul
         let counts = stage.counts()?;
         let tasks = accounting.tasks()?.into_iter().map(|task| {
             let time = task.time;
-            (task.pid, time.running_ns.saturating_sub(time.stolen_ns()))
+            (
+                task.pid,
+                time.running_ns.saturating_sub(time.interrupts_ns()),
+            )
         });
         let tasks = tasks.collect();
         if now_ns() - begun <= most.max(LEAST_SKEW) {

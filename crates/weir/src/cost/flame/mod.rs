@@ -20,7 +20,7 @@ pub use self::path::{Account, is_packet_path};
 pub use self::profile::{Counts, Profile};
 pub use self::sampler::Stack;
 pub use self::svg::{Labels, render};
-pub use crate::accounting::perf_event::Clock;
+pub use crate::bpf::perf_event::Clock;
 
 use self::profile::Collector;
 use self::sampler::Sampler;

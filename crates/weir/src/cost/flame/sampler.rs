@@ -1,24 +1,42 @@
 //! The BPF program that counts stacks, and what it has counted.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::accounting::perf_event;
-use crate::accounting::perf_event::Clock;
-use crate::bpf::{Attached, Map, Object, Programs};
+use crate::bpf::layout::{Constants, shared_structs, text};
+use crate::bpf::perf_event::Clock;
+use crate::bpf::{Attached, Map, Object, Programs, perf_event};
 
 static OBJECT: Object = Object {
     name: "flame",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/flame.bpf.o")),
     needs: "Linux 5.14, for taking entries out of a BPF hash map",
-    layouts: &[],
+    layouts: &[RawStack::LAYOUT],
+    constants: &[CONSTANTS],
     arrays_by_cpu: &[],
 };
 
-/// Words of the parts of `struct stack` in bpf/flame.h.
-const NAME_WORDS: usize = 2;
 const KERNEL_FRAMES: usize = 96;
 const USER_FRAMES: usize = 32;
-const WORDS: usize = 1 + NAME_WORDS + KERNEL_FRAMES + USER_FRAMES;
+const NAME_BYTES: usize = 16;
+
+const CONSTANTS: Constants = Constants {
+    name: "flame_constants",
+    values: &[
+        ("KERNEL_FRAMES", KERNEL_FRAMES),
+        ("USER_FRAMES", USER_FRAMES),
+        ("NAME_BYTES", NAME_BYTES),
+    ],
+};
+
+shared_structs! {
+    /// A stack as the program wrote it: addresses innermost first, then zeros.
+    struct RawStack = "stack" {
+        process: u64,
+        name: [u8; NAME_BYTES],
+        kernel: [u64; KERNEL_FRAMES],
+        user: [u64; USER_FRAMES],
+    }
+}
 
 /// What ran when a sample was taken. Addresses are in the order of the calls, outermost first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,34 +51,23 @@ pub struct Stack {
     pub user: Vec<u64>,
 }
 
-impl Stack {
-    /// From the bytes of a `struct stack`.
-    fn parse(bytes: &[u8]) -> Result<Self> {
-        let (words, _) = bytes.as_chunks::<8>();
-        let words: &[[u8; 8]; WORDS] = words.try_into().context("flame.bpf.c has other stacks")?;
-        let (head, frames) = words.split_at(1 + NAME_WORDS);
-        let (kernel, user) = frames.split_at(KERNEL_FRAMES);
-        Ok(Self {
-            process: u64::from_ne_bytes(head[0]),
-            name: thread_name(head[1..].as_flattened()),
-            kernel: in_order_of_calls(kernel),
-            user: in_order_of_calls(user),
-        })
+impl From<&RawStack> for Stack {
+    fn from(raw: &RawStack) -> Self {
+        Self {
+            process: raw.process,
+            name: text(&raw.name),
+            kernel: in_order_of_calls(&raw.kernel),
+            user: in_order_of_calls(&raw.user),
+        }
     }
-}
-
-/// A name that ends at its first zero byte.
-fn thread_name(bytes: &[u8]) -> String {
-    let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
 }
 
 /// Unused frames are zero. All but the innermost are addresses that a call returns to, which may
 /// belong to the next function already, if the call never returns; so one is taken from them.
-fn in_order_of_calls(frames: &[[u8; 8]]) -> Vec<u64> {
+fn in_order_of_calls(frames: &[u64]) -> Vec<u64> {
     let mut addresses: Vec<u64> = frames
         .iter()
-        .map(|frame| u64::from_ne_bytes(*frame))
+        .copied()
         .take_while(|&address| address != 0)
         .enumerate()
         .map(|(depth, address)| address - u64::from(depth > 0))
@@ -74,7 +81,7 @@ fn in_order_of_calls(frames: &[[u8; 8]]) -> Vec<u64> {
 pub struct Sampler {
     clock: Clock,
     programs: Programs,
-    stacks: Map,
+    stacks: Map<RawStack, u64>,
     events: Vec<Attached>,
 }
 
@@ -109,13 +116,11 @@ impl Sampler {
     /// The stacks that were counted since the last time, and how often each. The kernel has room
     /// for a few thousand, so this must be done several times a second.
     pub fn drain(&self) -> Result<Vec<(Stack, u64)>> {
-        let keys: Vec<_> = self.stacks.keys().collect();
+        let keys = self.stacks.keys()?;
         let mut stacks = Vec::with_capacity(keys.len());
         for key in keys {
             if let Some(count) = self.stacks.take(&key)? {
-                let count = count.try_into().ok().map(u64::from_ne_bytes);
-                let count = count.context("flame.bpf.c has other counters")?;
-                stacks.push((Stack::parse(&key)?, count));
+                stacks.push((Stack::from(&key), count));
             }
         }
         Ok(stacks)
@@ -123,31 +128,34 @@ impl Sampler {
 
     /// All samples since the start, also those that found no room.
     pub fn taken(&self) -> Result<u64> {
-        let bytes = self.programs.variables(".bss")?;
-        let word = bytes.first_chunk().context("flame.bpf.c has no counter")?;
-        Ok(u64::from_ne_bytes(*word))
+        self.programs.variable(".bss")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromZeros as _;
+
     use super::*;
 
     #[test]
-    fn a_stack_is_read_as_it_was_written() {
-        let mut words = [0_u64; WORDS];
-        words[0] = 42;
-        words[1] = u64::from_ne_bytes(*b"a name\0x");
-        words[3..6].copy_from_slice(&[0x300, 0x200, 0x100]);
-        words[3 + KERNEL_FRAMES] = 0x7000;
-        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+    fn types_are_those_of_the_header() {
+        OBJECT.check().expect("the same types");
+    }
+
+    #[test]
+    fn a_stack_is_in_the_order_of_calls() {
+        let mut raw = RawStack::new_zeroed();
+        raw.process = 42;
+        raw.name = *b"a name\0xxxxxxxxx";
+        raw.kernel[..3].copy_from_slice(&[0x300, 0x200, 0x100]);
+        raw.user[0] = 0x7000;
         let stack = Stack {
             process: 42,
             name: "a name".into(),
             kernel: vec![0xff, 0x1ff, 0x300],
             user: vec![0x7000],
         };
-        assert_eq!(Stack::parse(&bytes).expect("a stack"), stack);
-        assert!(Stack::parse(&bytes[8..]).is_err());
+        assert_eq!(Stack::from(&raw), stack);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::setting::{fine_all, found, write};
-use crate::accounting::proc::CLOCK_SOURCE;
+use crate::accounting::clock::CLOCK_SOURCE;
 use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
 
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";

@@ -6,14 +6,13 @@ use std::{fs, io, thread};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
-use weir::accounting::busy_loop::ProgressLoad;
-use weir::accounting::busy_loop::gaps::Taken;
-use weir::accounting::proc::clock_source;
-use weir::accounting::tracepoints::{Accounting, CpuTotals, now_ns};
+use weir::accounting::busy_loop::{Attribution, BusyLoops};
+use weir::accounting::clock::{clock_source, now_ns};
+use weir::accounting::tracepoints::{CpuTotals, Tracepoints};
 
 use crate::burn::{Burn, Burned};
 
-/// The prefix of each answer; the kernel may say something too.
+/// The prefix of each answer, as the kernel prints to the console, too.
 pub const SAYS: &str = "truth: ";
 
 /// The device that the packets come to.
@@ -65,7 +64,7 @@ pub struct Found {
     /// By gaps.
     pub loop_: Loop,
     /// By tracepoints.
-    pub tracepoints: Tracepoints,
+    pub tracepoints: ByTracepoints,
 }
 
 /// By gaps.
@@ -83,28 +82,28 @@ pub struct Loop {
 
 /// By tracepoints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Tracepoints {
+pub struct ByTracepoints {
     /// The network.
     pub network: f64,
 }
 
 impl Loop {
-    fn of(taken: &Taken) -> Self {
-        let percent = |ns: f64| ns / taken.looked_ns as f64 * 100.0;
+    fn of(attribution: &Attribution) -> Self {
+        let percent = |ns: f64| ns / attribution.observed_ns as f64 * 100.0;
         Self {
-            network: percent(taken.network_ns()),
-            outside: percent(taken.outside_ns() - taken.entry_ns),
-            entry: percent(taken.entry_ns),
-            slower: percent(taken.slower_ns),
+            network: percent(attribution.network_ns()),
+            outside: percent(attribution.outside_ns() - attribution.entry_ns),
+            entry: percent(attribution.entry_ns),
+            slower: percent(attribution.slower_ns),
         }
     }
 }
 
-impl Tracepoints {
+impl ByTracepoints {
     fn of(cpu: &CpuTotals) -> Self {
         let percent = |ns: u64| ns as f64 / cpu.observed_ns as f64 * 100.0;
         Self {
-            network: percent(cpu.net_ns()),
+            network: percent(cpu.network_ns()),
         }
     }
 }
@@ -144,29 +143,29 @@ fn answer(question: &Question) -> Result<Answer> {
 fn measure(window: Duration, burn_ns: u64) -> Result<Found> {
     let index = fs::read_to_string(format!("/sys/class/net/{DEVICE}/ifindex"))?;
     // Attaching takes long here. Packets would pile up meanwhile if they took long too.
-    let accounting = Accounting::start(&[CPU])?;
+    let tracepoints = Tracepoints::start(&[CPU])?;
     let burn = Burn::by_xdp(index.trim().parse()?, burn_ns)?;
     thread::sleep(WARM_UP);
-    // The load's thread has the lowest priority, this one does not: it reads when it wants to.
+    // The busy loop's thread has the lowest priority, and this one preempts it.
     setpriority_process(None, 19)?;
-    let progress = ProgressLoad::start(&[CPU], Some(&accounting.views()))?;
+    let busy_loops = BusyLoops::start(&[CPU], Some(&tracepoints.views()))?;
     setpriority_process(None, 0)?;
-    let before = accounting.sample()?;
+    let before = tracepoints.sample()?;
     let (begun, burned) = burn.burned()?;
     thread::sleep(window);
-    let after = accounting.sample()?;
+    let after = tracepoints.sample()?;
     let (ended, burned_at_end) = burn.burned()?;
-    let [progress] = &progress.stop()?[..] else {
-        bail!("not one load");
+    let [loss] = &busy_loops.stop()?[..] else {
+        bail!("not one busy loop");
     };
     let cpu = after.cpus[0].since(&before.cpus[0]);
     let wall_ns = (ended - begun).as_nanos() as f64;
     let percent = |of: fn(Burned) -> u64| (of(burned_at_end) - of(burned)) as f64 / wall_ns * 100.0;
     Ok(Found {
-        span: (progress.total.start_ns, progress.total.end_ns),
+        span: (loss.total.start_ns, loss.total.end_ns),
         burned: percent(|it| it.work_ns),
         burned_gaps: percent(|it| it.gaps_ns),
-        loop_: Loop::of(&progress.total.taken),
-        tracepoints: Tracepoints::of(&cpu),
+        loop_: Loop::of(&loss.total.attribution),
+        tracepoints: ByTracepoints::of(&cpu),
     })
 }

@@ -14,7 +14,7 @@ use hostnet::tap::Tap;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use weir::accounting::tracepoints::now_ns;
+use weir::accounting::clock::now_ns;
 use weir::lab::Side;
 
 use super::Clocks;
@@ -161,7 +161,7 @@ impl Machine {
         Pid::from_raw(self.process.id().cast_signed()).context("no process")
     }
 
-    /// The scheduler's account of the guest's CPU.
+    /// The scheduler's counters of the guest's CPU.
     pub fn schedstat(&self) -> Result<File> {
         let path = format!("/proc/{}/task/{}/schedstat", self.process.id(), self.cpu);
         File::open(&path).with_context(|| format!("cannot open {path}"))
@@ -182,7 +182,7 @@ impl Machine {
     pub fn ask(&mut self, question: &Question, takes: Duration) -> Result<Answer> {
         writeln!(self.console, "{}", serde_json::to_string(question)?)?;
         match self.answer(takes + SOON)? {
-            Answer::Error(error) => bail!("the guest says: {error}"),
+            Answer::Error(error) => bail!("the guest failed: {error}"),
             answer => Ok(answer),
         }
     }

@@ -10,15 +10,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use hostnet::cpulist::pin;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::accounting::tracepoints::now_ns;
+use weir::accounting::clock::now_ns;
 
 use crate::SENDER;
 use crate::packet::PacketSocket;
 
-/// How often it looks.
+/// The period of its checks.
 const LOOK_NS: u64 = 1_000_000;
 /// From stop to stop: the shortest time, and the longest. With the smallest share a stop is longer than
-/// a tick of the guest: shorter ones that fall into softirqs are not told.
+/// a tick of the guest: shorter ones within softirqs are not detected.
 const PERIOD_NS: (f64, f64) = (100e6, 200e6);
 
 /// The work of that thread.
@@ -123,8 +123,8 @@ impl Stops {
 }
 
 impl History {
-    /// The scheduler brings the time of a thread that runs up to date now and then, so only a
-    /// change tells how it is at this moment; a thread that is stopped has the right one.
+    /// The scheduler updates the time of a running thread from time to time, so only a
+    /// change is exact; the time of a stopped thread is exact at any time.
     fn see(&mut self, schedstat: &File, stops: &Stops) -> Result<()> {
         let mut bytes = [0; 128];
         let length = schedstat.read_at(&mut bytes, 0)?;
@@ -155,7 +155,7 @@ impl History {
     /// Interpolated between the readings before and after.
     fn at(&self, moment: f64) -> Result<Seen> {
         let pair = self.0.windows(2).find(|pair| pair[1].at >= moment);
-        let pair = pair.context("it was not looked at until the end")?;
+        let pair = pair.context("it was not observed until the end")?;
         let (before, after) = (pair[0], pair[1]);
         let part = (moment - before.at) / (after.at - before.at);
         let between = |of: fn(Seen) -> f64| of(before) + (of(after) - of(before)) * part;

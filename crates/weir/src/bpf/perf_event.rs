@@ -1,22 +1,25 @@
-//! Events of `perf_event_open(2)` that are there to run a BPF program at each sample.
+//! Events of `perf_event_open(2)` that run a BPF program at each sample.
 //!
-//! This file lifts the crate's ban on unsafe code for that one system call, which no library that
-//! weir uses offers.
+//! Unsafe code is needed for that one system call: libbpf-sys has its structure, but no function.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::{fs, io};
 
 use anyhow::{Context as _, Result};
+use libbpf_rs::libbpf_sys::{
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE,
+    PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_attr__bindgen_ty_1,
+};
 
-/// What has to pass before the next sample is taken.
+/// The unit of the time between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Cycles that the CPU has worked. Its interrupt cannot be masked, so it sees everything; a CPU
-    /// that is idle stands still.
+    /// Cycles of the CPU. Its interrupt cannot be masked, so no code is missed; an idle CPU counts
+    /// none.
     Cycles,
-    /// The kernel's timer, which is everywhere. What runs with interrupts off is seen only when it
-    /// switches them on again, at that place.
+    /// The kernel's timer, which every machine has. Code that runs with interrupts disabled is
+    /// sampled only where it enables them again.
     CpuClock,
 }
 
@@ -31,59 +34,19 @@ impl Clock {
 
     /// `type` and `config` of the event.
     fn event(self) -> (u32, u64) {
-        const PERF_TYPE_HARDWARE: u32 = 0;
-        const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
-        const PERF_TYPE_SOFTWARE: u32 = 1;
-        const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
         match self {
-            Self::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
-            Self::CpuClock => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
+            Self::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES.into()),
+            Self::CpuClock => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK.into()),
         }
     }
 }
 
-/// `struct perf_event_attr` of `linux/perf_event.h` as it was first (`PERF_ATTR_SIZE_VER0`), which
-/// every kernel accepts.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_frequency: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
-}
-
-const _: () = assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0");
-
-/// Bits of `flags`: bit fields in C, which are laid out from the other end on big-endian machines.
-const DISABLED: u64 = flag(0);
-const FREQUENCY: u64 = flag(10);
-
-const fn flag(bit: u32) -> u64 {
-    if cfg!(target_endian = "big") {
-        1 << (63 - bit)
-    } else {
-        1 << bit
-    }
-}
-
-/// `PERF_FLAG_FD_CLOEXEC`
-const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-
-/// One event a CPU, `frequency` times a second on whatever runs there. They count nothing before a
-/// program is attached.
-///
-/// Cycles where the hardware counts them, else the clock.
+/// Opens one event on each CPU that takes `frequency` samples a second of any task: of cycles where
+/// the hardware counts them, else of the clock. They count nothing before a program is attached.
 pub fn open(cpus: &[usize], frequency: u64) -> Result<(Clock, Vec<OwnedFd>)> {
     match open_all(Clock::Cycles, cpus, frequency) {
         Ok(events) => Ok((Clock::Cycles, events)),
-        // Permission, too, is judged by the second try: a hypervisor may keep the first to itself.
+        // A hypervisor may refuse cycles alone, so the second attempt decides on permission, too.
         Err(_) => Ok((Clock::CpuClock, open_all(Clock::CpuClock, cpus, frequency)?)),
     }
 }
@@ -101,34 +64,38 @@ fn open_all(clock: Clock, cpus: &[usize], frequency: u64) -> Result<Vec<OwnedFd>
 
 fn open_one(clock: Clock, cpu: usize, frequency: u64) -> io::Result<OwnedFd> {
     let (kind, config) = clock.event();
-    let attributes = Attributes {
-        kind,
-        size: size_of::<Attributes>() as u32,
+    let mut attributes = perf_event_attr {
+        type_: kind,
+        size: size_of::<perf_event_attr>() as u32,
         config,
-        sample_frequency: frequency,
-        flags: DISABLED | FREQUENCY,
-        ..Attributes::default()
+        __bindgen_anon_1: perf_event_attr__bindgen_ty_1 {
+            sample_freq: frequency,
+        },
+        ..perf_event_attr::default()
     };
+    attributes.set_disabled(1);
+    attributes.set_freq(1);
     let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
     let every_process: libc::pid_t = -1;
     let no_group: libc::c_int = -1;
-    // SAFETY: needed because libc and rustix have no wrapper. The kernel reads as many bytes of
-    // `attributes` as it says it has (asserted above), and keeps no pointer to it.
+    // SAFETY: needed because libc and rustix have no wrapper. The kernel reads `size` bytes of
+    // `attributes`, all of it, and where it refuses them it writes `size`; it keeps no pointer.
+    // An older kernel accepts the fields that it does not know, as they are zero.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attributes,
+            &raw mut attributes,
             every_process,
             cpu,
             no_group,
-            CLOSE_ON_EXEC,
+            libc::c_ulong::from(PERF_FLAG_FD_CLOEXEC),
         )
     };
     let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: needed to own what the kernel made: the descriptor is new, and nothing else has it.
+    // SAFETY: needed to own the descriptor, which is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

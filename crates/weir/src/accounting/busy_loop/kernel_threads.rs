@@ -1,4 +1,4 @@
-//! What threads of the kernel took of a CPU, as /proc tells it to anyone.
+//! CPU time of the kernel's network threads, by /proc, which needs no privilege.
 
 use std::fs;
 use std::fs::File;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 /// `PF_KTHREAD` of include/linux/sched.h, in the flags of /proc/PID/stat.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// The threads of the kernel that work for the network.
+/// The kernel threads that do the network's work.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkThreads {
     ksoftirqd: Vec<Arc<KernelThread>>,
     napi: Vec<Arc<KernelThread>>,
 }
 
-/// A thread of the kernel.
+/// A kernel thread.
 #[derive(Debug)]
 struct KernelThread {
     name: String,
@@ -26,7 +26,7 @@ struct KernelThread {
 }
 
 impl NetworkThreads {
-    /// All that can be seen now: none in a container, which has process numbers of its own.
+    /// All that are visible now: none in a PID namespace of its own.
     pub fn find() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let mut found = Self::default();
@@ -43,35 +43,35 @@ impl NetworkThreads {
         found
     }
 
-    /// The names of the threads of NAPI instances, in no order.
+    /// The names of the NAPI threads, in no order.
     pub fn napi_names(&self) -> impl Iterator<Item = &str> {
         self.napi.iter().map(|thread| thread.name.as_str())
     }
 
-    /// Follows them on one CPU.
-    pub fn watch(&self, cpu: usize) -> Watched {
+    /// Those that may run on one CPU.
+    pub fn on_cpu(&self, cpu: usize) -> ThreadsOnCpu {
         let name = format!("ksoftirqd/{cpu}");
         let mut all = self.ksoftirqd.iter();
         let ksoftirqd = all.find(|thread| thread.name == name);
-        Watched {
+        ThreadsOnCpu {
             cpu,
-            ksoftirqd: ksoftirqd.and_then(|thread| Follow::start(thread).ok()),
+            ksoftirqd: ksoftirqd.and_then(|thread| Followed::start(thread).ok()),
             napi: self
                 .napi
                 .iter()
-                .filter_map(|thread| Follow::start(thread).ok())
+                .filter_map(|thread| Followed::start(thread).ok())
                 .collect(),
         }
     }
 }
 
 impl KernelThread {
-    /// The process in this directory of /proc, if it is such a thread.
+    /// The thread with this directory of /proc, if it is one of the network's.
     fn open(directory: &Path) -> Option<Self> {
         let name = fs::read_to_string(directory.join("comm")).ok()?;
         let name = name.trim_end();
-        let ours = ["ksoftirqd/", "napi/", "backlog_napi/"];
-        if !ours.iter().any(|prefix| name.starts_with(prefix)) {
+        let prefixes = ["ksoftirqd/", "napi/", "backlog_napi/"];
+        if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             return None;
         }
         let thread = Self {
@@ -79,124 +79,124 @@ impl KernelThread {
             schedstat: File::open(directory.join("schedstat")).ok()?,
             stat: File::open(directory.join("stat")).ok()?,
         };
-        // Any program may call itself so.
+        // Any program may have such a name.
         let flags = stat_field(&text(&thread.stat).ok()?, 9)?;
         (flags & KERNEL_THREAD != 0).then_some(thread)
     }
 
-    /// How long it has run. While it runs, this is as of the last timer tick.
-    fn ran_ns(&self) -> Result<u64> {
+    /// Its CPU time. While it runs, this is as of the last timer tick.
+    fn cpu_ns(&self) -> Result<u64> {
         Ok(schedstat(&text(&self.schedstat)?).0)
     }
 
-    /// The CPU that it is on, or was last.
+    /// Its current or last CPU.
     fn cpu(&self) -> Result<usize> {
         Ok(stat_field(&text(&self.stat)?, 39).unwrap_or(0) as usize)
     }
 }
 
 /// The threads that may run on one CPU.
-pub struct Watched {
+pub struct ThreadsOnCpu {
     cpu: usize,
-    ksoftirqd: Option<Follow>,
-    napi: Vec<Follow>,
+    ksoftirqd: Option<Followed>,
+    napi: Vec<Followed>,
 }
 
-/// A thread, and what was last seen of it.
-struct Follow {
+/// A thread, and its last known CPU time and CPU.
+struct Followed {
     thread: Arc<KernelThread>,
-    ran_ns: u64,
+    cpu_ns: u64,
     cpu: usize,
 }
 
-/// What the threads took of the CPU since they were last looked at, in nanoseconds.
+/// CPU time of the threads since the last reading, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Took {
-    /// By ksoftirqd.
+pub struct ThreadTimes {
+    /// Of ksoftirqd.
     pub ksoftirqd: u64,
-    /// By the threads of NAPI instances.
+    /// Of the NAPI threads.
     pub napi: u64,
-    /// The part of `napi` of those that came from another CPU since, and of which some may
-    /// be that one's.
-    pub moved: u64,
+    /// The part of `napi` of threads that migrated from another CPU since: some of it may have been
+    /// there.
+    pub migrated: u64,
 }
 
-impl Took {
-    /// The same, where all of it was within so much time: what is over was on another CPU.
+impl ThreadTimes {
+    /// Limited to so much time: the excess was on another CPU.
     pub fn within(self, ns: u64) -> Self {
         let ksoftirqd = self.ksoftirqd.min(ns);
         let napi = self.napi.min(ns - ksoftirqd);
         Self {
             ksoftirqd,
             napi,
-            moved: self.moved.min(napi),
+            migrated: self.migrated.min(napi),
         }
     }
 }
 
-impl Watched {
-    /// Whether ksoftirqd of this CPU can be seen.
-    pub fn sees_ksoftirqd(&self) -> bool {
+impl ThreadsOnCpu {
+    /// Whether ksoftirqd of this CPU is visible.
+    pub fn has_ksoftirqd(&self) -> bool {
         self.ksoftirqd.is_some()
     }
 
-    /// What they took since the last time. Called on the CPU itself, none of them is running
-    /// there, and the figures are exact.
-    pub fn take(&mut self) -> Took {
-        let mut took = Took::default();
+    /// Their CPU time since the last reading. On the CPU itself none of them runs meanwhile, so that
+    /// the figures are exact.
+    pub fn advance(&mut self) -> ThreadTimes {
+        let mut times = ThreadTimes::default();
         if let Some(ksoftirqd) = &mut self.ksoftirqd {
-            took.ksoftirqd = ksoftirqd.advance().unwrap_or(0);
+            times.ksoftirqd = ksoftirqd.advance().unwrap_or(0);
         }
         let cpu = self.cpu;
-        // A thread that cannot be read any more has ended with its device.
+        // A thread whose files are gone has ended with its device.
         self.napi
-            .retain_mut(|thread| thread.take(cpu, &mut took).is_ok());
-        took
+            .retain_mut(|thread| thread.add_to(&mut times, cpu).is_ok());
+        times
     }
 }
 
-impl Follow {
+impl Followed {
     fn start(thread: &Arc<KernelThread>) -> Result<Self> {
         Ok(Self {
-            ran_ns: thread.ran_ns()?,
+            cpu_ns: thread.cpu_ns()?,
             cpu: thread.cpu()?,
             thread: Arc::clone(thread),
         })
     }
 
-    /// How long it ran since the last time.
+    /// Its CPU time since the last reading.
     fn advance(&mut self) -> Result<u64> {
-        let ran_ns = self.thread.ran_ns()?;
-        let passed = ran_ns.saturating_sub(self.ran_ns);
-        self.ran_ns = ran_ns;
+        let cpu_ns = self.thread.cpu_ns()?;
+        let passed = cpu_ns.saturating_sub(self.cpu_ns);
+        self.cpu_ns = cpu_ns;
         Ok(passed)
     }
 
-    /// Adds what it took of this CPU, which is all or nothing, by where it is now.
-    fn take(&mut self, cpu: usize, took: &mut Took) -> Result<()> {
+    /// Adds its CPU time if it is on this CPU now.
+    fn add_to(&mut self, times: &mut ThreadTimes, cpu: usize) -> Result<()> {
         let passed = self.advance()?;
         if passed == 0 {
             return Ok(());
         }
         let before = std::mem::replace(&mut self.cpu, self.thread.cpu()?);
         if self.cpu == cpu {
-            took.napi += passed;
-            took.moved += if before == cpu { 0 } else { passed };
+            times.napi += passed;
+            times.migrated += if before == cpu { 0 } else { passed };
         }
         Ok(())
     }
 }
 
-/// How long the calling thread has waited for a CPU.
-pub struct OwnWait(Option<File>);
+/// The run delay of a thread: its time on a run queue without a CPU.
+pub struct RunDelay(Option<File>);
 
-impl OwnWait {
-    /// For the calling thread; a kernel without `CONFIG_SCHED_INFO` does not tell.
+impl RunDelay {
+    /// Of the calling thread. A kernel without `CONFIG_SCHED_INFO` does not count it.
     pub fn of_this_thread() -> Self {
         Self(File::open("/proc/thread-self/schedstat").ok())
     }
 
-    /// Nanoseconds since the thread started; `None` if the kernel does not tell.
+    /// Nanoseconds since the start of the thread; `None` if the kernel does not count them.
     pub fn ns(&self) -> Option<u64> {
         let text = text(self.0.as_ref()?).ok()?;
         Some(schedstat(&text).1)
@@ -210,14 +210,14 @@ fn text(file: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
-/// Nanoseconds on a CPU, and waiting for one (Documentation/scheduler/sched-stats.rst).
+/// CPU time and run delay in nanoseconds (Documentation/scheduler/sched-stats.rst).
 fn schedstat(text: &str) -> (u64, u64) {
     let mut words = text.split_whitespace();
     let mut next = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
     (next(), next())
 }
 
-/// A field by its number in `proc_pid_stat(5)`, from 3. The name before may hold anything.
+/// A field by its number in `proc_pid_stat(5)`, from 3. The name before may contain any byte.
 fn stat_field(text: &str, number: usize) -> Option<u64> {
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_whitespace().nth(number - 3)?.parse().ok()
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_no_thread_of_the_kernel() {
+    fn a_program_with_such_a_name_is_no_kernel_thread() {
         let open = || KernelThread::open(Path::new("/proc/thread-self")).is_none();
         let named = std::thread::Builder::new().name("napi/fake".into());
         let thread = named.spawn(open).expect("a thread");
@@ -252,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_counted_where_the_kernel_counts_it() {
-        let wait = OwnWait::of_this_thread();
+    fn the_run_delay_is_known_where_the_kernel_counts_it() {
+        let delay = RunDelay::of_this_thread();
         assert_eq!(
-            wait.ns().is_some(),
+            delay.ns().is_some(),
             Path::new("/proc/self/schedstat").exists()
         );
     }
