@@ -7,6 +7,7 @@ use std::{
 };
 
 fn main() {
+    name_version();
     compile_bpf("load");
     compile_bpf("cost");
     compile_bpf("burn");
@@ -67,25 +68,70 @@ fn variable(name: &str) -> PathBuf {
         .into()
 }
 
+/// Sets `WEIR_VERSION` to e.g. "0.1.0 (b5a301fb12, 2026-11-22)", or to the bare version where this is
+/// not built in its repository. It is set anew when HEAD moves.
+fn name_version() {
+    let mut version = variable("CARGO_PKG_VERSION").display().to_string();
+    // A copy of this crate may lie in somebody else's repository.
+    if git(&["rev-parse", "--show-prefix"]).as_deref() == Some("crates/weir/")
+        && let Some(commit) = git(&["log", "-1", "--abbrev=10", "--format=%h, %cs"])
+    {
+        version = format!("{version} ({commit})");
+        let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
+        // A commit on a branch leaves the file HEAD as it is; a packed branch has no file.
+        for name in ["HEAD", "logs/HEAD"].into_iter().chain(branch.as_deref()) {
+            let path = git(&["rev-parse", "--git-path", name]).unwrap_or_default();
+            // Cargo takes a file that is not there for one that has changed.
+            if Path::new(&path).is_file() {
+                println!("cargo::rerun-if-changed={path}");
+            }
+        }
+    }
+    println!("cargo::rustc-env=WEIR_VERSION={version}");
+}
+
+/// The first line that git prints; none if it fails, or if there is no git.
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output
+        .status
+        .success()
+        .then(|| text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn pkg_config(args: &[&str]) -> Option<String> {
+    let output = Command::new("pkg-config").args(args).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn c_compiler() -> String {
+    println!("cargo::rerun-if-env-changed=CC");
+    env::var("CC").unwrap_or_else(|_| "cc".into())
+}
+
+/// Whether this builds for the machine that it runs on: cc and pkg-config know no other.
+fn for_this_machine() -> bool {
+    variable("TARGET") == variable("HOST")
+}
+
 /// Compiles the libxdp baselines where libxdp is installed: the loop, for `include_bytes!`,
 /// and the moves, for the micro-benchmark to link. They are optional: without them the bench
 /// says that the engine is not available.
 fn build_libxdp_baselines() {
     println!("cargo::rerun-if-changed=libxdp");
-    println!("cargo::rerun-if-env-changed=CC");
     println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
     println!("cargo::rustc-check-cfg=cfg(libxdp)");
-    let target = variable("CARGO_CFG_TARGET_ARCH");
-    let host = variable("HOST").display().to_string();
-    if !host.starts_with(&target.display().to_string()) {
-        return; // cc and pkg-config know this machine only
+    if !for_this_machine() {
+        return;
     }
     let query = ["--cflags", "--libs", "libxdp >= 1.2", "libbpf >= 1.0"];
-    let flags = match Command::new("pkg-config").args(query).output() {
-        Ok(output) if output.status.success() => output.stdout,
-        _ => return,
+    let Some(flags) = pkg_config(&query) else {
+        return;
     };
-    let flags = String::from_utf8_lossy(&flags).into_owned();
     let program = variable("OUT_DIR").join("libxdp-loop");
     let moves = variable("OUT_DIR").join("libxdp-moves.o");
     if compile("libxdp/loop.c", &program, &flags) && compile("libxdp/moves.c", &moves, "-c") {
@@ -97,7 +143,7 @@ fn build_libxdp_baselines() {
 
 /// Compiles C for this machine, and tells whether that worked.
 fn compile(source: &str, output: &Path, flags: &str) -> bool {
-    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let compiler = c_compiler();
     let result = Command::new(&compiler)
         .args(["-O3", "-Wall", "-Wextra", source, "-o"]) // -O3: as the other engines are built
         .arg(output)

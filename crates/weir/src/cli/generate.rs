@@ -1,7 +1,7 @@
 //! `weir man` and `weir completions`: made from what the command line itself is parsed with.
 
-use std::io::{Write as _, stdout};
-use std::path::PathBuf;
+use std::io::{self, Write as _, stdout};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, CommandFactory as _};
@@ -30,17 +30,17 @@ pub struct CompletionsArgs {
 
 /// Runs `weir man`.
 pub fn man(args: &ManArgs) -> Result<()> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    // Gives subcommands their full names.
+    command.build();
     if let Some(dir) = &args.dir {
-        return clap_mangen::generate_to(Cli::command(), dir).with_context(|| {
+        return write_pages(&command, dir).with_context(|| {
             format!(
                 "cannot write man pages to {}: is it there and writable?",
                 dir.display()
             )
         });
     }
-    let mut command = Cli::command().disable_help_subcommand(true);
-    // Gives subcommands their full names.
-    command.build();
     let mut described = &command;
     for name in &args.command {
         let found = described.find_subcommand(name);
@@ -51,11 +51,24 @@ pub fn man(args: &ManArgs) -> Result<()> {
         described = found.unwrap_or(described);
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(described.clone())
-        .source(concat!("weir ", env!("CARGO_PKG_VERSION")))
+    manual(described)
         .render(&mut page)
         .context("cannot make the man page")?;
     print(&page)
+}
+
+/// Writes the page of a command, and of those below it that are not hidden.
+fn write_pages(command: &clap::Command, dir: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        write_pages(below, dir)?;
+    }
+    manual(command).generate_to(dir).map(drop)
+}
+
+fn manual(command: &clap::Command) -> clap_mangen::Man {
+    clap_mangen::Man::new(command.clone())
+        .source(concat!("weir ", env!("CARGO_PKG_VERSION")))
+        .manual("weir manual")
 }
 
 /// Runs `weir completions`.
