@@ -1,13 +1,14 @@
 //! Builds what `weir` carries inside it.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 fn main() {
     name_version();
+    prefer_archives();
     compile_bpf("load");
     compile_bpf("cost");
     compile_bpf("burn");
@@ -98,6 +99,49 @@ fn git(args: &[&str]) -> Option<String> {
         .status
         .success()
         .then(|| text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Has the linker find archives of libbpf's libraries and of libgcc before the shared libraries,
+/// so that weir starts on a system that has libc and nothing else. A library without an archive
+/// stays a shared one: many distributions have no libelf.a.
+fn prefer_archives() {
+    if !for_this_machine() {
+        return;
+    }
+    let directory = variable("OUT_DIR").join("archives");
+    fs::create_dir_all(&directory).expect("OUT_DIR is writable");
+    // libelf.a needs zstd since elfutils 0.189, if the distribution builds it so.
+    let elf = pkg_config(&["--static", "--libs-only-l", "libelf"]).unwrap_or_default();
+    let elf = elf
+        .split_whitespace()
+        .filter_map(|it| it.strip_prefix("-l"));
+    for (library, parts) in [
+        ("elf", elf.collect()),
+        ("z", vec!["z"]),
+        ("gcc_s", vec!["gcc_eh", "gcc"]),
+    ] {
+        let script = directory.join(format!("lib{library}.a"));
+        let archives: Option<Vec<String>> = parts.into_iter().map(archive).collect();
+        match archives {
+            // Linkers take a text in place of an archive: glibc's libc.so is one, too.
+            Some(archives) if !archives.is_empty() => {
+                let text = format!("GROUP ( {} )\n", archives.join(" "));
+                fs::write(&script, text).expect("OUT_DIR is writable");
+            }
+            // None may be left from a build with another compiler.
+            _ => drop(fs::remove_file(&script)),
+        }
+    }
+    println!("cargo::rustc-link-search=native={}", directory.display());
+}
+
+/// Where the C compiler finds an archive.
+fn archive(library: &str) -> Option<String> {
+    let file = format!("-print-file-name=lib{library}.a");
+    let output = Command::new(c_compiler()).arg(file).output().ok()?;
+    let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    // Without one it prints the name alone.
+    Path::new(&path).is_absolute().then_some(path)
 }
 
 fn pkg_config(args: &[&str]) -> Option<String> {
