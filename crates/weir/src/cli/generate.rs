@@ -74,8 +74,22 @@ fn manual(command: &clap::Command) -> clap_mangen::Man {
 /// Runs `weir completions`.
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
+    clap_complete::generate(args.shell, &mut visible(), "weir", &mut script);
     print(&script)
+}
+
+/// The command line without the commands that weir runs itself: `clap_complete` offers hidden ones too.
+fn visible() -> clap::Command {
+    let all = Cli::command();
+    clap::Command::new("weir")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .args(all.get_arguments().cloned())
+        .subcommands(
+            all.get_subcommands()
+                .filter(|it| !it.is_hide_set())
+                .cloned(),
+        )
 }
 
 fn print(bytes: &[u8]) -> Result<()> {
@@ -92,5 +106,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn completions_offer_all_commands_but_the_hidden() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut visible(), "weir", &mut script);
+            let script = String::from_utf8(script).expect("text");
+            for command in Cli::command().get_subcommands() {
+                let offered = script.contains(command.get_name());
+                assert_eq!(offered, !command.is_hide_set(), "{shell}: {command}");
+            }
+        }
     }
 }
