@@ -144,6 +144,13 @@ fn archive(library: &str) -> Option<String> {
     Path::new(&path).is_absolute().then_some(path)
 }
 
+/// The archive of a library that is named as `-lNAME`, if it has one; else the flag as it is.
+fn archive_or_flag(flag: &str) -> String {
+    flag.strip_prefix("-l")
+        .and_then(archive)
+        .unwrap_or_else(|| flag.to_owned())
+}
+
 fn pkg_config(args: &[&str]) -> Option<String> {
     let output = Command::new("pkg-config").args(args).output().ok()?;
     output
@@ -172,13 +179,21 @@ fn build_libxdp_baselines() {
     if !for_this_machine() {
         return;
     }
-    let query = ["--cflags", "--libs", "libxdp >= 1.2", "libbpf >= 1.0"];
+    let query = [
+        "--static",
+        "--cflags",
+        "--libs",
+        "libxdp >= 1.2",
+        "libbpf >= 1.0",
+    ];
     let Some(flags) = pkg_config(&query) else {
         return;
     };
+    let flags: Vec<String> = flags.split_whitespace().map(archive_or_flag).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let program = variable("OUT_DIR").join("libxdp-loop");
     let moves = variable("OUT_DIR").join("libxdp-moves.o");
-    if compile("libxdp/loop.c", &program, &flags) && compile("libxdp/moves.c", &moves, "-c") {
+    if compile("libxdp/loop.c", &program, &flags) && compile("libxdp/moves.c", &moves, &["-c"]) {
         println!("cargo::rustc-cfg=libxdp");
         println!("cargo::rustc-env=WEIR_LIBXDP_LOOP={}", program.display());
         println!("cargo::rustc-link-arg-benches={}", moves.display());
@@ -186,12 +201,12 @@ fn build_libxdp_baselines() {
 }
 
 /// Compiles C for this machine, and tells whether that worked.
-fn compile(source: &str, output: &Path, flags: &str) -> bool {
+fn compile(source: &str, output: &Path, flags: &[&str]) -> bool {
     let compiler = c_compiler();
     let result = Command::new(&compiler)
         .args(["-O3", "-Wall", "-Wextra", source, "-o"]) // -O3: as the other engines are built
         .arg(output)
-        .args(flags.split_whitespace())
+        .args(flags)
         .output();
     match result {
         Ok(output) if output.status.success() => return true,
