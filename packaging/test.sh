@@ -120,7 +120,7 @@ has_completions() {
 
 has_documents() {
     local file
-    for file in copyright changelog.gz README.md third-party.gz; do
+    for file in copyright changelog.gz changelog.Debian.gz README.md third-party.gz; do
         [[ -s $root/usr/share/doc/weir/$file ]] || complain "no $file" || return
     done
 }
@@ -167,7 +167,7 @@ run_checks() {
 if [[ ${WEIR_PACKAGE_TEST-} == inside ]]; then run_checks; fi
 
 trap 'rm -rf "$root" "$root".{log,json,bare}' EXIT
-rm -rf "$root"
+rm -rf "$root" && mkdir -p "$root"
 mmdebstrap --quiet --mode=root --variant=essential --include=man-db,bash-completion "$suite" "$root" "$mirror"
 cp "$package" "$root/weir.deb"
 WEIR_PACKAGE_TEST=inside unshare --mount --pid --net --fork --kill-child ./test.sh \

@@ -26,20 +26,22 @@ run_package() {
     if [[ ${1-} == --test ]]; then package_test; else echo "$package"; fi
 }
 
-# Sets $package. The same sources in the same directory give the same file with the same tools.
+# Sets $package; $version, $architecture and $maintainer are for the functions below. The same sources in
+# the same directory give the same file with the same tools.
 package_build() {
-    local root=$target_dir/package/root version architecture
+    local root=$target_dir/package/root version architecture maintainer
     local SOURCE_DATE_EPOCH
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
     export SOURCE_DATE_EPOCH
     version=$(package_version)
     architecture=$(dpkg --print-architecture)
+    maintainer=$(git log -1 --format='%cn <%ce>')
     package=$target_dir/package/weir_${version}_$architecture.deb
     say "packaging weir $version"
     rm -rf "$target_dir/package"
     umask 022
-    package_program "$root" && package_generated "$root/usr/share" && package_documents "$root/usr/share/doc/weir" &&
-        package_daemons "$root" && package_control "$root" "$version" "$architecture" || return
+    package_program "$root" && package_generated "$root/usr/share" && package_documents "$root/usr/share" &&
+        package_daemons "$root" && package_control "$root" || return
     find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} + &&
         dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >&2
 }
@@ -59,7 +61,7 @@ package_version() {
         fi
     fi
     [[ -z $(git status --porcelain) ]] || version+=+changed
-    echo "$version"
+    echo "$version-1"
 }
 
 package_program() {
@@ -79,9 +81,18 @@ package_generated() {
 
 # README.md names files of docs/ by their path.
 package_documents() {
-    mkdir -p "$1/docs" && install --mode 644 README.md packaging/copyright "$1" &&
-        install --mode 644 docs/{BENCHMARKS,MEASURING}.md "$1/docs" &&
-        gzip -n -9 <CHANGELOG.md >"$1/changelog.gz" && third_party >"$1/third-party" && gzip -n -9 "$1/third-party"
+    local documents=$1/doc/weir
+    mkdir -p "$documents/docs" && install --mode 644 README.md packaging/copyright "$documents" &&
+        install --mode 644 docs/{BENCHMARKS,MEASURING}.md "$documents/docs" &&
+        install --mode 644 CHANGELOG.md "$documents/changelog" &&
+        debian_changelog >"$documents/changelog.Debian" && third_party >"$documents/third-party" &&
+        gzip -n -9 "$documents"/{changelog,changelog.Debian,third-party} &&
+        install -D --mode 644 packaging/lintian-overrides "$1/lintian/overrides/weir"
+}
+
+debian_changelog() {
+    printf 'weir (%s) unstable; urgency=medium\n\n  * Built from commit %s.\n\n -- %s  %s\n' \
+        "$version" "$(git rev-parse HEAD)" "$maintainer" "$(date --utc --rfc-email --date "@$SOURCE_DATE_EPOCH")"
 }
 
 # The notices of all that is linked into the program: of the crates, each text once, and of the
@@ -129,8 +140,8 @@ package_control() {
     local root=$1 size depends
     depends=$(package_depends "$root") && size=$(du --summarize --apparent-size --block-size 1K --exclude DEBIAN "$root" | cut -f1) || return
     install --mode 755 packaging/postrm "$root/DEBIAN" &&
-        sed -e "s/@VERSION@/$2/; s/@ARCHITECTURE@/$3/; s/@SIZE@/$size/; s/@DEPENDS@/$depends/" \
-            -e "s/@MAINTAINER@/$(git log -1 --format='%cn <%ce>')/" packaging/control >"$root/DEBIAN/control"
+        sed -e "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@SIZE@/$size/" \
+            -e "s/@DEPENDS@/$depends/; s/@MAINTAINER@/$maintainer/" packaging/control >"$root/DEBIAN/control"
 }
 
 # dpkg-shlibdeps wants to run in a source package.
