@@ -102,37 +102,63 @@ fn git(args: &[&str]) -> Option<String> {
 }
 
 /// Has the linker find archives of libbpf's libraries and of libgcc before the shared libraries,
-/// so that weir starts on a system that has libc and nothing else. A library without an archive
-/// stays a shared one: many distributions have no libelf.a.
+/// so that weir starts on a system that has libc and nothing else. Where an archive is missing,
+/// as libelf.a is in many distributions, the library stays a shared one.
 fn prefer_archives() {
+    let directory = archives_directory();
+    // None may be left from a build with another compiler.
+    drop(fs::remove_dir_all(&directory));
+    fs::create_dir_all(&directory).expect("OUT_DIR is writable");
+    println!("cargo::rustc-link-search=native={}", directory.display());
     if !for_this_machine() {
         return;
     }
-    let directory = variable("OUT_DIR").join("archives");
-    fs::create_dir_all(&directory).expect("OUT_DIR is writable");
-    // libelf.a needs zstd since elfutils 0.189, if the distribution builds it so.
+    // libelf.a may need zstd since elfutils 0.189.
     let elf = pkg_config(&["--static", "--libs-only-l", "libelf"]).unwrap_or_default();
     let elf = elf
         .split_whitespace()
         .filter_map(|it| it.strip_prefix("-l"));
-    for (library, parts) in [
-        ("elf", elf.collect()),
-        ("z", vec!["z"]),
-        ("gcc_s", vec!["gcc_eh", "gcc"]),
-    ] {
-        let script = directory.join(format!("lib{library}.a"));
-        let archives: Option<Vec<String>> = parts.into_iter().map(archive).collect();
-        match archives {
-            // Linkers take a text in place of an archive: glibc's libc.so is one, too.
-            Some(archives) if !archives.is_empty() => {
-                let text = format!("GROUP ( {} )\n", archives.join(" "));
-                fs::write(&script, text).expect("OUT_DIR is writable");
-            }
-            // None may be left from a build with another compiler.
-            _ => drop(fs::remove_file(&script)),
-        }
+    if let Some(elf) = archives(elf).filter(|elf| links(elf)) {
+        prefer("elf", &elf);
+        prefer("z", &archives(["z"]).unwrap_or_default());
     }
-    println!("cargo::rustc-link-search=native={}", directory.display());
+    if let Some(gcc) = archives(["gcc_eh", "gcc"]) {
+        prefer("gcc_s", &gcc);
+    }
+}
+
+fn archives_directory() -> PathBuf {
+    variable("OUT_DIR").join("archives")
+}
+
+/// Puts archives in the place of a library. Linkers take a text for an archive: glibc's libc.so is
+/// one, too.
+fn prefer(library: &str, archives: &[String]) {
+    let script = archives_directory().join(format!("lib{library}.a"));
+    let text = format!("GROUP ( {} )\n", archives.join(" "));
+    fs::write(script, text).expect("OUT_DIR is writable");
+}
+
+/// The archives of libraries, if each has one.
+fn archives<'a>(libraries: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
+    libraries.into_iter().map(archive).collect()
+}
+
+/// Whether libbpf links with these archives: libelf.a of elfutils 0.192 lacks functions.
+fn links(archives: &[String]) -> bool {
+    let source = archives_directory().join("links.c");
+    let program =
+        "char bpf_object__open_file(); int main(void) { return bpf_object__open_file(); }";
+    fs::write(&source, program).expect("OUT_DIR is writable");
+    let libbpf = variable("DEP_BPF_INCLUDE").join("../libbpf.a");
+    let result = Command::new(c_compiler())
+        .arg(&source)
+        .arg(libbpf)
+        .args(archives)
+        .arg("-o")
+        .arg(source.with_extension("out"))
+        .output();
+    result.is_ok_and(|output| output.status.success())
 }
 
 /// Where the C compiler finds an archive.
@@ -144,11 +170,13 @@ fn archive(library: &str) -> Option<String> {
     Path::new(&path).is_absolute().then_some(path)
 }
 
-/// The archive of a library that is named as `-lNAME`, if it has one; else the flag as it is.
+/// The archive of libxdp or libbpf for its flag, if it has one; else the flag as it is. The others
+/// are found in the directory of archives.
 fn archive_or_flag(flag: &str) -> String {
-    flag.strip_prefix("-l")
-        .and_then(archive)
-        .unwrap_or_else(|| flag.to_owned())
+    let library = flag
+        .strip_prefix("-l")
+        .filter(|it| ["xdp", "bpf"].contains(it));
+    library.and_then(archive).unwrap_or_else(|| flag.to_owned())
 }
 
 fn pkg_config(args: &[&str]) -> Option<String> {
@@ -189,7 +217,8 @@ fn build_libxdp_baselines() {
     let Some(flags) = pkg_config(&query) else {
         return;
     };
-    let flags: Vec<String> = flags.split_whitespace().map(archive_or_flag).collect();
+    let mut flags: Vec<String> = flags.split_whitespace().map(archive_or_flag).collect();
+    flags.push(format!("-L{}", archives_directory().display()));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let program = variable("OUT_DIR").join("libxdp-loop");
     let moves = variable("OUT_DIR").join("libxdp-moves.o");
