@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 /// The fast path to the network card for a Linux host, with the CPU bill on the table.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, propagate_version = true)]
+#[command(name = "weir", version = env!("WEIR_VERSION"), propagate_version = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Machine {
     /// When the measurement began, in UTC, as in RFC 3339.
     pub date: String,
-    /// The version of weir.
+    /// The version of weir, with the commit that it was built from.
     pub weir: String,
     /// The command that repeats it.
     pub command: String,
@@ -27,7 +27,7 @@ impl Machine {
     pub fn now(cpus: usize) -> Self {
         Self {
             date: date(SystemTime::now()),
-            weir: env!("CARGO_PKG_VERSION").into(),
+            weir: env!("WEIR_VERSION").into(),
             command: command(),
             kernel: format!("Linux {}", text("/proc/sys/kernel/osrelease").trim()),
             cpu_model: cpu_model(&text("/proc/cpuinfo")),
