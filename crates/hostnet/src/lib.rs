@@ -10,6 +10,8 @@ pub mod kernel_config;
 pub mod mounts;
 pub mod netlink;
 pub mod netns;
+pub mod nfnetlink;
+pub mod qdisc;
 pub mod rtnetlink;
 pub mod sysfs;
 pub mod tap;
