@@ -1,25 +1,14 @@
-//! What mends a finding, as steps that can be taken back.
+//! A change of the host that can be undone.
 
 use std::fmt;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
-use rustix::process::geteuid;
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Context;
+use super::context::{Context, shell};
 use crate::report::machine::quote;
 
-/// What mends a finding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fix {
-    /// Steps that `--fix` can take, in this order, and `--undo` takes back.
-    Steps(Vec<Step>),
-    /// What a person has to do, or why there is nothing to be done.
-    Text(String),
-}
-
-/// A change that can be taken back.
+/// A change that can be undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Step {
@@ -27,37 +16,46 @@ pub enum Step {
     Write {
         /// The file, such as `/proc/sys/net/core/bpf_jit_enable`.
         path: String,
-        /// What it says now.
+        /// Its value now.
         old: String,
-        /// What it is to say.
+        /// Its new value.
         new: String,
     },
     /// Runs a command.
     Run {
         /// The command and its arguments.
         apply: Vec<String>,
-        /// The command that restores what was.
+        /// The command that restores the old state.
         undo: Vec<String>,
-        /// How to tell what is set.
+        /// The command that reads the state.
         read: Read,
-        /// What `read` said before.
+        /// The state before.
         old: String,
     },
 }
 
-/// A command whose output tells what is set.
+/// A command whose output is a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Only the lines that begin with this, after white space, count; all if empty.
+    /// Only lines that start with this, after white space, count; all if empty.
     pub lines: String,
-    /// Whether it tells of the network namespace it runs in, and not of the whole host.
+    /// Whether the state is of the network namespace, and not of the whole host.
     pub of_namespace: bool,
 }
 
 impl Step {
-    /// The shell command that takes the step.
+    /// A write of `new` to a file that reads `old`.
+    pub fn write(path: impl Into<String>, old: impl Into<String>, new: impl Into<String>) -> Self {
+        Self::Write {
+            path: path.into(),
+            old: old.into(),
+            new: new.into(),
+        }
+    }
+
+    /// The shell command that applies it.
     pub fn command(&self) -> String {
         match self {
             Self::Write { path, new, .. } => write_command(path, new),
@@ -65,7 +63,7 @@ impl Step {
         }
     }
 
-    /// The shell command that takes it back.
+    /// The shell command that undoes it.
     pub fn undo_command(&self) -> String {
         match self {
             Self::Write { path, old, .. } => write_command(path, old),
@@ -80,7 +78,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A write as an administrator would type it: sysctl(8) for what it knows.
+/// A write as an administrator types it: sysctl(8) for the settings it knows.
 fn write_command(path: &str, value: &str) -> String {
     match path.strip_prefix("/proc/sys/") {
         // A dot in a name, as in that of a VLAN's directory, is sysctl's separator.
@@ -92,33 +90,20 @@ fn write_command(path: &str, value: &str) -> String {
     }
 }
 
-fn shell(words: &[String]) -> String {
-    let words: Vec<_> = words.iter().map(|word| quote(word)).collect();
-    words.join(" ")
-}
-
 impl Step {
-    /// What was set before.
+    /// The state before it.
     pub fn old(&self) -> &str {
         match self {
             Self::Write { old, .. } | Self::Run { old, .. } => old,
         }
     }
 
-    /// What is to be set; a command does not tell.
-    pub fn target(&self) -> Option<&str> {
-        match self {
-            Self::Write { new, .. } => Some(new),
-            Self::Run { .. } => None,
-        }
-    }
-
-    /// Whether it writes a file, whose text says all there is to know.
+    /// Whether it writes a file.
     pub fn is_write(&self) -> bool {
         matches!(self, Self::Write { .. })
     }
 
-    /// Whether it is of one network namespace, and not of the whole host.
+    /// Whether it changes one network namespace, and not the whole host.
     pub fn is_of_a_namespace(&self) -> bool {
         match self {
             Self::Write { path, .. } => {
@@ -128,25 +113,25 @@ impl Step {
         }
     }
 
-    /// What is set now.
+    /// The state now.
     pub fn read(&self, context: &Context) -> Result<String> {
         match self {
             Self::Write { path, .. } => Ok(selected(&context.read(path)?)),
-            Self::Run { read, .. } => read.run(),
+            Self::Run { read, .. } => read.run(context),
         }
     }
 
-    /// Takes the step. Gives what is set then.
+    /// Applies it and returns the state afterwards.
     pub fn apply(&self, context: &Context) -> Result<String> {
         match self {
-            Self::Write { path, new, .. } => write(context, path, new)?,
-            Self::Run { apply, .. } => drop(run(apply)?),
+            Self::Write { path, new, .. } => context.write(path, new)?,
+            Self::Run { apply, .. } => drop(context.run(apply)?),
         }
         let set = self.read(context)?;
         match self {
             Self::Write { path, new, .. } => ensure!(
                 set == *new,
-                "{path} says {set} after {new} was written: the kernel takes another value only"
+                "{path} is {set} after {new} was written: the kernel does not accept this value"
             ),
             Self::Run { old, apply, .. } => {
                 ensure!(set != *old, "`{}` changed nothing", shell(apply));
@@ -155,16 +140,16 @@ impl Step {
         Ok(set)
     }
 
-    /// Takes the step back, and makes sure of it.
+    /// Undoes it and verifies the state.
     pub fn undo(&self, context: &Context) -> Result<()> {
         match self {
-            Self::Write { path, old, .. } => write(context, path, old)?,
-            Self::Run { undo, .. } => drop(run(undo)?),
+            Self::Write { path, old, .. } => context.write(path, old)?,
+            Self::Run { undo, .. } => drop(context.run(undo)?),
         }
         let set = self.read(context)?;
         ensure!(
             set == self.old(),
-            "`{}` left {set} where {} was before",
+            "after `{}` the state is {set}, and was {} before the fix",
             self.undo_command(),
             self.old()
         );
@@ -173,9 +158,9 @@ impl Step {
 }
 
 impl Read {
-    /// A command that tells of the network namespace it runs in; of its output only the lines
-    /// that begin with `lines`.
-    pub fn of_namespace(command: &[&str], lines: &str) -> Self {
+    /// A command that reads a state of the network namespace; only its lines that start with
+    /// `lines` count.
+    pub fn of_namespace(command: &str, lines: impl Into<String>) -> Self {
         Self {
             command: words(command),
             lines: lines.into(),
@@ -183,63 +168,34 @@ impl Read {
         }
     }
 
-    /// A command that tells of the whole host.
-    pub fn of_host(command: &[&str], lines: &str) -> Self {
+    /// A command that reads a state of the whole host.
+    pub fn of_host(command: &str, lines: impl Into<String>) -> Self {
         Self {
             of_namespace: false,
             ..Self::of_namespace(command, lines)
         }
     }
 
-    /// What it says now.
-    pub fn run(&self) -> Result<String> {
-        let output = run(&self.command)?;
+    /// The state now.
+    pub fn run(&self, context: &Context) -> Result<String> {
+        let output = context.run(&self.command)?;
         let lines = output.lines().map(str::trim);
         let lines: Vec<_> = lines.filter(|line| line.starts_with(&self.lines)).collect();
         Ok(lines.join("\n"))
     }
 }
 
-/// The words of a command.
-pub fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.into()).collect()
+/// The words of a command without quotes.
+pub fn words(command: &str) -> Vec<String> {
+    command.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Of a file that lists what can be chosen, what is.
+/// The selected entry of a file that lists all choices, such as `always [madvise] never`.
 fn selected(text: &str) -> String {
     let inside = text
         .split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'));
-    inside.map_or_else(|| text.to_owned(), |(chosen, _)| chosen.to_owned())
-}
-
-fn write(context: &Context, path: &str, value: &str) -> Result<()> {
-    std::fs::write(context.path(path)?, value).with_context(|| {
-        let cure = if geteuid().is_root() {
-            "the kernel or the container does not permit it"
-        } else {
-            "run as root"
-        };
-        format!("cannot write {value} to {path}: {cure}")
-    })
-}
-
-/// Runs a command and gives what it wrote.
-fn run(command: &[String]) -> Result<String> {
-    let (program, arguments) = command.split_first().context("there is no command")?;
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {program}: is it installed?"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "`{}` failed: {}",
-        shell(command),
-        said.trim()
-    );
-    String::from_utf8(output.stdout).with_context(|| format!("{program} wrote no text"))
+    inside.map_or_else(|| text.to_owned(), |(selected, _)| selected.to_owned())
 }
 
 #[cfg(test)]
@@ -248,11 +204,7 @@ mod tests {
 
     #[test]
     fn a_write_is_typed_as_an_administrator_would() {
-        let write = |path: &str| Step::Write {
-            path: path.into(),
-            old: "0".into(),
-            new: "1 2".into(),
-        };
+        let write = |path: &str| Step::write(path, "0", "1 2");
         let sysctl = write("/proc/sys/net/core/x");
         assert_eq!(sysctl.command(), "sysctl -w 'net.core.x=1 2'");
         assert_eq!(sysctl.undo_command(), "sysctl -w net.core.x=0");
@@ -261,17 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn of_a_choice_what_is_chosen_counts() {
+    fn the_selected_entry_of_a_choice_counts() {
         assert_eq!(selected("always [madvise] never"), "madvise");
         assert_eq!(selected("12"), "12");
     }
 
     #[test]
-    fn only_the_lines_asked_for_count() -> Result<()> {
-        let read = Read::of_host(&["printf", "a 1\n  b 2\n"], "b ");
-        assert_eq!(read.run()?, "b 2");
-        assert!(Read::of_host(&["false"], "").run().is_err());
-        assert!(Read::of_host(&["weir-is-not-this"], "").run().is_err());
+    fn only_lines_with_the_prefix_count() -> Result<()> {
+        let host = Context::host(Vec::new(), &[]);
+        let mut read = Read::of_host("printf", "b ");
+        read.command.push("a 1\n  b 2\n".into());
+        assert_eq!(read.run(&host)?, "b 2");
+        assert!(Read::of_host("false", "").run(&host).is_err());
+        assert!(Read::of_host("weir-is-not-this", "").run(&host).is_err());
         Ok(())
     }
 }

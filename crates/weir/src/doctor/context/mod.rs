@@ -1,337 +1,294 @@
-//! What the checks read from: this host, or the root of a test.
+//! The state of the host, the only input of every check.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
+mod cached;
+pub mod device;
+pub mod files;
+pub mod watch;
+
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::thread::sleep;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
-
+use anyhow::{Context as _, Result, ensure};
 use hostnet::kernel_config::KernelConfig;
 use hostnet::rtnetlink::Rtnetlink;
-use hostnet::sysfs::{Detached, Sysfs};
+use hostnet::{netlink, netns, nfnetlink};
+use rustix::process::geteuid;
+use rustix::time::{ClockId, clock_gettime};
+use xsk::Feature;
 
-const HOST_ROOT: &str = "/";
-const SECURITY: &str = "/sys/kernel/security";
-/// How long counters are watched.
-pub const WATCH: Duration = Duration::from_secs(1);
+use crate::report::machine::quote;
+use cached::Cached;
+use device::{Device, DeviceState};
+use files::Files;
+use watch::{Ksoftirqd, Twice, Watch};
 
-/// The counters that are watched. A `*` stands for every entry of a directory.
-const WATCHED: [&str; 5] = [
-    "/proc/net/softnet_stat",
-    "/proc/net/dev",
-    "/sys/class/net/*/statistics/rx_missed_errors",
-    "/sys/class/net/*/statistics/rx_fifo_errors",
-    "/sys/class/net/*/statistics/rx_dropped",
-];
+pub use hostnet::netlink::{XdpFeatures, XdpSocket};
+pub use hostnet::qdisc::{Handle, Qdisc};
 
-/// What the checks read from.
+/// The time between the two reads of a counter.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The clock is read in so many runs of so many reads each.
+const CLOCK_RUNS: usize = 10;
+const CLOCK_READS: u32 = 100;
+
+/// The state of the host, or that of a test.
 ///
-/// Paths are those that a person would type, such as `/proc/net/softnet_stat`, whatever the
-/// root. What is below /sys/class/net is of the network namespace that the thread is in, also
-/// where /sys is of another.
+/// It is of the network namespace of the thread that made it, and is to be used on that thread.
+/// Everything that netlink and ethtool report is read at most once; files are read each time,
+/// since a fix changes them. Paths are those of the host, such as `/proc/net/softnet_stat`,
+/// whatever the root; /sys/class/net is of this namespace even where /sys is of another.
 pub struct Context {
-    root: PathBuf,
-    sys: Sys,
-    /// A mount of our own, without a place, where the host has none.
-    securityfs: Option<Detached>,
-    devices: Vec<String>,
-    links: Result<Vec<LinkBrief>, String>,
-    ksoftirqd: Vec<Ksoftirqd>,
-    watch: Duration,
-    before: Snapshot,
-    after: OnceLock<Snapshot>,
+    files: Files,
+    watch: Watch,
+    requested: Vec<String>,
+    live: bool,
+    devices: Cached<Vec<Device>>,
+    qdiscs: Cached<Vec<Qdisc>>,
+    xdp_sockets: Cached<Option<Vec<XdpSocket>>>,
+    nft_tables: Cached<Vec<String>>,
 }
 
-/// A device of the network namespace, as far as checks of the host look at one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkBrief {
-    /// Its name.
-    pub name: String,
-    /// What made it, such as `vrf` or `tun`.
-    pub kind: Option<String>,
-    /// The number of its XDP program.
-    pub xdp_program: Option<u32>,
-}
-
-/// Whose devices /sys shows: those of the namespace of whoever mounted it.
-enum Sys {
-    /// A mount of our own.
-    Ours(Sysfs),
-    /// /sys itself shows this namespace.
-    Shared,
-    /// /sys shows another namespace.
-    Foreign,
-}
-
-/// A thread that takes over softirqs when there are too many.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ksoftirqd {
-    /// The CPU it is of.
-    pub cpu: usize,
-    /// Its file of time on the CPU, in nanoseconds, which is watched.
-    pub schedstat: String,
-}
-
-/// Counters at one moment, by file.
-struct Snapshot {
-    taken: Instant,
-    files: BTreeMap<String, String>,
-}
-
-/// A counter file at two moments.
-pub struct Twice<'a> {
-    /// What it said first.
-    pub before: &'a str,
-    /// What it said at the end.
-    pub after: &'a str,
-    /// The time between.
-    pub elapsed: Duration,
+/// The state that is not in files as values, for tests.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkState {
+    /// The devices.
+    pub devices: Vec<DeviceState>,
+    /// Their queueing disciplines.
+    pub qdiscs: Vec<Qdisc>,
+    /// The AF_XDP sockets; none for a kernel that does not list them.
+    pub xdp_sockets: Option<Vec<XdpSocket>>,
+    /// The tables of nftables.
+    pub nft_tables: Vec<String>,
 }
 
 impl Context {
-    /// This host, for the devices of these names, or all if there is none.
-    pub fn host(devices: Vec<String>) -> Self {
-        let links = links().map_err(|error| format!("{error:#}"));
-        let securityfs = Detached::mount("securityfs").ok();
+    /// This host. The requested devices are those of `--dev`; all if none is given. `counters` are
+    /// the files that [`Self::twice`] compares.
+    pub fn host(requested: Vec<String>, counters: &[&'static str]) -> Self {
+        let files = Files::of_host();
         Self {
-            securityfs: securityfs.filter(|_| !Path::new(SECURITY).join("lsm").exists()),
-            ..Self::new(PathBuf::from(HOST_ROOT), sys(), devices, links, WATCH)
+            watch: Watch::start(&files, counters, INTERVAL),
+            files,
+            requested,
+            live: true,
+            devices: Cached::empty(),
+            qdiscs: Cached::empty(),
+            xdp_sockets: Cached::empty(),
+            nft_tables: Cached::empty(),
         }
     }
 
-    /// A directory with what the checks of the host read below it, and these devices; counters
-    /// are watched for so long.
-    pub fn at(root: &Path, links: Vec<LinkBrief>, watch: Duration) -> Self {
-        Self::new(root.into(), Sys::Shared, Vec::new(), Ok(links), watch)
-    }
-
-    fn new(
-        root: PathBuf,
-        sys: Sys,
-        devices: Vec<String>,
-        links: Result<Vec<LinkBrief>, String>,
-        watch: Duration,
+    /// A state for tests that never asks the kernel: files below `root`, everything else from
+    /// `network`.
+    pub fn recorded(
+        root: &Path,
+        network: NetworkState,
+        requested: Vec<String>,
+        counters: &[&'static str],
+        interval: Duration,
     ) -> Self {
-        let mut context = Self {
-            root,
-            sys,
-            securityfs: None,
-            devices,
-            links,
-            ksoftirqd: Vec::new(),
-            watch,
-            before: Snapshot {
-                taken: Instant::now(),
-                files: BTreeMap::new(),
-            },
-            after: OnceLock::new(),
-        };
-        context.ksoftirqd = context.find_ksoftirqd();
-        context.before = context.snapshot();
-        context
+        let files = Files::below(root);
+        let devices: Vec<_> = network.devices.into_iter().map(Device::from).collect();
+        Self {
+            watch: Watch::start(&files, counters, interval),
+            files,
+            requested,
+            live: false,
+            devices: devices.into(),
+            qdiscs: network.qdiscs.into(),
+            xdp_sockets: network.xdp_sockets.into(),
+            nft_tables: network.nft_tables.into(),
+        }
+    }
+}
+
+/// Files.
+impl Context {
+    /// The actual path of a file of the host, such as `/sys/class/net/eth0/mtu`.
+    pub fn path(&self, path: &str) -> Result<PathBuf> {
+        self.files.path(path)
     }
 
-    /// The devices that were asked for; all if there is none.
-    pub fn devices(&self) -> &[String] {
-        &self.devices
+    /// The text of a file, without white space at its end.
+    pub fn read(&self, path: &str) -> Result<String> {
+        self.files.read(path)
     }
 
-    /// How its kernel was built.
+    /// The text of a file, or `None` if there is no such file.
+    pub fn read_if_there(&self, path: &str) -> Result<Option<String>> {
+        self.files.read_if_there(path)
+    }
+
+    /// The names in a directory, sorted; none if there is no such directory.
+    pub fn list(&self, path: &str) -> Result<Vec<String>> {
+        self.files.list(path)
+    }
+
+    /// Writes a file that exists.
+    pub fn write(&self, path: &str, value: &str) -> Result<()> {
+        self.files.write(path, value)
+    }
+
+    /// A counter file at the start of the run and one interval later. It must be among the
+    /// `counters` of a check. The first call waits for the second read.
+    pub fn twice(&self, path: &str) -> Result<Twice<'_>> {
+        self.watch.twice(&self.files, path)
+    }
+
+    /// The ksoftirqd threads; none if they are in another PID namespace.
+    pub fn ksoftirqd(&self) -> &[Ksoftirqd] {
+        self.watch.ksoftirqd()
+    }
+
+    /// The configuration of the kernel.
     pub fn kernel_config(&self) -> Result<KernelConfig> {
-        KernelConfig::read_below(&self.root)
+        KernelConfig::read_below(self.files.root())
+            .context("cannot read the kernel's configuration")
+    }
+}
+
+/// Devices.
+impl Context {
+    /// The devices of `--dev`; all if none is given.
+    pub fn requested(&self) -> &[String] {
+        &self.requested
+    }
+
+    /// Whether `--dev` names this device.
+    pub fn is_requested(&self, device: &Device) -> bool {
+        self.requested.iter().any(|name| name == device.name())
+    }
+
+    /// Whether this device is to be examined: a requested one, or any but the loopback.
+    pub fn is_selected(&self, device: &Device) -> bool {
+        self.is_requested(device) || (self.requested.is_empty() && !device.link.loopback)
+    }
+
+    /// Whether XDP is used or intended on this device: it has a program or is requested.
+    pub fn is_for_xdp(&self, device: &Device) -> Result<bool> {
+        Ok(self.is_requested(device) || !device.programs()?.is_empty())
     }
 
     /// Every device of the network namespace.
-    pub fn links(&self) -> Result<&[LinkBrief]> {
-        match &self.links {
-            Ok(links) => Ok(links),
-            Err(reason) => Err(anyhow!("{reason}")),
+    pub fn devices(&self) -> Result<&[Device]> {
+        let read = || -> Result<Vec<Device>> {
+            let links = Rtnetlink::open()?.links()?.into_iter();
+            Ok(links.map(|link| Device::of_host(link.into())).collect())
+        };
+        self.devices.get(read).map(Vec::as_slice)
+    }
+
+    /// The devices in /sys/class/net.
+    pub fn class_net(&self) -> Result<Vec<String>> {
+        self.files.class_net()
+    }
+
+    /// The driver of a real device.
+    pub fn driver(&self, device: &Device) -> Option<String> {
+        let path = format!("/sys/class/net/{}/device/driver", device.name());
+        self.files.link_target(&path)
+    }
+
+    /// The peer of a veth; none if that is in another network namespace.
+    pub fn veth_peer(&self, device: &Device) -> Result<Option<&Device>> {
+        let link = &device.link;
+        if !device.is_veth() || link.lower_netns.is_some() {
+            return Ok(None);
         }
+        let mut devices = self.devices()?.iter();
+        Ok(devices
+            .find(|peer| Some(peer.link.index) == link.lower && peer.link.index != link.index))
     }
 
-    /// Whether this is the running host, which can be asked by other means than its files.
-    pub fn is_host(&self) -> bool {
-        self.root == Path::new(HOST_ROOT)
+    /// Every queueing discipline of the network namespace.
+    pub fn qdiscs(&self) -> Result<&[Qdisc]> {
+        let read = || -> Result<Vec<Qdisc>> {
+            let qdiscs = Rtnetlink::open()?.qdiscs()?.into_iter();
+            Ok(qdiscs.map(Qdisc::from).collect())
+        };
+        self.qdiscs.get(read).map(Vec::as_slice)
     }
 
-    /// Whether the network namespace is the one that the host started with: only that one has
-    /// the settings of the whole host (`net_core_table` in `net/core/sysctl_net_core.c`).
+    /// Every bound AF_XDP socket of the network namespace; none for a kernel that does not list
+    /// them (`CONFIG_XDP_SOCKETS_DIAG`).
+    pub fn xdp_sockets(&self) -> Result<Option<&[XdpSocket]>> {
+        let sockets = self.xdp_sockets.get(netlink::xdp_sockets)?;
+        Ok(sockets.as_deref())
+    }
+
+    /// The tables of nftables in the network namespace.
+    pub fn nft_tables(&self) -> Result<&[String]> {
+        let read =
+            || nfnetlink::tables().context("cannot list the tables of nftables: run as root");
+        self.nft_tables.get(read).map(Vec::as_slice)
+    }
+}
+
+/// The kernel and this process.
+impl Context {
+    /// The network namespace's number.
+    pub fn netns(&self) -> Result<u64> {
+        netns::current().context("cannot read the number of the network namespace")
+    }
+
+    /// Whether the network namespace is the initial one: only that one has the settings of the
+    /// whole host (`net_core_table` in `net/core/sysctl_net_core.c`).
     pub fn is_initial_netns(&self) -> bool {
         self.path("/proc/sys/net/core/netdev_max_backlog")
             .is_ok_and(|path| path.exists())
     }
 
-    /// Where the file that people know as `path` is.
-    pub fn path(&self, path: &str) -> Result<PathBuf> {
-        if let Some((rest, mount)) = path.strip_prefix(SECURITY).zip(self.securityfs.as_ref()) {
-            return Ok(mount.path(rest));
+    /// Whether this process runs as root.
+    pub fn is_root(&self) -> bool {
+        !self.live || geteuid().is_root()
+    }
+
+    /// Probes the kernel for a feature of AF_XDP; an error is the reason why it is missing.
+    pub fn probe(&self, feature: Feature) -> Result<(), String> {
+        if !self.live {
+            return Ok(());
         }
-        if let Some(rest) = path.strip_prefix("/sys/class/net") {
-            match &self.sys {
-                Sys::Ours(mount) => return Ok(mount.class_net(rest)),
-                Sys::Shared => {}
-                Sys::Foreign => {
-                    return Err(anyhow!(
-                        "/sys shows another network namespace: run as root, or mount sysfs in this one"
-                    ));
-                }
+        feature.probe().map_err(|missing| missing.why)
+    }
+
+    /// The time that one read of the clock takes, in nanoseconds: the mean of the fastest run, as
+    /// others may be interrupted. None for a recorded state.
+    pub fn clock_read_ns(&self) -> Option<u128> {
+        let run = || {
+            let start = Instant::now();
+            for _ in 0..CLOCK_READS {
+                std::hint::black_box(clock_gettime(ClockId::Monotonic));
             }
-        }
-        // /proc/net is of the process's first thread, which may be in another namespace.
-        let thread = path.strip_prefix("/proc/net/");
-        if let Some(rest) = thread.filter(|_| self.is_host()) {
-            return Ok(format!("/proc/thread-self/net/{rest}").into());
-        }
-        Ok(self.root.join(path.trim_start_matches('/')))
-    }
-
-    /// A file's text, without white space at its end.
-    pub fn read(&self, path: &str) -> Result<String> {
-        let text = fs::read_to_string(self.path(path)?);
-        let text = text.map_err(|error| unreadable(error, path))?;
-        Ok(text.trim_end().to_owned())
-    }
-
-    /// A file's text, or `None` if there is no such file.
-    pub fn read_if_there(&self, path: &str) -> Result<Option<String>> {
-        match fs::read_to_string(self.path(path)?) {
-            Ok(text) => Ok(Some(text.trim_end().to_owned())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable(error, path)),
-        }
-    }
-
-    /// The names in a directory, sorted; none if there is no such directory.
-    pub fn list(&self, path: &str) -> Result<Vec<String>> {
-        let entries = match fs::read_dir(self.path(path)?) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(unreadable(error, path)),
+            start.elapsed().as_nanos()
         };
-        let mut names: Vec<_> = entries
-            .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        Ok(names)
+        let runs = std::iter::repeat_with(run).take(if self.live { CLOCK_RUNS } else { 0 });
+        runs.min().map(|fastest| fastest / u128::from(CLOCK_READS))
     }
 
-    /// The devices below /sys/class/net. There are also files, such as `bonding_masters`.
-    pub fn class_net(&self) -> Result<Vec<String>> {
-        let directory = "/sys/class/net";
-        let mut names = self.list(directory)?;
-        let directory = self.path(directory)?;
-        names.retain(|name| directory.join(name).is_dir());
-        Ok(names)
-    }
-
-    /// A watched file at both moments. The first caller waits until there is a second one.
-    pub fn twice(&self, path: &str) -> Result<Twice<'_>> {
-        let after = self.after.get_or_init(|| {
-            sleep(self.watch.saturating_sub(self.before.taken.elapsed()));
-            self.snapshot()
-        });
-        let at = |snapshot: &'_ Snapshot| snapshot.files.contains_key(path);
-        if !at(&self.before) || !at(after) {
-            return Err(anyhow!("cannot read {path}"));
-        }
-        Ok(Twice {
-            before: &self.before.files[path],
-            after: &after.files[path],
-            elapsed: after.taken - self.before.taken,
-        })
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        let paths = WATCHED.iter().flat_map(|pattern| self.expand(pattern));
-        let files = paths
-            .chain(self.ksoftirqd.iter().map(|thread| thread.schedstat.clone()))
-            .filter_map(|path| Some((path.clone(), self.read(&path).ok()?)));
-        Snapshot {
-            files: files.collect(),
-            taken: Instant::now(),
-        }
-    }
-
-    /// The threads that take over softirqs, if this PID namespace shows them.
-    pub fn ksoftirqd(&self) -> &[Ksoftirqd] {
-        &self.ksoftirqd
-    }
-
-    fn find_ksoftirqd(&self) -> Vec<Ksoftirqd> {
-        let processes = self.list("/proc").unwrap_or_default();
-        let numbers = processes
-            .iter()
-            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        numbers
-            .filter_map(|pid| {
-                let name = self.read(&format!("/proc/{pid}/comm")).ok()?;
-                let cpu = name.strip_prefix("ksoftirqd/")?.parse().ok()?;
-                let schedstat = format!("/proc/{pid}/schedstat");
-                Some(Ksoftirqd { cpu, schedstat })
-            })
-            .collect()
-    }
-
-    /// The files that a pattern with at most one `*` means.
-    fn expand(&self, pattern: &str) -> Vec<String> {
-        let Some((directory, rest)) = pattern.split_once("/*") else {
-            return vec![pattern.into()];
-        };
-        let names = self.list(directory).unwrap_or_default();
-        names
-            .iter()
-            .map(|name| format!("{directory}/{name}{rest}"))
-            .collect()
+    /// Runs a command and returns its standard output.
+    pub fn run(&self, command: &[String]) -> Result<String> {
+        ensure!(self.live, "a recorded state runs no commands");
+        let (program, arguments) = command.split_first().context("there is no command")?;
+        let output = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot run {program}: is it installed?"))?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`{}` failed: {}",
+            shell(command),
+            stderr.trim()
+        );
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("the output of {program} is not UTF-8"))
     }
 }
 
-fn unreadable(error: std::io::Error, path: &str) -> anyhow::Error {
-    let cure = match error.kind() {
-        ErrorKind::PermissionDenied => ": run as root",
-        _ => "",
-    };
-    anyhow!(error).context(format!("cannot read {path}{cure}"))
-}
-
-fn links() -> Result<Vec<LinkBrief>> {
-    let links = Rtnetlink::open()?.links()?;
-    Ok(links
-        .into_iter()
-        .map(|link| LinkBrief {
-            name: link.name,
-            kind: link.kind,
-            xdp_program: link.xdp_program,
-        })
-        .collect())
-}
-
-fn sys() -> Sys {
-    match Sysfs::mount() {
-        Ok(mount) => Sys::Ours(mount),
-        Err(_) if shows_this_namespace() => Sys::Shared,
-        Err(_) => Sys::Foreign,
-    }
-}
-
-/// Whether /sys has the devices that /proc, which always shows the thread's own namespace, has.
-fn shows_this_namespace() -> bool {
-    let Ok(devices) = fs::read_to_string("/proc/thread-self/net/dev") else {
-        return false;
-    };
-    let names = devices.lines().filter_map(|line| line.split_once(':'));
-    let mut names: Vec<_> = names.map(|(name, _)| name.trim().to_owned()).collect();
-    let entries = fs::read_dir("/sys/class/net").into_iter().flatten();
-    let mut shown: Vec<_> = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    shown.retain(|name| name != "bonding_masters");
-    shown.sort();
-    names == shown
+/// A command as typed in a shell.
+pub fn shell(command: &[String]) -> String {
+    let words: Vec<_> = command.iter().map(|word| quote(word)).collect();
+    words.join(" ")
 }

@@ -1,25 +1,32 @@
-//! Fixes that are commands.
+//! One verdict for each device.
 
-use crate::doctor::{Fix, Read, Step};
+use anyhow::Result;
 
-/// A fix by one command, whose undo is another. What `read` says now is what there was; where
-/// that cannot be read, the fix is for a person.
-pub fn fix(apply: Vec<String>, undo: Vec<String>, read: Read) -> Fix {
-    match read.run() {
-        Ok(old) => Fix::Steps(vec![Step::Run {
-            apply,
-            undo,
-            read,
-            old,
-        }]),
-        Err(error) => Fix::Text(format!(
-            "`{}`; not by itself, since the setting could not be read: {error:#}",
-            apply.join(" ")
-        )),
-    }
+use crate::doctor::context::Context;
+use crate::doctor::context::device::Device;
+use crate::doctor::verdict::Verdict;
+
+/// The verdict of `examine` for each selected device; `None` if the device has no such setting.
+///
+/// An error, such as a device removed meanwhile, makes that device unchecked and no other.
+pub fn each<'a>(
+    context: &'a Context,
+    examine: impl Fn(&'a Device) -> Result<Option<Verdict>>,
+) -> Result<Vec<Verdict>> {
+    let devices = context.devices()?.iter();
+    let selected = devices.filter(|device| context.is_selected(device));
+    Ok(selected
+        .filter_map(|device| {
+            examine(device).unwrap_or_else(|error| {
+                Some(Verdict::unchecked(device.name(), format!("{error:#}")))
+            })
+        })
+        .collect())
 }
 
-/// The words of a command.
-pub fn words(command: &str) -> Vec<String> {
-    command.split_whitespace().map(str::to_owned).collect()
+/// The reason for a veth whose peer is in another network namespace; `role` of the peer.
+pub fn foreign_peer(role: &str) -> String {
+    format!(
+        "its peer, {role}, is in another network namespace: run weir doctor there too (`ip netns`, `lsns -t net`)"
+    )
 }

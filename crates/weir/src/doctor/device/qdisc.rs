@@ -1,181 +1,118 @@
-//! Queueing disciplines: which take a lock for each packet, and how to put one back.
+//! Queueing disciplines: their locks, and the command that restores one.
 
 use std::collections::BTreeSet;
 
-use netlink_packet_core::{DefaultNla, Nla as _};
-use netlink_packet_route::tc::{TcHandle, TcOption, TcQdiscFqCodelOption};
+use crate::doctor::context::{Handle, Qdisc};
 
-use super::command::words;
-use hostnet::rtnetlink::Qdisc;
-
-/// Those that need no lock of their own to take a packet: `noqueue` has no queue, `pfifo_fast`
-/// is lockless (`TCQ_F_NOLOCK`, Linux 4.16), `noop` drops everything.
+/// Disciplines without a lock per packet: `noqueue` has no queue, `pfifo_fast` is lockless
+/// (`TCQ_F_NOLOCK`, Linux 4.16), `noop` drops everything.
 const LOCKLESS: [&str; 3] = ["noqueue", "pfifo_fast", "noop"];
-/// Those that only hand a packet on to a discipline for each transmit queue.
+/// Disciplines that pass packets to one discipline per transmit queue.
 const PER_QUEUE: [&str; 3] = ["mq", "mqprio", "taprio"];
-/// Those that hold packets back, so that nothing else can stand in for them.
+/// Disciplines that shape traffic, which no other can replace.
 const SHAPERS: [&str; 8] = ["tbf", "htb", "hfsc", "cake", "netem", "cbs", "etf", "prio"];
 
-/// What is at the root of `device`, where every packet that is sent passes.
+/// The root discipline of `device`.
 pub fn root(qdiscs: &[Qdisc], device: u32) -> Option<&Qdisc> {
     qdiscs
         .iter()
-        .find(|qdisc| qdisc.device == device && qdisc.parent == TcHandle::ROOT)
+        .find(|qdisc| qdisc.device == device && qdisc.parent == Handle::ROOT)
 }
 
-/// The locked disciplines that packets to the device of `root` may meet at.
+/// The disciplines directly below `root`.
+pub fn children<'a>(qdiscs: &'a [Qdisc], root: &'a Qdisc) -> impl Iterator<Item = &'a Qdisc> {
+    qdiscs.iter().filter(|qdisc| {
+        qdisc.device == root.device
+            && qdisc.parent != Handle::ROOT
+            && qdisc.parent.major == root.handle.major
+    })
+}
+
+/// The disciplines with a lock on the way through `root`.
 pub fn locked<'a>(qdiscs: &'a [Qdisc], root: &'a Qdisc) -> BTreeSet<&'a str> {
     let is_locked = |kind: &str| !LOCKLESS.contains(&kind) && !PER_QUEUE.contains(&kind);
-    let below = qdiscs.iter().filter(|qdisc| {
-        PER_QUEUE.contains(&root.kind.as_str())
-            && qdisc.device == root.device
-            && qdisc.parent.major == root.handle.major
-    });
     std::iter::once(root)
-        .chain(below)
+        .chain(children(qdiscs, root).filter(|_| is_per_queue(root)))
         .map(|qdisc| qdisc.kind.as_str())
         .filter(|kind| is_locked(kind))
         .collect()
 }
 
-/// Whether packets to the device of `root` are spread over a lock for each transmit queue.
+/// Whether `root` has one lock per transmit queue.
 pub fn is_per_queue(root: &Qdisc) -> bool {
     PER_QUEUE.contains(&root.kind.as_str())
 }
 
-/// Whether `kind` limits a rate or orders packets on purpose.
+/// Whether `kind` shapes or prioritises traffic.
 pub fn is_shaper(kind: &str) -> bool {
     SHAPERS.contains(&kind)
 }
 
-/// The command that puts `root` back on `device` as it is; none if that cannot be told.
-pub fn restore(device: &str, root: &Qdisc) -> Option<Vec<String>> {
-    if root.handle == TcHandle::UNSPEC {
-        return Some(words(&format!("tc qdisc del dev {device} root")));
+/// The command that restores `root` on `device`; none if its settings are not known.
+pub fn restore(device: &str, root: &Qdisc) -> Option<String> {
+    if root.handle == Handle::UNSPEC {
+        return Some(format!("tc qdisc del dev {device} root"));
     }
-    let settings = match root.kind.as_str() {
-        "noqueue" | "pfifo_fast" => String::new(),
-        "pfifo" | "bfifo" => format!("limit {}", fifo_limit(&root.options)?),
-        "fq_codel" => fq_codel_settings(&root.options)?,
-        _ => return None,
-    };
     let (kind, handle) = (&root.kind, root.handle.major);
-    Some(words(&format!(
+    let settings = root.settings.as_ref()?;
+    Some(format!(
         "tc qdisc replace dev {device} root handle {handle:x}: {kind} {settings}"
-    )))
-}
-
-/// The limit in `struct tc_fifo_qopt`.
-fn fifo_limit(options: &[TcOption]) -> Option<u32> {
-    let [TcOption::Other(option)] = options else {
-        return None;
-    };
-    value(option).try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn value(option: &DefaultNla) -> Vec<u8> {
-    let mut bytes = vec![0; option.value_len()];
-    option.emit_value(&mut bytes);
-    bytes
-}
-
-fn fq_codel_settings(options: &[TcOption]) -> Option<String> {
-    let settings = options.iter().map(|option| match option {
-        TcOption::FqCodel(option) => fq_codel_setting(option),
-        _ => None,
-    });
-    Some(settings.collect::<Option<Vec<_>>>()?.join(" "))
-}
-
-fn fq_codel_setting(option: &TcQdiscFqCodelOption) -> Option<String> {
-    use TcQdiscFqCodelOption as Setting;
-    // The kernel keeps times in units of 1024 ns and rounds down both ways, so that only one
-    // microsecond more than it tells gives the same time again (`codel_time_to_us`).
-    let time = |usecs: u32| usecs.saturating_add(1);
-    Some(match *option {
-        Setting::Target(usecs) => format!("target {}us", time(usecs)),
-        Setting::Interval(usecs) => format!("interval {}us", time(usecs)),
-        Setting::CeThreshold(usecs) => format!("ce_threshold {}us", time(usecs)),
-        Setting::Limit(packets) => format!("limit {packets}"),
-        Setting::Flows(flows) => format!("flows {flows}"),
-        Setting::Quantum(bytes) => format!("quantum {bytes}"),
-        Setting::MemoryLimit(bytes) => format!("memory_limit {bytes}"),
-        Setting::DropBatchSize(packets) => format!("drop_batch {packets}"),
-        Setting::Ecn(0) => "noecn".into(),
-        Setting::Ecn(_) => "ecn".into(),
-        Setting::CeThresholdSelector(0) | Setting::CeThresholdMask(0) => String::new(),
-        _ => return None,
-    })
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MAJOR: TcHandle = TcHandle {
+    const MAJOR: Handle = Handle {
         major: 0x8004,
         minor: 0,
     };
 
-    fn qdisc(kind: &str, handle: TcHandle, parent: TcHandle) -> Qdisc {
+    fn qdisc(kind: &str, handle: Handle, parent: Handle) -> Qdisc {
         Qdisc {
             device: 3,
             kind: kind.into(),
             handle,
             parent,
-            options: Vec::new(),
+            settings: None,
         }
     }
 
-    fn restored(qdisc: &Qdisc) -> Option<String> {
-        restore("tap0", qdisc).map(|words| words.join(" "))
+    #[test]
+    fn deleting_the_root_restores_the_default() {
+        let default = qdisc("fq", Handle::UNSPEC, Handle::ROOT);
+        let restored = restore("tap0", &default);
+        assert_eq!(restored.as_deref(), Some("tc qdisc del dev tap0 root"));
     }
 
     #[test]
-    fn the_default_comes_back_by_itself() {
-        let default = qdisc("fq", TcHandle::UNSPEC, TcHandle::ROOT);
+    fn known_settings_are_restored() {
+        let mut pfifo = qdisc("pfifo", MAJOR, Handle::ROOT);
+        assert_eq!(restore("tap0", &pfifo), None);
+        pfifo.settings = Some("limit 1000".into());
         assert_eq!(
-            restored(&default).as_deref(),
-            Some("tc qdisc del dev tap0 root")
-        );
-    }
-
-    #[test]
-    fn settings_come_back() {
-        let mut pfifo = qdisc("pfifo", MAJOR, TcHandle::ROOT);
-        assert_eq!(restored(&pfifo), None, "a limit that is not known");
-        let limit = DefaultNla::new(2, 1000_u32.to_ne_bytes().to_vec());
-        pfifo.options = vec![TcOption::Other(limit)];
-        assert_eq!(
-            restored(&pfifo).as_deref(),
+            restore("tap0", &pfifo).as_deref(),
             Some("tc qdisc replace dev tap0 root handle 8004: pfifo limit 1000")
         );
-        let mut codel = qdisc("fq_codel", MAJOR, TcHandle::ROOT);
-        codel.options = [
-            TcQdiscFqCodelOption::Target(4999),
-            TcQdiscFqCodelOption::Ecn(1),
-        ]
-        .map(TcOption::FqCodel)
-        .to_vec();
-        assert_eq!(
-            restored(&codel).as_deref(),
-            Some("tc qdisc replace dev tap0 root handle 8004: fq_codel target 5000us ecn")
-        );
-        assert_eq!(restored(&qdisc("tbf", MAJOR, TcHandle::ROOT)), None);
     }
 
     #[test]
-    fn a_lock_may_be_below_one_for_each_queue() {
-        let queue = TcHandle { major: 0, minor: 1 };
+    fn a_lock_may_be_below_the_root() {
+        let queue = Handle { major: 0, minor: 1 };
+        let ingress = Handle {
+            major: 0xffff,
+            minor: 0xfff1,
+        };
         let qdiscs = [
-            qdisc("mq", TcHandle::UNSPEC, TcHandle::ROOT),
-            qdisc("fq_codel", TcHandle::UNSPEC, queue),
-            qdisc("clsact", TcHandle::INGRESS, TcHandle::INGRESS),
+            qdisc("mq", Handle::UNSPEC, Handle::ROOT),
+            qdisc("fq_codel", Handle::UNSPEC, queue),
+            qdisc("clsact", ingress, ingress),
         ];
         let found = root(&qdiscs, 3).map(|root| (root.kind.as_str(), locked(&qdiscs, root)));
         assert_eq!(found, Some(("mq", BTreeSet::from(["fq_codel"]))));
         for kind in ["noqueue", "pfifo_fast"] {
-            assert!(locked(&[], &qdisc(kind, MAJOR, TcHandle::ROOT)).is_empty());
+            assert!(locked(&[], &qdisc(kind, MAJOR, Handle::ROOT)).is_empty());
         }
         assert!(root(&qdiscs, 4).is_none());
     }

@@ -1,70 +1,86 @@
-//! The spinlock storm: packets that were spread over CPUs meet again at the lock of one queue.
+//! Lock contention on a queueing discipline: RSS or RPS spreads packets over CPUs, and all of them
+//! are forwarded through one locked discipline.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use netlink_packet_route::tc::TcHandle;
-
-use super::{command, fine, is_selected, qdisc};
-use crate::doctor::{Check, Context, Evidence, Finding, Fix, Read, Severity, Verdict, irq};
 use hostnet::cpulist::CpuList;
-use hostnet::ethtool;
-use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink};
+
+use super::qdisc;
+use crate::doctor::check::Check;
+use crate::doctor::context::device::Device;
+use crate::doctor::context::{Context, Qdisc};
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::irq;
+use crate::doctor::severity::Severity;
+use crate::doctor::step::Read;
+use crate::doctor::verdict::Verdict;
 
 pub const RPS_LOCK_QDISC: Check = Check {
     id: "rps-lock-qdisc",
-    title: "packets spread over CPUs meet at the lock of one queueing discipline",
+    title: "qdisc lock contention: RSS or RPS spreads packets over CPUs, and one qdisc has one lock",
     severity: Severity::Critical,
-    why: "Every CPU that RSS or RPS gave a part of the packets spins for the same lock when they are forwarded to one device, so that a UDP storm at one guest drives ksoftirqd of all CPUs to 100% and takes the whole host with it.",
+    why: "All CPUs that RSS or RPS gives packets to spin on the same lock when they forward to one device: a UDP storm at one guest drives ksoftirqd of all CPUs to 100% and stalls the host.",
     source: "David Ahern, \"RSS/RPS + locking qdisc\" (people.kernel.org/dsahern/rss-rps-locking-qdisc): 96.79% in queued_spin_lock_slowpath at 1 Mpps; __dev_xmit_skb in net/core/dev.c",
-    more: "Looked at: the root queueing discipline of each device (rtnetlink, RTM_GETQDISC) that packets can be forwarded to, by a bridge or by routing, from another device whose packets several CPUs take: by RPS (/sys/class/net/DEV/queues/rx-N/rps_cpus) or by RSS (several receive queues whose interrupts go to different CPUs).\n\n\
-        noqueue, pfifo_fast (lockless since Linux 4.16), and one discipline for each of as many transmit queues as there are such CPUs are fine. Any other takes one lock for each packet.\n\n\
-        The fix puts noqueue on a virtual device, whose driver takes any packet at any time, and pfifo_fast on a real one, which stops when its ring is full. A discipline that shapes traffic (tbf, htb, ...) is left alone, since nothing else does its work: turn RPS off on the device that packets come from instead, or steer those of one guest to one CPU (ethtool -N).\n\n\
-        Its effect: `weir cost` under the load, before and after, or the ksoftirqd threads in top(1).",
+    more: "Reads the root qdisc of each device (rtnetlink, RTM_GETQDISC) to which a bridge or routing \
+           can forward packets of another device that several CPUs receive: by RPS \
+           (/sys/class/net/DEV/queues/rx-N/rps_cpus) or by RSS (several receive queues with \
+           interrupts on different CPUs).\n\n\
+           No finding are noqueue, pfifo_fast (lockless since Linux 4.16), and one qdisc per transmit \
+           queue if there are as many queues as such CPUs. Any other takes one lock per packet.\n\n\
+           The fix sets noqueue on a virtual device, whose driver accepts a packet at any time, and \
+           pfifo_fast on a real one, which stops when its ring is full. For a qdisc that shapes \
+           traffic (tbf, htb, ...) the fix is manual, since no other can replace it: turn RPS off on \
+           the device that receives the packets, or steer those of one guest to one CPU (ethtool -N).\n\n\
+           Measure the effect with `weir cost` under the load, before and after, or with the \
+           ksoftirqd threads in top(1).",
+    counters: &[],
     run,
 };
 
-/// Several CPUs that take the packets of one device, and where those go.
+/// A device whose packets several CPUs receive.
 struct Spread<'a> {
-    device: &'a Link,
+    device: &'a Device,
     cpus: usize,
     evidence: Vec<Evidence>,
-    /// The devices that get them from it: bonds, VLANs, bridges.
+    /// The bonds, VLANs and bridges above it.
     above: BTreeSet<u32>,
-    /// That they are routed, if they are.
+    /// Whether its packets are routed.
     routed: Option<Evidence>,
 }
 
 fn run(context: &Context) -> Result<Vec<Verdict>> {
-    let mut route = Rtnetlink::open()?;
-    let (links, qdiscs) = (route.links()?, route.qdiscs()?);
-    let devices = || links.iter().filter(|device| !device.loopback);
-    let mut spreads = Vec::new();
-    for device in devices() {
-        spreads.extend(spread(context, &links, device)?);
+    let (devices, qdiscs) = (context.devices()?, context.qdiscs()?);
+    let real = || devices.iter().filter(|device| !device.link.loopback);
+    let (mut spreads, mut verdicts) = (Vec::new(), Vec::new());
+    for device in real() {
+        match spread(context, device) {
+            Ok(spread) => spreads.extend(spread),
+            Err(error) => {
+                verdicts.push(Verdict::unchecked(device.name(), format!("{error:#}")));
+            }
+        }
     }
-    let mut verdicts = Vec::new();
-    for device in devices() {
-        let Some(root) = qdisc::root(&qdiscs, device.index) else {
+    for device in real() {
+        let Some(root) = qdisc::root(qdiscs, device.link.index) else {
             continue;
         };
         let feeders = spreads.iter().filter_map(|spread| {
-            let asked = is_selected(context, device) || is_selected(context, spread.device);
-            let path = path(&links, spread, device).filter(|_| asked);
+            let selected = context.is_selected(device) || context.is_selected(spread.device);
+            let path = path(devices, spread, device).filter(|_| selected);
             Some((spread, path?))
         });
-        verdicts.extend(judge(&qdiscs, root, device, &feeders.collect::<Vec<_>>())?);
+        let feeders: Vec<_> = feeders.collect();
+        verdicts.extend(judge(context, qdiscs, root, device, &feeders)?);
     }
     Ok(verdicts)
 }
 
-/// The CPUs that take the packets of `device`, if they are several.
-fn spread<'a>(context: &Context, links: &[Link], device: &'a Link) -> Result<Option<Spread<'a>>> {
-    let (steered, mut evidence) = rps(context, &device.name)?;
-    let interrupted = match ethtool::channels(&device.name)? {
-        Some(channels) => rss(context, &device.name, channels.used, &mut evidence)?,
-        None => 0,
-    };
+/// The CPUs that receive the packets of `device`, if there are several.
+fn spread<'a>(context: &Context, device: &'a Device) -> Result<Option<Spread<'a>>> {
+    let (steered, mut evidence) = rps(context, device.name())?;
+    let interrupted = rss(context, device, &mut evidence)?;
     let cpus = steered.as_slice().len().max(interrupted);
     if cpus < 2 {
         return Ok(None);
@@ -73,12 +89,12 @@ fn spread<'a>(context: &Context, links: &[Link], device: &'a Link) -> Result<Opt
         device,
         cpus,
         evidence,
-        above: above(links, device.index),
-        routed: routed(context, &device.name)?,
+        above: above(context.devices()?, device.link.index),
+        routed: routed(context, device.name())?,
     }))
 }
 
-/// Whether the kernel routes what `device` receives.
+/// Whether the kernel routes packets received by `device`.
 fn routed(context: &Context, device: &str) -> Result<Option<Evidence>> {
     for family in ["ipv4", "ipv6"] {
         let path = format!("/proc/sys/net/{family}/conf/{device}/forwarding");
@@ -89,7 +105,7 @@ fn routed(context: &Context, device: &str) -> Result<Option<Evidence>> {
     Ok(None)
 }
 
-/// The CPUs that RPS gives packets of `device` to.
+/// The CPUs of RPS.
 fn rps(context: &Context, device: &str) -> Result<(CpuList, Vec<Evidence>)> {
     let directory = format!("/sys/class/net/{device}/queues");
     let (mut all, mut evidence) = (Vec::new(), Vec::new());
@@ -98,12 +114,11 @@ fn rps(context: &Context, device: &str) -> Result<(CpuList, Vec<Evidence>)> {
         if !queue.starts_with("rx-") {
             continue;
         }
-        // There is no such file where the kernel has no RPS (CONFIG_RPS).
+        // A kernel without CONFIG_RPS has no such file.
         let Some(mask) = context.read_if_there(&path)? else {
             continue;
         };
-        let cpus =
-            CpuList::from_mask(&mask).with_context(|| format!("cannot understand {path}"))?;
+        let cpus = CpuList::from_mask(&mask).with_context(|| format!("cannot parse {path}"))?;
         if !cpus.as_slice().is_empty() {
             all.extend_from_slice(cpus.as_slice());
             evidence.push(Evidence::new(path, mask));
@@ -112,20 +127,19 @@ fn rps(context: &Context, device: &str) -> Result<(CpuList, Vec<Evidence>)> {
     Ok((CpuList::new(all), evidence))
 }
 
-/// How many CPUs the interrupts of the receive queues of `device` go to.
-fn rss(
-    context: &Context,
-    device: &str,
-    queues: ethtool::Queues,
-    evidence: &mut Vec<Evidence>,
-) -> Result<usize> {
-    let queues = queues.rx + queues.combined;
-    let irqs = irq::of(context, device)?;
+/// The number of CPUs of RSS.
+fn rss(context: &Context, device: &Device, evidence: &mut Vec<Evidence>) -> Result<usize> {
+    let Some(channels) = device.channels()? else {
+        return Ok(0);
+    };
+    let name = device.name();
+    let queues = channels.used.rx + channels.used.combined;
+    let irqs = irq::of(context, name)?;
     let cpus = CpuList::new(irqs.iter().flat_map(|irq| irq.cpus.as_slice()).copied());
-    // A device has interrupts besides those of its receive queues.
+    // A device also has interrupts that are not of a receive queue.
     let spread = cpus.as_slice().len().min(usize::try_from(queues)?);
     if spread > 1 {
-        let source = format!("ethtool -l {device}, /proc/irq/*/effective_affinity_list");
+        let source = format!("ethtool -l {name}, /proc/irq/*/effective_affinity_list");
         evidence.push(Evidence::new(
             source,
             format!("{queues} receive queues, interrupts on CPUs {cpus}"),
@@ -134,38 +148,35 @@ fn rss(
     Ok(spread)
 }
 
-/// How packets get to the device `to`, if they can: by a bridge that both lead to, or routed.
-fn path(links: &[Link], from: &Spread<'_>, to: &Link) -> Option<Evidence> {
-    if from.device.index == to.index {
+/// The path by which packets of `from` reach the device `to`: a common bridge, or routing.
+fn path(devices: &[Device], from: &Spread<'_>, to: &Device) -> Option<Evidence> {
+    if from.device.link.index == to.link.index {
         return None;
     }
-    let bridge = to.controller.filter(|bridge| from.above.contains(bridge));
-    let bridge = bridge.and_then(|index| links.iter().find(|link| link.index == index));
+    let bridge = to.link.controller.filter(|it| from.above.contains(it));
+    let bridge = bridge.and_then(|index| devices.iter().find(|it| it.link.index == index));
     if let Some(bridge) = bridge {
-        let source = format!("rtnetlink, IFLA_MASTER of {}", to.name);
-        let value = format!(
-            "{}, which {} leads to as well",
-            bridge.name, from.device.name
-        );
-        return Some(Evidence::new(source, value));
+        let source = format!("rtnetlink, IFLA_MASTER of {}", to.name());
+        let (bridge, from) = (bridge.name(), from.device.name());
+        return Some(Evidence::new(
+            source,
+            format!("{bridge}, also above {from}"),
+        ));
     }
     from.routed.clone()
 }
 
-/// Every device that gets packets from the device `index`.
-fn above(links: &[Link], index: u32) -> BTreeSet<u32> {
+/// All devices above the device `index`, which get its packets.
+fn above(devices: &[Device], index: u32) -> BTreeSet<u32> {
     let (mut found, mut next) = (BTreeSet::new(), vec![index]);
     while let Some(index) = next.pop() {
         if !found.insert(index) {
             continue;
         }
-        for link in links {
-            // The peer of a veth is its IFLA_LINK too, but what it receives comes out there, not
-            // here.
-            let lies_upon = link.lower == Some(index)
-                && link.lower_netns.is_none()
-                && link.kind.as_deref() != Some("veth");
-            if lies_upon {
+        for device in devices {
+            let link = &device.link;
+            // IFLA_LINK of a veth is its peer, which is not above it.
+            if link.lower == Some(index) && link.lower_netns.is_none() && !device.is_veth() {
                 next.push(link.index);
             }
             if link.index == index {
@@ -178,96 +189,83 @@ fn above(links: &[Link], index: u32) -> BTreeSet<u32> {
 }
 
 fn judge(
+    context: &Context,
     qdiscs: &[Qdisc],
     root: &Qdisc,
-    device: &Link,
+    device: &Device,
     feeders: &[(&Spread<'_>, Evidence)],
 ) -> Result<Option<Verdict>> {
+    let name = device.name();
     let locked: Vec<_> = qdisc::locked(qdiscs, root).into_iter().collect();
     let kinds = match locked.as_slice() {
         [] => root.kind.clone(),
         kinds if kinds == [root.kind.as_str()] => root.kind.clone(),
         kinds => format!("{} with {}", root.kind, kinds.join(", ")),
     };
-    let of_qdisc = Evidence::new(
-        format!("rtnetlink, RTM_GETQDISC of {}", device.name),
+    let mut evidence = vec![Evidence::new(
+        format!("rtnetlink, RTM_GETQDISC of {name}"),
         &kinds,
-    );
+    )];
     let cpus = feeders.iter().map(|(spread, _)| spread.cpus).max();
     let Some(cpus) = cpus.filter(|_| !locked.is_empty()) else {
-        return Ok(Some(fine(&device.name, vec![of_qdisc])));
+        return Ok(Some(Verdict::fine(name, evidence)));
     };
-    let mut evidence = vec![of_qdisc];
     if qdisc::is_per_queue(root) {
-        let queues = tx_queues(qdiscs, root, &device.name)?;
+        let queues = tx_queues(qdiscs, root, device)?;
         evidence.push(Evidence::new(
-            format!("ethtool -l {}", device.name),
+            format!("ethtool -l {name}"),
             format!("{queues} transmit queues"),
         ));
         if queues >= cpus {
-            return Ok(Some(fine(&device.name, evidence)));
+            return Ok(Some(Verdict::fine(name, evidence)));
         }
     }
-    let names: Vec<_> = feeders
+    let from: Vec<_> = feeders
         .iter()
-        .map(|(spread, _)| spread.device.name.as_str())
+        .map(|(spread, _)| spread.device.name())
         .collect();
+    let from = from.join(", ");
     for (spread, path) in feeders {
         evidence.extend(spread.evidence.clone());
         evidence.push(path.clone());
     }
     evidence.dedup();
-    Ok(Some(Verdict::Finding(Finding {
-        subject: device.name.clone(),
-        evidence,
-        message: format!(
-            "Up to {cpus} CPUs take the packets of {} and all of them spin for the lock of {kinds} when those go to {}.",
-            names.join(", "),
-            device.name
-        ),
-        fix: fix(device, root, &names),
-    })))
+    let message = format!(
+        "Up to {cpus} CPUs receive the packets of {from}, and all spin on the lock of {kinds} to forward them to {name}."
+    );
+    let fix = fix(context, device, root, &from);
+    Ok(Some(Verdict::found(name, evidence, message, fix)))
 }
 
-/// The transmit queues that packets are spread over.
-fn tx_queues(qdiscs: &[Qdisc], root: &Qdisc, device: &str) -> Result<usize> {
-    if let Some(channels) = ethtool::channels(device)? {
-        return Ok(usize::try_from(channels.used.tx + channels.used.combined)?);
-    }
-    let below = |qdisc: &&Qdisc| {
-        qdisc.device == root.device
-            && qdisc.parent != TcHandle::ROOT
-            && qdisc.parent.major == root.handle.major
-    };
-    Ok(qdiscs.iter().filter(below).count())
+/// The number of transmit queues.
+fn tx_queues(qdiscs: &[Qdisc], root: &Qdisc, device: &Device) -> Result<usize> {
+    Ok(match device.channels()? {
+        Some(channels) => usize::try_from(channels.used.tx + channels.used.combined)?,
+        None => qdisc::children(qdiscs, root).count(),
+    })
 }
 
-fn fix(device: &Link, root: &Qdisc, from: &[&str]) -> Fix {
-    let name = &device.name;
+fn fix(context: &Context, device: &Device, root: &Qdisc, from: &str) -> Fix {
+    let name = device.name();
     let steer = format!(
-        "let one CPU take the packets instead: for each queue of {}, `echo 0 > /sys/class/net/DEV/queues/rx-N/rps_cpus`, or steer the packets of one receiver with `ethtool -N`",
-        from.join(", ")
+        "receive the packets on one CPU instead: for each queue of {from}, `echo 0 > /sys/class/net/DEV/queues/rx-N/rps_cpus`, or steer the packets of one receiver with `ethtool -N`"
     );
     if qdisc::is_shaper(&root.kind) || qdisc::is_per_queue(root) {
-        return Fix::Text(format!(
-            "{} is there on purpose, and nothing else does its work; {steer}",
-            root.kind
-        ));
+        return Fix::manual(format!("{} cannot be replaced; {steer}", root.kind));
     }
-    let lockless = if device.kind.is_some() {
+    let lockless = if device.kind().is_some() {
         "noqueue"
     } else {
         "pfifo_fast"
     };
     let apply = format!("tc qdisc replace dev {name} root {lockless}");
     match qdisc::restore(name, root) {
-        Some(undo) => command::fix(
-            command::words(&apply),
-            undo,
-            Read::of_namespace(&["tc", "qdisc", "show", "dev", name, "root"], ""),
-        ),
-        None => Fix::Text(format!(
-            "`{apply}`; not by itself, since the settings of {} cannot be put back exactly: note `tc qdisc show dev {name}` first; or {steer}",
+        Some(undo) => {
+            let read = Read::of_namespace(&format!("tc qdisc show dev {name} root"), "");
+            Fix::command(context, &apply, &undo, read)
+        }
+        None => Fix::manual(format!(
+            "`{apply}`; --fix cannot run it, since it could not restore the settings of {}: save `tc qdisc show dev {name}` first; or {steer}",
             root.kind
         )),
     }
@@ -275,40 +273,45 @@ fn fix(device: &Link, root: &Qdisc, from: &[&str]) -> Fix {
 
 #[cfg(test)]
 mod tests {
-    use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
-
     use super::*;
+    use crate::doctor::context::device::{DeviceState, Link};
 
-    fn link(index: u32, kind: InfoKind, attributes: Vec<LinkAttribute>) -> Link {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.attributes = attributes;
-        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
-        message.attributes.push(kind);
-        Link::from(message)
+    fn device(index: u32, kind: &str, lower: Option<u32>, controller: Option<u32>) -> Device {
+        let link = Link {
+            index,
+            kind: Some(kind.into()),
+            lower,
+            controller,
+            ..Link::default()
+        };
+        Device::from(DeviceState {
+            link,
+            ..DeviceState::default()
+        })
     }
 
     #[test]
-    fn packets_go_up_through_bonds_and_vlans_and_not_to_a_peer() {
-        use LinkAttribute::{Controller, Link as Lower, LinkNetNsId};
-        let links = [
-            link(1, InfoKind::Veth, vec![Lower(9), Controller(2)]),
-            link(2, InfoKind::Bond, vec![]),
-            link(3, InfoKind::Vlan, vec![Lower(2), Controller(4)]),
-            link(4, InfoKind::Bridge, vec![]),
-            link(5, InfoKind::Veth, vec![Lower(1)]),
-            link(6, InfoKind::MacVlan, vec![Lower(1), LinkNetNsId(0)]),
+    fn bonds_vlans_and_bridges_are_above_and_a_peer_is_not() {
+        let mut foreign = device(6, "macvlan", Some(1), None);
+        foreign.link.lower_netns = Some(0);
+        let devices = [
+            device(1, "veth", Some(9), Some(2)),
+            device(2, "bond", None, None),
+            device(3, "vlan", Some(2), Some(4)),
+            device(4, "bridge", None, None),
+            device(5, "veth", Some(1), None),
+            foreign,
         ];
-        assert_eq!(above(&links, 1), BTreeSet::from([2, 3, 4]));
-        assert!(above(&links, 4).is_empty());
+        assert_eq!(above(&devices, 1), BTreeSet::from([2, 3, 4]));
+        assert!(above(&devices, 4).is_empty());
     }
 
     #[test]
-    fn a_ring_of_devices_comes_to_an_end() {
-        let links = [
-            link(1, InfoKind::Vlan, vec![LinkAttribute::Link(2)]),
-            link(2, InfoKind::Vlan, vec![LinkAttribute::Link(1)]),
+    fn a_cycle_of_devices_ends() {
+        let devices = [
+            device(1, "vlan", Some(2), None),
+            device(2, "vlan", Some(1), None),
         ];
-        assert_eq!(above(&links, 1), BTreeSet::from([2]));
+        assert_eq!(above(&devices, 1), BTreeSet::from([2]));
     }
 }
