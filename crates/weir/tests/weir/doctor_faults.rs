@@ -1,7 +1,7 @@
-//! Every check finds its fault, and no check has a false alarm.
+//! The faults of the checks in `host/`, and the recorded host of those that cannot be real.
 //!
-//! Every check has a [`Fault`], injected for real where that is possible: in a namespace, in a
-//! process or in the guest. Otherwise it is in a recorded state of files and values.
+//! Faults are injected for real where that is possible: in a namespace, in a process or in the
+//! guest. Otherwise they are in a recorded state of files and values.
 //!
 //! Unsafe code is needed for one thing: a hook between fork and exec that filters the system calls
 //! of the doctor under test.
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use hostnet::ethtool::{Channels, Feature, Queues, RxCoalesce, RxRing};
 use hostnet::netns;
 use serde_json::Value;
@@ -26,23 +26,7 @@ use weir::lab::{Lab, LabConfig};
 use xsk::AttachMode;
 
 use crate::doctor::{namespace_with_bridge, run_in};
-use crate::{Test, doctor_faults_device, output, tests, weir};
-
-pub fn trials() -> Vec<Test> {
-    tests![
-        every_check_finds_its_fault,
-        a_healthy_host_gives_no_finding,
-        a_healthy_card_gives_no_finding,
-        a_clean_lab_gives_no_finding
-    ]
-}
-
-/// The faults of the guest: `WORD ID` starts a line there, with one of [`WORDS`].
-const GUEST: [&str; 2] = [
-    include_str!("../guest/doctor_host.sh"),
-    include_str!("../guest/doctor-faults.sh"),
-];
-const WORDS: [&str; 4] = ["broken", "raised", "manual", "try"];
+use crate::{output, weir};
 
 /// The kind of a fault, the most real first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +35,7 @@ pub enum Way {
     Namespace,
     /// Real, in a process of the test.
     Process,
-    /// Real in the guest, by [`GUEST`]; on this host in a recorded state.
+    /// Real in the guest, by the scripts in `tests/guest`; on this host in a recorded state.
     Guest,
     /// In a recorded state.
     Fixture,
@@ -86,203 +70,6 @@ fn run_check_in(namespace: BorrowedFd<'_>, check: &Check) -> Result<Outcome> {
     let verdicts = netns::run_in(namespace, || Ok(check.verdicts(&host(&[]))))?;
     Ok(Outcome::Verdicts(verdicts))
 }
-
-fn every_check_finds_its_fault() -> Result<()> {
-    let faults: Vec<&Fault> = FAULTS.iter().chain(doctor_faults_device::FAULTS).collect();
-    let mut missed = Vec::new();
-    let mut found = Vec::new();
-    for check in doctor::checks() {
-        let mut of_check = faults
-            .iter()
-            .filter(|fault| fault.check == check.id)
-            .peekable();
-        if of_check.peek().is_none() {
-            missed.push(format!("{}: it has no fault", check.id));
-        }
-        let mut ways = Vec::new();
-        for fault in of_check {
-            match inject(check, fault) {
-                Ok(None) => ways.push(fault.way),
-                Ok(Some(reason)) => println!("doctor score: {} not tried: {reason}", check.id),
-                Err(error) => missed.push(format!("{}: {error:#}", check.id)),
-            }
-        }
-        // The most real way counts.
-        found.extend(ways.into_iter().min_by_key(|way| *way as u8));
-    }
-    for fault in &faults {
-        ensure!(
-            fault.way != Way::Guest || is_in_guest(fault.check),
-            "the guest has no fault for {}",
-            fault.check
-        );
-        ensure!(
-            doctor::check(fault.check).is_ok(),
-            "{} is no check",
-            fault.check
-        );
-    }
-    let alarms = [clean_lab_alarms()?, healthy_host_alarms()?].concat();
-    let count = |way| found.iter().filter(|it| **it == way).count();
-    println!(
-        "doctor score: {} of {} checks found their fault ({} namespace, {} process, {} guest, {} fixture), {} false alarms in a clean lab",
-        found.len(),
-        doctor::checks().count(),
-        count(Way::Namespace),
-        count(Way::Process),
-        count(Way::Guest),
-        count(Way::Fixture),
-        alarms.len()
-    );
-    ensure!(missed.is_empty(), "not found: {}", missed.join("; "));
-    ensure!(alarms.is_empty(), "false alarms: {}", alarms.join("; "));
-    Ok(())
-}
-
-fn is_in_guest(check: &str) -> bool {
-    GUEST.iter().flat_map(|script| script.lines()).any(|line| {
-        let mut words = line.split_whitespace();
-        words.next().is_some_and(|word| WORDS.contains(&word)) && words.next() == Some(check)
-    })
-}
-
-/// Injects a fault, which the check must find. Returns the reason if that is impossible.
-fn inject(check: &Check, fault: &Fault) -> Result<Option<String>> {
-    match (fault.inject)(check).context("cannot inject the fault")? {
-        Outcome::Verdicts(verdicts) => ensure_found(&verdicts).map(|()| None),
-        Outcome::Impossible(reason) => Ok(Some(reason)),
-    }
-}
-
-/// There is a finding, and each finding is complete.
-fn ensure_found(verdicts: &[Verdict]) -> Result<()> {
-    let mut findings = findings(verdicts).peekable();
-    ensure!(findings.peek().is_some(), "no finding: {verdicts:?}");
-    for finding in findings {
-        ensure!(
-            !finding.evidence.is_empty(),
-            "without evidence: {finding:?}"
-        );
-        ensure!(
-            !finding.message.is_empty(),
-            "without a message: {finding:?}"
-        );
-        match &finding.fix {
-            Fix::Manual(text) => ensure!(!text.is_empty(), "without a fix: {finding:?}"),
-            Fix::Steps(steps) => ensure!(!steps.is_empty(), "without a step: {finding:?}"),
-        }
-    }
-    Ok(())
-}
-
-fn findings(verdicts: &[Verdict]) -> impl Iterator<Item = &Finding> {
-    verdicts.iter().filter_map(|verdict| match verdict {
-        Verdict::Finding(finding) => Some(finding),
-        _ => None,
-    })
-}
-
-/// The findings of these checks, all of them false alarms.
-fn alarms<'a>(context: &Context, checks: impl Iterator<Item = &'a Check>) -> Vec<String> {
-    let of_check = |check: &Check| {
-        let verdicts = check.verdicts(context);
-        let alarm = |finding: &Finding| format!("{}: {finding:?}", check.id);
-        findings(&verdicts).map(alarm).collect::<Vec<_>>()
-    };
-    checks.flat_map(of_check).collect()
-}
-
-/// The findings on both sides of a lab, of all checks but those of the host that runs the test.
-fn clean_lab_alarms() -> Result<Vec<String>> {
-    let lab = Lab::anonymous(&LabConfig::default())?;
-    let of_namespace = |check: &&Check| {
-        let of_device = doctor::device::CHECKS.iter().any(|it| it.id == check.id);
-        of_device || IN_ANY_NAMESPACE.contains(&check.id)
-    };
-    let mut all = Vec::new();
-    for side in [lab.app(), lab.load()] {
-        all.extend(netns::run_in(side.netns(), || {
-            Ok(alarms(&host(&[]), doctor::checks().filter(of_namespace)))
-        })?);
-    }
-    Ok(all)
-}
-
-/// The checks in `host/` that read settings of the network namespace only.
-const IN_ANY_NAMESPACE: [&str; 5] = [
-    "bridge-netfilter",
-    "netfilter-bypass",
-    "resolver-vrf",
-    "l3mdev-accept",
-    "rps-flow-table",
-];
-
-fn healthy_host_alarms() -> Result<Vec<String>> {
-    let root = Fixture::healthy()?;
-    Ok(alarms(&root.context(&[]), doctor::checks()))
-}
-
-fn a_clean_lab_gives_no_finding() -> Result<()> {
-    let alarms = clean_lab_alarms()?;
-    ensure!(alarms.is_empty(), "{alarms:?}");
-    Ok(())
-}
-
-/// The recorded host also has something to check for each check of the host, so that no finding
-/// means something.
-fn a_healthy_host_gives_no_finding() -> Result<()> {
-    let alarms = healthy_host_alarms()?;
-    ensure!(alarms.is_empty(), "{alarms:?}");
-    let root = Fixture::healthy()?;
-    for check in doctor::host::CHECKS {
-        let verdicts = check.verdicts(&root.context(&[]));
-        let unchecked = |it: &Verdict| matches!(it, Verdict::Unchecked { .. });
-        ensure!(
-            !verdicts.iter().any(unchecked),
-            "{}: {verdicts:?}",
-            check.id
-        );
-        let fine = verdicts.iter().any(|it| matches!(it, Verdict::Fine { .. }));
-        // No queue has a flow table.
-        ensure!(
-            fine || check.id == "rps-flow-table",
-            "{}: {verdicts:?}",
-            check.id
-        );
-    }
-    Ok(())
-}
-
-/// The same for the checks of devices that virtual devices do not have.
-fn a_healthy_card_gives_no_finding() -> Result<()> {
-    let root = Fixture::healthy()?;
-    let context = root.context(&["eth0"]);
-    for check in doctor::device::CHECKS {
-        let verdicts = check.verdicts(&context);
-        let wrong = |it: &&Verdict| !matches!(it, Verdict::Fine { .. });
-        let wrong: Vec<_> = verdicts.iter().filter(wrong).collect();
-        ensure!(wrong.is_empty(), "{}: {wrong:?}", check.id);
-        ensure!(
-            !verdicts.is_empty() || !OF_A_CARD.contains(&check.id),
-            "{} did not run",
-            check.id
-        );
-    }
-    Ok(())
-}
-
-/// The checks of devices that the card of a [`Fixture`] has something for.
-const OF_A_CARD: [&str; 9] = [
-    "xdp-generic",
-    "xdp-features",
-    "xsk-zero-copy",
-    "vlan-offload",
-    "lro",
-    "ring-sizes",
-    "queues",
-    "coalescing",
-    "irq-numa",
-];
 
 /// The time between the two reads of a fixture's counters.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -323,6 +110,19 @@ impl Fixture {
     /// The state of `eth0`.
     pub fn card(&mut self) -> &mut DeviceState {
         &mut self.network.devices[CARD]
+    }
+
+    /// Turns a feature of `eth0` on, by its name in the kernel.
+    pub fn turn_on(&mut self, feature: &str) {
+        let features = self.card().features.iter_mut();
+        features
+            .filter(|it| it.name == feature)
+            .for_each(|it| it.on = true);
+    }
+
+    /// Runs a check on it.
+    pub fn run(&self, check: &Check) -> Outcome {
+        Outcome::Verdicts(check.verdicts(&self.context(&[])))
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -530,14 +330,14 @@ pub const IRQ_41: &str = "/proc/irq/41/effective_affinity_list";
 fn with(check: &Check, path: &str, text: &str) -> Result<Outcome> {
     let root = Fixture::healthy()?;
     root.set(path, text)?;
-    Ok(Outcome::Verdicts(check.verdicts(&root.context(&[]))))
+    Ok(root.run(check))
 }
 
 /// The same without this file.
 fn without(check: &Check, path: &str) -> Result<Outcome> {
     let root = Fixture::healthy()?;
     root.remove(path)?;
-    Ok(Outcome::Verdicts(check.verdicts(&root.context(&[]))))
+    Ok(root.run(check))
 }
 
 /// The same with a counter file that changes after the first read.
@@ -563,7 +363,8 @@ pub const fn fixture(check: &'static str, inject: fn(&Check) -> Result<Outcome>)
     }
 }
 
-const FAULTS: &[Fault] = &[
+/// The faults of the checks in `host/`.
+pub const FAULTS: &[Fault] = &[
     guest("bpf-jit", |check| {
         with(check, "/proc/sys/net/core/bpf_jit_enable", "0")
     }),

@@ -50,12 +50,12 @@ pub const FAULTS: &[Fault] = &[
         for socket in root.network.xdp_sockets.iter_mut().flatten() {
             socket.zero_copy = false;
         }
-        Ok(Outcome::Verdicts(check.verdicts(&root.context(&[]))))
+        Ok(root.run(check))
     }),
     guest("lro", |check| {
         let mut root = Fixture::healthy()?;
-        root.card().features[0].on = true;
-        Ok(Outcome::Verdicts(check.verdicts(&root.context(&[]))))
+        root.turn_on("rx-lro");
+        Ok(root.run(check))
     }),
     fixture("ring-sizes", |check| turning(check, RX_MISSED, "12")),
     fixture("coalescing", |check| {
@@ -63,7 +63,7 @@ pub const FAULTS: &[Fault] = &[
         if let Some(coalesce) = &mut root.card().rx_coalesce {
             coalesce.usecs = 5000;
         }
-        Ok(Outcome::Verdicts(check.verdicts(&root.context(&[]))))
+        Ok(root.run(check))
     }),
 ];
 

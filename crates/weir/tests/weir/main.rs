@@ -10,6 +10,7 @@ mod curve;
 mod doctor;
 mod doctor_faults;
 mod doctor_faults_device;
+mod doctor_score;
 mod flame;
 mod lab;
 mod load;
@@ -36,8 +37,8 @@ fn main() -> ExitCode {
         cost::trials(),
         curve::trials(),
         doctor::trials(),
-        doctor_faults::trials(),
         doctor_faults_device::trials(),
+        doctor_score::trials(),
         flame::trials(),
         lab::trials(),
         load::trials(),

@@ -229,6 +229,7 @@ impl Context {
 impl Context {
     /// The network namespace's number.
     pub fn netns(&self) -> Result<u64> {
+        ensure!(self.live, "a recorded state has no network namespace");
         netns::current().context("cannot read the number of the network namespace")
     }
 
