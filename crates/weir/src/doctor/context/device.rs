@@ -129,7 +129,7 @@ impl Device {
         self.programs.get(read).map(Vec::as_slice)
     }
 
-    /// The mode flags of its programs include native mode.
+    /// Whether one of its programs runs in native mode.
     pub fn has_native_program(&self) -> Result<bool> {
         let native = |program: &Program| program.mode == AttachMode::Driver;
         Ok(self.programs()?.iter().any(native))

@@ -27,8 +27,8 @@ pub const RPS_LOCK_QDISC: Check = Check {
            can forward packets of another device that several CPUs receive: by RPS \
            (/sys/class/net/DEV/queues/rx-N/rps_cpus) or by RSS (several receive queues with \
            interrupts on different CPUs).\n\n\
-           No finding are noqueue, pfifo_fast (lockless since Linux 4.16), and one qdisc per transmit \
-           queue if there are as many queues as such CPUs. Any other takes one lock per packet.\n\n\
+           Exempt are noqueue, pfifo_fast (lockless since Linux 4.16), and one qdisc per transmit queue \
+           if there are as many queues as such CPUs. Any other takes one lock per packet.\n\n\
            The fix sets noqueue on a virtual device, whose driver accepts a packet at any time, and \
            pfifo_fast on a real one, which stops when its ring is full. For a qdisc that shapes \
            traffic (tbf, htb, ...) the fix is manual, since no other can replace it: turn RPS off on \
@@ -52,9 +52,9 @@ struct Spread<'a> {
 
 fn run(context: &Context) -> Result<Vec<Verdict>> {
     let (devices, qdiscs) = (context.devices()?, context.qdiscs()?);
-    let real = || devices.iter().filter(|device| !device.link.loopback);
+    let without_lo = || devices.iter().filter(|device| !device.link.loopback);
     let (mut spreads, mut verdicts) = (Vec::new(), Vec::new());
-    for device in real() {
+    for device in without_lo() {
         match spread(context, device) {
             Ok(spread) => spreads.extend(spread),
             Err(error) => {
@@ -62,7 +62,7 @@ fn run(context: &Context) -> Result<Vec<Verdict>> {
             }
         }
     }
-    for device in real() {
+    for device in without_lo() {
         let Some(root) = qdisc::root(qdiscs, device.link.index) else {
             continue;
         };

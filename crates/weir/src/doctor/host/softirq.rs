@@ -62,7 +62,7 @@ pub const KSOFTIRQD_TIME: Check = Check {
     why: "The CPU cannot handle its softirqs at once: packets wait for the scheduler, and ksoftirqd competes with programs.",
     source: "kernel/softirq.c, wakeup_softirqd; David Ahern, The CPU cost of networking on a host",
     more: "Reads the CPU time in the schedstat of each ksoftirqd twice, a second apart: it is a \
-           finding from 10% of a CPU. The threads are always watched.\n\n\
+           finding from 10% of a CPU.\n\n\
            No setting fixes it. `weir cost` attributes the time to devices and tasks; spread the \
            device's queues (irq-affinity), or reduce the work per packet with XDP.",
     counters: &[],
