@@ -112,12 +112,12 @@ impl Fixture {
         &mut self.network.devices[CARD]
     }
 
-    /// Turns a feature of `eth0` on, by its name in the kernel.
-    pub fn turn_on(&mut self, feature: &str) {
+    /// Switches a feature of `eth0`, by its name in the kernel.
+    pub fn switch(&mut self, feature: &str, on: bool) {
         let features = self.card().features.iter_mut();
         features
             .filter(|it| it.name == feature)
-            .for_each(|it| it.on = true);
+            .for_each(|it| it.on = on);
     }
 
     /// Runs a check on it.
@@ -194,11 +194,17 @@ fn card(link: Link) -> DeviceState {
         tx: 0,
         combined: 4,
     };
-    let feature = |name: &str| Feature {
+    let feature = |(name, on): (&str, bool)| Feature {
         name: name.into(),
-        on: false,
+        on,
         changeable: true,
     };
+    let features = [
+        ("rx-lro", false),
+        ("rx-gro-hw", false),
+        ("rx-vlan-hw-parse", false),
+        ("rx-vlan-filter", false),
+    ];
     DeviceState {
         link: Link {
             xdp_program: Some(7),
@@ -211,9 +217,7 @@ fn card(link: Link) -> DeviceState {
             description: "program id 7 name xsk_redirect".into(),
             native_devmap: false,
         }],
-        features: ["rx-lro", "rx-gro-hw", "rx-vlan-hw-parse", "rx-vlan-filter"]
-            .map(feature)
-            .to_vec(),
+        features: features.map(feature).to_vec(),
         channels: Some(Channels {
             most: queues,
             used: queues,

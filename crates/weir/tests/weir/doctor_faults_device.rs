@@ -54,7 +54,7 @@ pub const FAULTS: &[Fault] = &[
     }),
     guest("lro", |check| {
         let mut root = Fixture::healthy()?;
-        root.turn_on("rx-lro");
+        root.switch("rx-lro", true);
         Ok(root.run(check))
     }),
     fixture("ring-sizes", |check| turning(check, RX_MISSED, "12")),
