@@ -1,8 +1,8 @@
 //! Builds the BPF programs and the libxdp engine that `weir` embeds.
 
-use std::{env, fs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 fn main() {
     name_version();

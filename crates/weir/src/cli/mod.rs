@@ -37,7 +37,7 @@ pub enum Command {
     #[command(subcommand)]
     Lab(lab::LabCommand),
 
-    /// What on this host is set wrong for packets, with the fix and its undo
+    /// Find misconfigured network settings; print each fix and its undo
     Doctor(doctor::DoctorArgs),
 
     /// Print the man page of a command, or write all of them to a directory

@@ -1,29 +1,30 @@
 //! The interrupts of a device.
 
 use anyhow::Result;
-
-use super::{Context, Evidence};
 use hostnet::cpulist::CpuList;
+
+use super::context::Context;
+use super::evidence::Evidence;
 
 /// An interrupt.
 pub struct Irq {
-    /// Its number, as in /proc/interrupts.
+    /// Its number in /proc/interrupts.
     pub number: u32,
-    /// The CPUs that it may go to, as they stand in the file `setting`.
+    /// The CPUs it may be delivered to, as written in the file `setting`.
     pub allowed: String,
-    /// The CPUs that it does go to.
+    /// The CPUs it is delivered to.
     pub cpus: CpuList,
-    /// Where those were read.
+    /// The file that lists `cpus`.
     read_from: String,
 }
 
 impl Irq {
-    /// The file that sets where it may go.
+    /// The file that sets its CPUs.
     pub fn setting(&self) -> String {
         setting(self.number)
     }
 
-    /// Where it goes.
+    /// The CPUs it is delivered to.
     pub fn evidence(&self) -> Evidence {
         Evidence::new(&self.read_from, self.cpus.to_string())
     }
@@ -46,7 +47,7 @@ pub fn of(context: &Context, device: &str) -> Result<Vec<Irq>> {
     irqs.filter_map(Result::transpose).collect()
 }
 
-/// An interrupt that nobody asked for has no directory below /proc/irq.
+/// An interrupt that no driver has requested has no directory in /proc/irq.
 fn read(context: &Context, number: u32) -> Result<Option<Irq>> {
     let Some(allowed) = context.read_if_there(&setting(number))? else {
         return Ok(None);

@@ -1,8 +1,7 @@
-//! What `--fix` has changed and how to take it back, on disk before it is done.
+//! The journal of `--fix`: each change and its undo, on disk before the change is made.
 //!
-//! An entry is written before its step is taken and again after, each time whole: to a new
-//! file that replaces the old one. So whenever this process ends, the journal has every step
-//! that may have been taken.
+//! The file is replaced before a step is applied and again after, so the journal has every step
+//! that may have been applied, whenever this process ends.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -16,66 +15,66 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use super::fix::Step;
+use super::step::Step;
 
-/// Where weir keeps its state unless `WEIR_STATE_DIR` says otherwise.
+/// The directory of weir's state, unless `WEIR_STATE_DIR` is set.
 const STATE_DIR: &str = "/var/lib/weir";
 const VERSION: u32 = 1;
-/// More than any host's settings, and little enough to be read at once.
+/// The largest journal that is read.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Where and when a step was taken.
+/// The boot and the network namespace of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The boot: a setting of an earlier one may be gone.
+    /// The boot id: settings of an earlier boot may be gone.
     pub boot: String,
     /// The number of the network namespace.
     pub netns: u64,
-    /// Whether that is the one that the host started with.
+    /// Whether that is the initial namespace.
     pub initial: bool,
 }
 
-/// A step that was taken, or that was about to be.
+/// A step that was applied, or about to be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The check that asked for it.
+    /// The id of the check.
     pub check: String,
-    /// What it was wrong with.
+    /// The subject of the finding.
     pub subject: String,
-    /// When, in UTC, as in RFC 3339.
+    /// The time in UTC (RFC 3339).
     pub time: String,
-    /// Where.
+    /// The boot and the network namespace.
     #[serde(flatten)]
     pub place: Place,
     /// The step.
     pub step: Step,
-    /// What could be read afterwards; none if it is not known whether the step was taken.
+    /// The state after the step; none if it is unknown whether the step was applied.
     pub set: Option<String>,
 }
 
-/// What is to be done about an entry.
+/// The action of `--undo` for an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undo {
-    /// Nothing: it is as it was.
+    /// None: the old state is there.
     AlreadyBack,
-    /// Nothing: it went with an earlier boot.
+    /// None: the setting ended with its boot.
     Gone,
-    /// Take the step back.
+    /// Undo the step.
     Restore,
-    /// Nothing from here: it is a setting of another namespace.
+    /// None from here: the setting belongs to another namespace.
     Elsewhere,
-    /// Nothing without being forced: somebody has changed it since, to this.
+    /// None without `--force`: the setting was changed since, to this value.
     Changed(String),
 }
 
 impl Entry {
-    /// What is to be done about it in a place where `read` gives the setting now.
-    pub fn judge(&self, here: &Place, read: impl FnOnce() -> Result<String>) -> Result<Undo> {
+    /// The action in the place `here`, where `read` returns the state now.
+    pub fn action(&self, here: &Place, read: impl FnOnce() -> Result<String>) -> Result<Undo> {
         if self.step.is_of_a_namespace() && !self.place.is_same_namespace(here) {
             let gone = self.place.boot != here.boot && !self.place.initial;
             return Ok(if gone { Undo::Gone } else { Undo::Elsewhere });
         }
-        // What a command has made, such as a mount, is not the same one after a reboot.
+        // A mount or the like does not survive a reboot.
         if !self.step.is_of_a_namespace() && self.place.boot != here.boot && !self.step.is_write() {
             return Ok(Undo::Gone);
         }
@@ -105,7 +104,7 @@ struct Text {
     entries: Vec<Entry>,
 }
 
-/// The journal, while no other process may change it.
+/// The journal, locked against other processes.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -113,27 +112,26 @@ pub struct Journal {
     _lock: Lock,
 }
 
-/// A file that is locked by this process.
+/// A locked file.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing it is not enough while a child that was just forked has it open too. That it
-        // cannot fail is all there is to be known.
+        // Closing is not enough while a forked child has the file open. It cannot fail.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 impl Journal {
-    /// Opens the journal of this host, an empty one if there is none.
+    /// Opens the journal of this host; it is empty if there is none.
     pub fn open() -> Result<Self> {
         let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
         let state = state.map_or_else(|| STATE_DIR.into(), PathBuf::from);
         Self::open_in(&state.join("doctor"))
     }
 
-    /// Opens the journal of a directory, which is made if it is not there.
+    /// Opens the journal of a directory, which is created if missing.
     pub fn open_in(directory: &Path) -> Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -141,7 +139,7 @@ impl Journal {
             .create(directory)
             .with_context(|| {
                 format!(
-                    "cannot make {}, where what was changed is noted: run as root, or set WEIR_STATE_DIR",
+                    "cannot create {} for the journal: run as root, or set WEIR_STATE_DIR",
                     directory.display()
                 )
             })?;
@@ -156,23 +154,23 @@ impl Journal {
         })
     }
 
-    /// What is in it, oldest first.
+    /// Its entries, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Where it is.
+    /// Its file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Notes a step that is about to be taken.
+    /// Adds a step before it is applied.
     pub fn begin(&mut self, entry: Entry) -> Result<()> {
         self.entries.push(entry);
         self.save()
     }
 
-    /// Notes that the last step was taken, and what could be read afterwards.
+    /// Marks the last step as applied, with the state afterwards.
     pub fn done(&mut self, set: String) -> Result<()> {
         if let Some(entry) = self.entries.last_mut() {
             entry.set = Some(set);
@@ -180,7 +178,7 @@ impl Journal {
         self.save()
     }
 
-    /// Forgets an entry.
+    /// Removes an entry.
     pub fn remove(&mut self, index: usize) -> Result<()> {
         self.entries.remove(index);
         self.save()
@@ -196,13 +194,13 @@ impl Journal {
     }
 }
 
-/// Its commands are run by whoever undoes: nobody else may have written them.
+/// `--undo` runs the commands of the journal: only its user may have written them.
 fn check_owner(directory: &Path) -> Result<()> {
-    let about = fs::metadata(directory)
-        .with_context(|| format!("cannot look at {}", directory.display()))?;
+    let about =
+        fs::metadata(directory).with_context(|| format!("cannot stat {}", directory.display()))?;
     ensure!(
         about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0,
-        "{} may be written by others, who could have any command run: make it yours with chown and chmod go-w",
+        "{} is writable by others, whose commands --undo would run: fix it with chown and chmod go-w",
         directory.display()
     );
     Ok(())
@@ -219,7 +217,7 @@ fn lock(path: &Path) -> Result<Lock> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Lock(file)),
         Err(Errno::WOULDBLOCK) => bail!(
-            "another `weir doctor` is changing settings: wait until it is done; `fuser {}` tells its process",
+            "another `weir doctor` is changing settings: wait for its end; `fuser {}` prints its pid",
             path.display()
         ),
         Err(errno) => Err(errno).with_context(|| format!("cannot lock {}", path.display())),
@@ -234,7 +232,7 @@ fn load(path: &Path) -> Result<Vec<Entry>> {
     };
     let cure = || {
         format!(
-            "cannot understand {}: restore by hand what it names, then move it away",
+            "cannot parse {}: restore the settings in it by hand, then move it away",
             path.display()
         )
     };
@@ -243,14 +241,14 @@ fn load(path: &Path) -> Result<Vec<Entry>> {
     let text: Text = serde_json::from_slice(&bytes).with_context(cure)?;
     ensure!(
         text.version == VERSION,
-        "{}: it is of version {}, and this weir knows {VERSION}",
+        "{}: its version is {}, and this weir supports {VERSION}",
         cure(),
         text.version
     );
     Ok(text.entries)
 }
 
-/// Replaces a file by another at once: whoever reads finds the one or the other.
+/// Replaces a file atomically.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
     let mut file = OpenOptions::new()
@@ -262,7 +260,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    let directory = path.parent().context("it has no directory")?;
+    let directory = path.parent().context("the path has no directory")?;
     File::open(directory)?.sync_all()?;
     Ok(())
 }
@@ -270,7 +268,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Read;
+    use crate::doctor::step::Read;
 
     fn place(boot: &str, netns: u64) -> Place {
         Place {
@@ -286,11 +284,7 @@ mod tests {
             subject: "host".into(),
             time: "2026-01-01T00:00:00Z".into(),
             place,
-            step: Step::Write {
-                path: path.into(),
-                old: "old".into(),
-                new: "new".into(),
-            },
+            step: Step::write(path, "old", "new"),
             set: set.map(String::from),
         }
     }
@@ -298,62 +292,62 @@ mod tests {
     const IN_NETNS: &str = "/proc/sys/net/x";
     const OF_HOST: &str = "/proc/sys/vm/x";
 
-    fn judged(entry: &Entry, here: &Place, now: &str) -> Undo {
-        entry.judge(here, || Ok(now.into())).expect("it was read")
+    fn action(entry: &Entry, here: &Place, now: &str) -> Undo {
+        entry.action(here, || Ok(now.into())).expect("it was read")
     }
 
     #[test]
-    fn a_step_is_taken_back_if_its_setting_is_still_ours() {
+    fn a_setting_that_nobody_else_changed_is_restored() {
         let here = place("a", 7);
         let done = entry(IN_NETNS, here.clone(), Some("new"));
-        assert_eq!(judged(&done, &here, "new"), Undo::Restore);
-        assert_eq!(judged(&done, &here, "old"), Undo::AlreadyBack);
-        assert_eq!(judged(&done, &here, "other"), Undo::Changed("other".into()));
+        assert_eq!(action(&done, &here, "new"), Undo::Restore);
+        assert_eq!(action(&done, &here, "old"), Undo::AlreadyBack);
+        assert_eq!(action(&done, &here, "other"), Undo::Changed("other".into()));
     }
 
     #[test]
-    fn a_step_that_may_not_have_been_taken_is_judged_by_its_setting() {
+    fn a_step_that_may_not_have_been_applied_is_judged_by_the_setting() {
         let here = place("a", 7);
         let begun = entry(IN_NETNS, here.clone(), None);
-        assert_eq!(judged(&begun, &here, "old"), Undo::AlreadyBack);
-        assert_eq!(judged(&begun, &here, "new"), Undo::Restore);
+        assert_eq!(action(&begun, &here, "old"), Undo::AlreadyBack);
+        assert_eq!(action(&begun, &here, "new"), Undo::Restore);
     }
 
     #[test]
-    fn a_setting_of_another_namespace_is_left() {
-        let unread = || -> Result<String> { bail!("the setting of this one was read") };
+    fn a_setting_of_another_namespace_is_kept() {
+        let unread = || -> Result<String> { bail!("the setting was read") };
         let there = entry(IN_NETNS, place("a", 7), Some("new"));
-        let judge = |here: Place| there.judge(&here, unread).expect("nothing was read");
-        assert_eq!(judge(place("a", 8)), Undo::Elsewhere);
-        assert_eq!(judge(place("a", 1)), Undo::Elsewhere);
-        assert_eq!(judge(place("b", 7)), Undo::Gone);
+        let action_at = |here: Place| there.action(&here, unread).expect("nothing was read");
+        assert_eq!(action_at(place("a", 8)), Undo::Elsewhere);
+        assert_eq!(action_at(place("a", 1)), Undo::Elsewhere);
+        assert_eq!(action_at(place("b", 7)), Undo::Gone);
         // One of the whole host can be restored from anywhere.
         let host = entry(OF_HOST, place("a", 7), Some("new"));
-        assert_eq!(judged(&host, &place("a", 8), "new"), Undo::Restore);
+        assert_eq!(action(&host, &place("a", 8), "new"), Undo::Restore);
     }
 
     #[test]
-    fn after_a_reboot_what_persisted_is_restored() {
+    fn a_setting_that_survived_a_reboot_is_restored() {
         let set = entry(IN_NETNS, place("a", 1), Some("new"));
         let mut here = place("b", 1);
         here.netns = 2;
-        assert_eq!(judged(&set, &here, "new"), Undo::Restore);
-        assert_eq!(judged(&set, &here, "old"), Undo::AlreadyBack);
+        assert_eq!(action(&set, &here, "new"), Undo::Restore);
+        assert_eq!(action(&set, &here, "old"), Undo::AlreadyBack);
     }
 
     #[test]
-    fn after_a_reboot_a_mount_is_another() {
+    fn a_mount_does_not_survive_a_reboot() {
         let unread = || -> Result<String> { bail!("it was read") };
         let mut mounted = entry(OF_HOST, place("a", 1), Some("bpf"));
         mounted.step = Step::Run {
             apply: vec!["mount".into()],
             undo: vec!["umount".into()],
-            read: Read::of_host(&["stat"], ""),
+            read: Read::of_host("stat", ""),
             old: "none".into(),
         };
-        let judge = |here: Place| mounted.judge(&here, unread).ok();
-        assert_eq!(judge(place("b", 1)), Some(Undo::Gone));
-        assert_eq!(judge(place("a", 1)), None);
+        let action_at = |here: Place| mounted.action(&here, unread).ok();
+        assert_eq!(action_at(place("b", 1)), Some(Undo::Gone));
+        assert_eq!(action_at(place("a", 1)), None);
     }
 
     struct Directory(PathBuf);
@@ -372,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept() -> Result<()> {
+    fn it_persists() -> Result<()> {
         let directory = Directory::new("kept");
         let mut journal = Journal::open_in(&directory.0)?;
         assert!(journal.entries().is_empty());
@@ -397,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_has_it_at_a_time() -> Result<()> {
+    fn it_is_locked() -> Result<()> {
         let directory = Directory::new("lock");
         let first = Journal::open_in(&directory.0)?;
         assert!(refusal(&directory).contains("another `weir doctor`"));
@@ -407,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_have_written_is_refused() -> Result<()> {
+    fn a_directory_writable_by_others_is_refused() -> Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = Directory::new("owner");
         fs::create_dir(&directory.0)?;
@@ -417,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_journal_is_said() -> Result<()> {
+    fn a_file_that_is_no_journal_is_refused() -> Result<()> {
         let directory = Directory::new("broken");
         drop(Journal::open_in(&directory.0)?);
         for text in ["", "{", "[]", r#"{"version":9,"entries":[]}"#] {

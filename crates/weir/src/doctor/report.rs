@@ -1,108 +1,114 @@
-//! What the doctor found, for people and for programs.
+//! The report, as text and as JSON.
 
 use std::fmt;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
+use super::check::Check;
+use super::context::Context;
+use super::evidence::Evidence;
+use super::finding::Finding;
+use super::fix::Fix;
+use super::severity::Severity;
+use super::step::Step;
+use super::verdict::{HOST, Verdict};
 use crate::report::text::wrap;
-use hostnet::netns;
 
 const NO_BREAK: &str = "\u{a0}";
-/// The width of the names before a finding's lines.
+/// The width of the labels of a finding's lines.
 const INDENT: usize = 9;
-/// The most commands of a fix that people are shown; programs are given all.
+/// The most commands of a fix in the text; the JSON has all.
 const MAX_COMMANDS: usize = 4;
 
-/// What the doctor found.
+/// The report of one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// What was looked at.
+    /// The host and its devices.
     pub host: Host,
-    /// What is wrong, worst first.
+    /// The findings, worst first.
     pub findings: Vec<Found>,
-    /// What could not be looked at.
+    /// The checks that could not run.
     pub unchecked: Vec<Unchecked>,
-    /// What is as it should be.
+    /// The checks without a finding.
     pub ok: Vec<Fine>,
-    /// The checks that have nothing to look at here.
+    /// The checks of settings or devices that this host does not have.
     pub not_applicable: Vec<&'static str>,
 }
 
-/// What was looked at.
+/// The host and its devices.
 #[derive(Debug, Serialize)]
 pub struct Host {
     /// The kernel's name and release.
     pub kernel: String,
     /// The number of the network namespace.
     pub netns: Option<u64>,
-    /// Whether that is the one that the host started with.
+    /// Whether that is the initial namespace.
     pub initial_netns: bool,
-    /// Its devices, or those that were asked for.
+    /// Its devices, or those of `--dev`.
     pub devices: Vec<String>,
 }
 
-/// A finding and what its check says of it.
+/// A finding with the texts of its check.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// The id of the check.
     pub id: &'static str,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is, in a few words.
+    /// The title of the check.
     pub title: &'static str,
-    /// What it is wrong with.
+    /// The device's name, or `host`.
     pub subject: String,
-    /// What was read.
+    /// The values that show it.
     pub evidence: Vec<Evidence>,
-    /// What it means here.
+    /// Its effect on this host.
     pub message: String,
-    /// Why it matters.
+    /// The reason why it matters.
     pub why: &'static str,
-    /// Where that is from.
+    /// The source of that.
     pub source: &'static str,
-    /// What mends it.
+    /// The cure.
     pub fix: FixText,
 }
 
-/// What mends a finding, as it is typed.
+/// A fix as shell commands or instructions.
 #[derive(Debug, Serialize)]
 pub struct FixText {
-    /// Whether `--fix` can do it.
+    /// Whether `--fix` can apply it.
     pub automatic: bool,
-    /// The commands, if so.
+    /// The commands of an automatic fix.
     pub commands: Vec<String>,
-    /// The commands that take it back, in their order.
+    /// The commands that undo it, in their order.
     pub undo: Vec<String>,
-    /// What to do, if not.
+    /// The instructions of a manual fix.
     pub text: Option<String>,
 }
 
-/// What could not be looked at.
+/// A check that could not run.
 #[derive(Debug, Serialize)]
 pub struct Unchecked {
     /// The id of the check.
     pub id: &'static str,
-    /// What was to be looked at.
+    /// The device's name, or `host`.
     pub subject: String,
-    /// Why not.
+    /// The cause and the cure.
     pub reason: String,
 }
 
-/// What is as it should be.
+/// A check without a finding.
 #[derive(Debug, Serialize)]
 pub struct Fine {
     /// The id of the check.
     pub id: &'static str,
-    /// What was looked at.
+    /// The device's name, or `host`.
     pub subject: String,
-    /// What was read.
+    /// The values that show it.
     pub evidence: Vec<Evidence>,
 }
 
 impl Report {
-    /// Looks at everything that these checks look at.
+    /// Runs these checks.
     pub fn new<'a>(context: &Context, checks: impl Iterator<Item = &'a Check>) -> Self {
         let mut report = Self {
             host: Host::of(context),
@@ -140,7 +146,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing at all could be looked at.
+    /// Whether no check could run.
     pub fn is_blind(&self) -> bool {
         self.findings.is_empty() && self.ok.is_empty()
     }
@@ -148,21 +154,18 @@ impl Report {
 
 impl Host {
     fn of(context: &Context) -> Self {
-        let asked = context.devices();
-        let all = || context.links().unwrap_or_default().iter();
+        let release = context.read("/proc/sys/kernel/osrelease");
+        let all = || {
+            let devices = context.devices().unwrap_or_default().iter();
+            devices.map(|device| device.name().to_owned()).collect()
+        };
         Self {
-            kernel: format!(
-                "Linux {}",
-                context
-                    .read("/proc/sys/kernel/osrelease")
-                    .unwrap_or_default()
-            ),
-            netns: netns::current().ok(),
+            kernel: format!("Linux {}", release.unwrap_or_default()),
+            netns: context.netns().ok(),
             initial_netns: context.is_initial_netns(),
-            devices: if asked.is_empty() {
-                all().map(|link| link.name.clone()).collect()
-            } else {
-                asked.to_vec()
+            devices: match context.requested() {
+                [] => all(),
+                requested => requested.to_vec(),
             },
         }
     }
@@ -188,24 +191,14 @@ impl From<Fix> for FixText {
     fn from(fix: Fix) -> Self {
         let (steps, text) = match fix {
             Fix::Steps(steps) => (steps, None),
-            Fix::Text(text) => (Vec::new(), Some(text)),
+            Fix::Manual(text) => (Vec::new(), Some(text)),
         };
         Self {
             automatic: text.is_none(),
-            commands: steps.iter().map(super::Step::command).collect(),
-            undo: steps.iter().rev().map(super::Step::undo_command).collect(),
+            commands: steps.iter().map(Step::command).collect(),
+            undo: steps.iter().rev().map(Step::undo_command).collect(),
             text,
         }
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Critical => "CRITICAL",
-            Self::Warning => "WARNING",
-            Self::Advice => "ADVICE",
-        })
     }
 }
 
@@ -225,47 +218,41 @@ impl Report {
         if self.unchecked.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nCould not be checked:")?;
-        for (reason, what) in self.by_reason() {
-            f.write_str(&paragraph(
-                "  ",
-                &format!("{}: {reason}", what.join(", ")),
-                4,
-            ))?;
+        writeln!(f, "\nNot checked:")?;
+        for (reason, checks) in self.by_reason() {
+            let text = format!("{}: {reason}", checks.join(", "));
+            f.write_str(&paragraph("  ", &text, 4))?;
         }
         Ok(())
     }
 
-    /// Each reason once, with all that it is the reason for.
+    /// Each reason once, with its checks.
     fn by_reason(&self) -> Vec<(&str, Vec<String>)> {
         let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
         for it in &self.unchecked {
-            let what = titled(it.id, &it.subject);
+            let check = titled(it.id, &it.subject);
             match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {
-                Some((_, all)) => all.push(what),
-                None => reasons.push((&it.reason, vec![what])),
+                Some((_, checks)) => checks.push(check),
+                None => reasons.push((&it.reason, vec![check])),
             }
         }
         reasons
     }
 
     fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |count: usize, what: &str| {
-            let plural = if count == 1 { "" } else { "s" };
-            format!("{count} {what}{plural}")
-        };
+        let plural = if self.findings.len() == 1 { "" } else { "s" };
         let mut end = format!(
-            "{}; {} fine, {} not checked, {} with nothing to look at.",
-            count(self.findings.len(), "finding"),
+            "{} finding{plural}; {} fine, {} not checked, {} not applicable.",
+            self.findings.len(),
             self.ok.len(),
             self.unchecked.len(),
             self.not_applicable.len()
         );
         if let Some(first) = self.findings.first() {
-            let _ = write!(end, " More of one: `weir doctor --explain {}`.", first.id);
+            let _ = write!(end, " Details: `weir doctor --explain {}`.", first.id);
         }
         if let Some(first) = self.findings.iter().find(|found| found.fix.automatic) {
-            let _ = write!(end, " Mend one: `weir doctor --fix {}`.", first.id);
+            let _ = write!(end, " Fix: `weir doctor --fix {}`.", first.id);
         }
         write!(f, "\n{}", paragraph("", &end, 0))
     }
@@ -279,7 +266,7 @@ impl fmt::Display for Host {
             None => f.write_str("unknown")?,
         }
         if !self.initial_netns {
-            f.write_str(" (not the host's own)")?;
+            f.write_str(" (not the initial one)")?;
         }
         write!(f, ", devices: {}", self.devices.join(" "))
     }
@@ -294,9 +281,9 @@ impl fmt::Display for Found {
             titled(self.id, &self.subject),
             self.title
         )?;
-        for read in &self.evidence {
-            let value = read.value.replace('\n', " | ");
-            f.write_str(&line("read", &format!("{} = {value}", read.source)))?;
+        for evidence in &self.evidence {
+            let value = evidence.value.replace('\n', " | ");
+            f.write_str(&line("read", &format!("{} = {value}", evidence.source)))?;
         }
         f.write_str(&line("means", &self.message))?;
         f.write_str(&line("why", &format!("{} [{}]", self.why, self.source)))?;
@@ -311,7 +298,7 @@ impl FixText {
         }
         for (name, commands) in [("fix", &self.commands), ("undo", &self.undo)] {
             for command in commands.iter().take(MAX_COMMANDS) {
-                // A command is copied: it stays on one line, however long.
+                // A command is not wrapped, so that it can be copied.
                 writeln!(f, "  {name:0$}{command}", INDENT - 2)?;
             }
             if let Some(more) = commands.len().checked_sub(MAX_COMMANDS + 1) {
@@ -324,7 +311,7 @@ impl FixText {
 
 /// A check's id, with the subject unless that is the host.
 fn titled(id: &str, subject: &str) -> String {
-    if subject == super::HOST {
+    if subject == HOST {
         id.into()
     } else {
         format!("{id} {subject}")
@@ -336,16 +323,16 @@ fn line(name: &str, text: &str) -> String {
     paragraph(&format!("  {name:0$}", INDENT - 2), text, INDENT)
 }
 
-/// A paragraph that begins with `start`, its further lines indented.
+/// A paragraph that starts with `start`, its further lines indented.
 fn paragraph(start: &str, text: &str, indent: usize) -> String {
-    // Lines are not broken, and nothing is left out, at a space that is none to `wrap`.
+    // `wrap` breaks lines and drops spaces at ordinary spaces only.
     let start = start.replace(' ', NO_BREAK);
     let text: Vec<_> = text.split_whitespace().collect();
     let wrapped = wrap(&format!("{start}{}", text.join(" ")), indent);
     format!("{}\n", wrapped.replace(NO_BREAK, " "))
 }
 
-/// The long text of one check.
+/// The text of `--explain`.
 pub fn explain(check: &Check) -> String {
     let mut text = format!(
         "{}: {} ({})\n\n",
@@ -365,7 +352,6 @@ pub fn explain(check: &Check) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{HOST, Step};
 
     fn check() -> Check {
         Check {
@@ -375,6 +361,7 @@ mod tests {
             why: "That costs time.",
             source: "net/core/dev.c",
             more: "One.\n\nTwo.",
+            counters: &[],
             run: |_| Ok(Vec::new()),
         }
     }
@@ -397,25 +384,17 @@ mod tests {
     }
 
     fn finding(fix: Fix) -> Verdict {
-        Verdict::Finding(Finding {
-            subject: "eth0".into(),
-            evidence: vec![Evidence::new("/proc/x", "0\n")],
-            message: "word ".repeat(40),
-            fix,
-        })
+        let evidence = vec![Evidence::new("/proc/x", "0\n")];
+        Verdict::found("eth0", evidence, "word ".repeat(40), fix)
     }
 
     fn steps(count: usize) -> Fix {
-        let step = |number| Step::Write {
-            path: format!("/proc/sys/x{number}"),
-            old: "0".into(),
-            new: "1".into(),
-        };
+        let step = |number| Step::write(format!("/proc/sys/x{number}"), "0", "1");
         Fix::Steps((0..count).map(step).collect())
     }
 
     #[test]
-    fn a_finding_shows_what_was_read_and_what_to_type() {
+    fn a_finding_has_evidence_fix_and_undo() {
         let text = report(vec![finding(steps(1))]).to_string();
         for line in [
             "WARNING  some-check eth0: it is off",
@@ -427,12 +406,12 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "{line} in {text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100));
-        assert!(text.contains("not the host's own"));
+        assert!(text.contains("not the initial one"));
         assert!(text.contains("1 finding; 0 fine"), "{text}");
     }
 
     #[test]
-    fn steps_are_taken_back_in_reverse() {
+    fn steps_are_undone_in_reverse() {
         let fix = FixText::from(steps(2));
         assert_eq!(fix.commands, ["sysctl -w x0=1", "sysctl -w x1=1"]);
         assert_eq!(fix.undo, ["sysctl -w x1=0", "sysctl -w x0=0"]);
@@ -448,11 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_checked_gives_each_reason_once() {
-        let unchecked = |subject: &str| Verdict::Unchecked {
-            subject: subject.into(),
-            reason: "no permission".into(),
-        };
+    fn each_reason_is_listed_once() {
+        let unchecked = |subject: &str| Verdict::unchecked(subject, "no permission");
         let report = report(vec![unchecked(HOST), unchecked("eth0")]);
         let text = report.to_string();
         assert!(
@@ -463,13 +439,10 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_given_everything() {
-        let fine = Verdict::Fine {
-            subject: HOST.into(),
-            evidence: vec![Evidence::new("/proc/x", "1")],
-        };
-        let report = report(vec![finding(Fix::Text("wait".into())), fine]);
-        let json = serde_json::to_value(&report).expect("it is JSON");
+    fn the_json_has_everything() {
+        let fine = Verdict::fine(HOST, vec![Evidence::new("/proc/x", "1")]);
+        let report = report(vec![finding(Fix::manual("wait")), fine]);
+        let json = serde_json::to_value(&report).expect("valid JSON");
         let found = &json["findings"][0];
         assert_eq!(found["id"], "some-check");
         assert_eq!(found["severity"], "warning");

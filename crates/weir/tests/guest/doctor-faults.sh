@@ -1,7 +1,7 @@
 #!/bin/sh
-# Findings of the doctor on devices that only this guest has: bonds, VLANs, teams, fq_codel. Each
-# function breaks one thing in a network namespace of its own, and is named after the check that
-# must find it. One line each, as README.md says.
+# Real faults of devices that only the guest has: bonds, VLANs, teams, fq_codel. Each function injects
+# one fault in a network namespace of its own, and is named after the check that must find it. One
+# line each, see README.md.
 
 # shellcheck disable=SC2317 # called through try
 
@@ -34,18 +34,18 @@ links() {
     done
 }
 
-# finds ID SUBJECT [OPTIONS]: whether weir doctor has that finding; 1 if not.
+# finds ID SUBJECT [OPTIONS]: whether weir doctor has that finding.
 finds() {
     check=$1 subject=$2
     shift 2
-    # Made one line.
+    # As one line.
     in_ns ./weir doctor --json "$@" | sed 's/^ *//; s/": /":/' | tr -d '\n' >/tmp/report
     grep -o "\"id\":\"$check\",\"severity\":\"[a-z]*\",\"title\":\"[^\"]*\",\"subject\":\"$subject\"" /tmp/report
 }
 
 must_find() {
     finds "$@" && return
-    echo "no finding of $1 on $2; it said:"
+    echo "no finding of $1 on $2:"
     cat /tmp/report
     return 1
 }
@@ -75,8 +75,8 @@ link set br0 up
 END
 }
 
-# mends ID SUBJECT: the fix makes the qdisc of SUBJECT noqueue, the undo restores it exactly.
-mends() {
+# fixes ID SUBJECT: the fix sets noqueue on SUBJECT, the undo restores its qdisc exactly.
+fixes() {
     before=$(root_qdisc "$2") || return
     in_ns ./weir doctor --fix "$1" --yes || return
     root_qdisc "$2" | grep '^qdisc noqueue' || return
@@ -87,34 +87,34 @@ mends() {
     [ "$before" = "$after" ]
 }
 
-# With settings that somebody chose.
+# With custom settings.
 rps_lock_qdisc() {
     guests && must_not_find rps-lock-qdisc tap0 || return
     in_ns tc qdisc replace dev tap0 root fq_codel limit 500 flows 64 target 7ms noecn || return
-    must_find rps-lock-qdisc tap0 && mends rps-lock-qdisc tap0
+    must_find rps-lock-qdisc tap0 && fixes rps-lock-qdisc tap0
 }
 
-# As the kernel puts it there by itself.
+# As the default of the kernel.
 rps_lock_qdisc_default() {
     sysctl -q -w net.core.default_qdisc=fq_codel && guests
     sysctl -q -w net.core.default_qdisc=pfifo_fast
     root_qdisc tap0 | grep '^qdisc fq_codel 0:' || return
     must_find rps-lock-qdisc tap0 || return
     sysctl -q -w net.core.default_qdisc=fq_codel
-    mends rps-lock-qdisc tap0
+    fixes rps-lock-qdisc tap0
     result=$?
     sysctl -q -w net.core.default_qdisc=pfifo_fast
     return "$result"
 }
 
-# fq's settings are not put back exactly: the fix is for a person.
+# The settings of fq cannot be restored: the fix is manual.
 rps_lock_qdisc_unknown() {
     guests && in_ns tc qdisc replace dev tap0 root fq && must_find rps-lock-qdisc tap0 || return
     ! in_ns ./weir doctor --fix rps-lock-qdisc --yes || return
     root_qdisc tap0 | grep '^qdisc fq '
 }
 
-# Through a bond's leg and a VLAN upon the bond to a bridge.
+# Through a leg of a bond and a VLAN on the bond to a bridge.
 rps_lock_qdisc_bond_vlan() {
     links <<'END' || return
 link add bond0 type bond mode active-backup
@@ -138,7 +138,7 @@ END
 # attach DEVICE MODE: a program that drops, in generic or native mode.
 attach() { ip -n broken link set dev "$1" "$2" object /drop.bpf.o section xdp; }
 
-# upper NAME: a device without native XDP is found with a generic program, and when asked for.
+# upper NAME: a device without native XDP is a finding with a generic program, and with --dev.
 upper() {
     must_not_find xdp-upper-device "$1" && must_find xdp-upper-device "$1" --dev "$1" &&
         attach "$1" xdpgeneric && must_find xdp-upper-device "$1" && must_find xdp-generic "$1"
@@ -169,8 +169,7 @@ END
     must_not_find xdp-upper-device bond0 && must_not_find xdp-generic bond0
 }
 
-# The one network card of the guest, a vmxnet3, has LRO and takes VLAN tags off. Only the first
-# namespace has it.
+# The network card of the guest, a vmxnet3, has LRO and VLAN offload. It is in the first namespace.
 card() {
     ip link set eth0 netns broken || return
     switches "$1" "$2"
@@ -179,7 +178,7 @@ card() {
     return "$result"
 }
 
-# switches ID LINE: the feature on LINE of `ethtool -k` is found on, turned off, and restored.
+# switches ID LINE: LINE of `ethtool -k` is on, which is found, fixed and undone.
 switches() {
     must_not_find "$1" eth0 && must_find "$1" eth0 --dev eth0 || return
     in_ns ./weir doctor --dev eth0 --fix "$1" --yes || return
@@ -191,7 +190,7 @@ lro() { card lro large-receive-offload; }
 
 vlan_offload() { card vlan-offload rx-vlan-offload; }
 
-# Debian has fq_codel.
+# Debian's default is fq_codel.
 default_qdisc=$(sysctl -n net.core.default_qdisc)
 sysctl -q -w net.core.default_qdisc=pfifo_fast
 
@@ -206,7 +205,7 @@ modprobe vmxnet3
 try lro
 try vlan-offload
 
-# As the next script shall find it.
+# Restored for the next script.
 modprobe -r vmxnet3
 sysctl -q -w net.core.default_qdisc="$default_qdisc"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# weir doctor on settings of the whole host, broken for real: each is found, mended, and taken
-# back. One line each, as README.md says.
+# Real faults in settings of the whole host: weir doctor finds, fixes and undoes each. One line
+# each, see README.md.
 
 # shellcheck disable=SC2317 # called through check
 
@@ -14,7 +14,7 @@ not_ok() {
     failed=1
 }
 
-# The doctor's report in one line in /tmp/log.
+# Writes the report as one line to /tmp/log.
 report() {
     ./weir doctor --json 2>&1 | sed 's/^ *//; s/": /":/' | tr -d '\n' >/tmp/log
 }
@@ -27,7 +27,7 @@ found() {
 
 fix() { ./weir doctor --fix "$1" --yes >/tmp/log 2>&1; }
 
-# broken ID FILE VALUE: the fix is text where FILE does not change.
+# broken ID FILE VALUE: with VALUE in FILE there is a finding, with an automatic fix and its undo.
 broken() {
     healthy=$(cat "$2")
     echo "$3" >"$2"
@@ -37,33 +37,33 @@ broken() {
     elif ! found "$1"; then
         not_ok "$1" "$2 = $3 is not found"
     elif ! fix "$1"; then
-        not_ok "$1" "it is not mended"
+        not_ok "$1" "it is not fixed"
     elif [ "$(cat "$2")" = "$set" ]; then
         not_ok "$1" "the fix has changed nothing"
-    elif ! fix "$1" || ! grep -q 'nothing to mend' /tmp/log; then
+    elif ! fix "$1" || ! grep -q 'nothing to fix' /tmp/log; then
         not_ok "$1" "it is found after its fix"
     elif ! ./weir doctor --undo >/tmp/log 2>&1 || [ "$(cat "$2")" != "$set" ]; then
-        not_ok "$1" "it is not taken back"
+        not_ok "$1" "it is not undone"
     else
         echo "ok $1"
     fi
     echo "$healthy" >"$2"
 }
 
-# told ID COMMAND: the finding after COMMAND has no automatic fix.
-told() {
+# manual ID COMMAND: after the command there is a finding with a manual fix.
+manual() {
     eval "$2" >/tmp/log 2>&1
     if ! found "$1"; then
         not_ok "$1" "it is not found after: $2"
-    elif fix "$1" || ! grep -q 'by hand' /tmp/log; then
-        not_ok "$1" "it does not say what is to be done by hand"
+    elif fix "$1" || ! grep -q 'manual fix' /tmp/log; then
+        not_ok "$1" "there is no manual fix"
     else
         echo "ok $1"
     fi
 }
 
-# raised ID FILE VALUE: under load, VALUE gives a finding; the fix raises it, the undo restores it.
-# Whether that is enough depends on the load.
+# raised ID FILE VALUE: under load, VALUE in FILE is a finding; the fix raises it. Whether that is
+# enough depends on the load.
 raised() {
     healthy=$(cat "$2")
     echo "$3" >"$2"
@@ -72,15 +72,15 @@ raised() {
     elif ! fix "$1" || [ "$(cat "$2")" -le "$3" ]; then
         not_ok "$1" "it is not raised"
     elif ! ./weir doctor --undo >/tmp/log 2>&1 || [ "$(cat "$2")" != "$3" ]; then
-        not_ok "$1" "it is not taken back"
+        not_ok "$1" "it is not undone"
     else
         echo "ok $1"
     fi
     echo "$healthy" >"$2"
 }
 
-# A broadcast goes round two loops of a bridge, and becomes more each time. RPS keeps all of it on
-# the second CPU, so that the first one is left to this script.
+# A broadcast multiplies in two loops of a bridge. RPS keeps it on the second CPU, so that this
+# script has the first.
 storm() {
     ip link add br0 type bridge && ip link add l0 type veth peer name l1 &&
         ip link add m0 type veth peer name m1 || return
@@ -88,7 +88,7 @@ storm() {
         echo 2 >/sys/class/net/$port/queues/rx-0/rps_cpus && ip link set $port master br0 up || return
     done
     ip link set br0 up && ip addr add 198.18.0.1/24 dev br0 || return
-    # Nobody answers.
+    # No host answers.
     ping -c 1 -W 1 198.18.0.2
     true
 }
@@ -97,10 +97,10 @@ core=/proc/sys/net/core
 clock=/sys/devices/system/clocksource/clocksource0/current_clocksource
 thp=/sys/kernel/mm/transparent_hugepage/enabled
 
-# An untouched guest gives no finding, its clock left aside.
+# A fresh guest has no fault, except perhaps its clock source.
 report
 if sed -e 's/"unchecked":.*//' -e 's/"id":"clocksource"//' /tmp/log | grep -q '"id":'; then
-    not_ok no-false-alarm "something is found in a guest that nobody has touched"
+    not_ok no-false-alarm "a false alarm in a fresh guest"
 else
     echo "ok no-false-alarm"
 fi
@@ -130,7 +130,7 @@ echo 1 >/proc/sys/net/ipv4/udp_l3mdev_accept
 echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept
 broken l3mdev-accept /proc/sys/net/ipv4/tcp_l3mdev_accept 0
 mkdir -p /etc
-told resolver-vrf 'echo nameserver 127.0.0.53 >/etc/resolv.conf'
+manual resolver-vrf 'echo nameserver 127.0.0.53 >/etc/resolv.conf'
 rm /etc/resolv.conf
 echo 0 >/proc/sys/net/ipv4/udp_l3mdev_accept
 echo 0 >/proc/sys/net/ipv4/tcp_l3mdev_accept
@@ -139,7 +139,7 @@ ip link del mgmt
 if storm >/tmp/log 2>&1; then
     raised softnet-dropped $core/netdev_max_backlog 1
     raised softnet-squeezed $core/netdev_budget 1
-    told ksoftirqd-time true
+    manual ksoftirqd-time true
 else
     not_ok softnet "there is no storm"
 fi
@@ -160,7 +160,7 @@ clock_before=$(cat $clock)
 if grep -q tsc ${clock%current*}available_clocksource && grep -q tsc $clock; then
     broken clocksource $clock hpet
 else
-    told clocksource "echo hpet >$clock || echo acpi_pm >$clock"
+    manual clocksource "echo hpet >$clock || echo acpi_pm >$clock"
 fi
 echo "$clock_before" >$clock
 

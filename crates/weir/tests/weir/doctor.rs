@@ -1,5 +1,5 @@
-//! `weir doctor` as it is typed: what it says, with which exit code, and that what it mends
-//! comes back whatever happens.
+//! `weir doctor` on the command line: output, exit codes, and that `--undo` restores the old state
+//! whenever `--fix` ends.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,29 +21,29 @@ use crate::{SOON, Test, failure, output, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
-        what_was_found_is_the_exit_code,
-        a_sys_that_ip_netns_has_mounted_is_not_the_hosts,
-        a_device_that_is_not_there_is_said,
+        findings_set_the_exit_code,
+        a_sys_mounted_by_ip_netns_is_not_the_hosts,
+        an_unknown_device_is_an_error,
         every_check_is_listed_and_explained,
-        an_ordinary_user_is_told_what_could_not_be_checked,
-        a_fix_is_made_and_undone,
-        nothing_is_changed_without_a_yes,
-        a_terminal_is_asked,
-        what_somebody_has_changed_since_is_left,
-        a_fix_of_another_namespace_is_left,
-        killed_before_a_step_there_is_nothing_to_take_back,
-        killed_after_a_step_it_is_taken_back,
-        a_step_that_fails_keeps_those_before_it,
-        a_second_copy_waits_for_nobody,
-        there_may_be_nothing_to_undo,
-        a_journal_that_is_none_is_refused,
+        an_ordinary_user_sees_the_unchecked_checks,
+        a_fix_is_applied_and_undone,
+        nothing_is_changed_without_consent,
+        the_question_is_asked_on_a_terminal,
+        a_setting_changed_since_is_kept,
+        a_fix_of_another_namespace_is_kept,
+        killed_before_a_step_there_is_nothing_to_undo,
+        killed_after_a_step_it_is_undone,
+        a_failed_step_keeps_those_before_it,
+        a_second_copy_does_not_wait,
+        an_empty_journal_has_nothing_to_undo,
+        an_invalid_journal_is_refused,
     ]
 }
 
 const SETTING: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
-/// A network namespace with a bridge whose packets go through iptables, and a directory for
-/// the journal; `/sys/fs/bpf` is what a test makes of it.
+/// A network namespace with a bridge whose packets traverse iptables, and a directory for the
+/// journal.
 struct Patient {
     namespace: OwnedFd,
     directory: PathBuf,
@@ -51,7 +51,7 @@ struct Patient {
 
 impl Drop for Patient {
     fn drop(&mut self) {
-        // It is in the directory for temporary files.
+        // A failure leaves a temporary directory.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -77,13 +77,12 @@ impl Patient {
         Ok(patient)
     }
 
-    /// `weir doctor` in the namespace, once it is spawned.
+    /// `weir doctor` in the namespace.
     fn doctor(&self, arguments: &[&str]) -> Command {
         self.enter(weir().arg("doctor").args(arguments))
     }
 
-    /// The same command inside the namespace and, so that mounts are its own, in a mount
-    /// namespace of its own, where nothing is at /sys/fs/bpf.
+    /// The same command in the namespace, with the journal in the directory.
     fn enter(&self, command: &Command) -> Command {
         let mut inside = Command::new("nsenter");
         let fd = self.namespace.as_raw_fd();
@@ -123,7 +122,7 @@ impl Patient {
         Ok(journal["entries"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Puts a program into the PATH of doctors that [`Self::with_bin`] makes.
+    /// Adds a program to the directory `bin`, which scripts of [`Self::shell`] have as `$BIN`.
     fn program(&self, name: &str, script: &str) -> Result<()> {
         let path = self.directory.join("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
@@ -133,8 +132,7 @@ impl Patient {
         )?)
     }
 
-    /// A shell in a mount namespace where nothing is mounted at /sys/fs/bpf. `$weir` is the
-    /// program, whose own programs are first looked for in `bin`.
+    /// A shell in a mount namespace without bpffs at /sys/fs/bpf. `$weir` is the program.
     fn shell(&self, script: &str) -> Command {
         let covered = "mount -t tmpfs none /sys/fs/bpf && weir=\"$0\"";
         let mut unshare = Command::new("unshare");
@@ -164,34 +162,34 @@ pub fn run_in(namespace: BorrowedFd<'_>, program: &str, arguments: &[&str]) -> R
     netns::run_in(namespace, || success(Command::new(program).args(arguments)))
 }
 
-/// The exit code and what was written to standard output.
-fn said(command: &mut Command) -> Result<(Option<i32>, String)> {
+/// The exit code and the standard output.
+fn exit_and_output(command: &mut Command) -> Result<(Option<i32>, String)> {
     let output = output(command)?;
     Ok((output.status.code(), String::from_utf8(output.stdout)?))
 }
 
-fn ensure_says(said: &str, words: &[&str]) -> Result<()> {
+fn ensure_contains(text: &str, words: &[&str]) -> Result<()> {
     for word in words {
-        ensure!(said.contains(word), "it does not say '{word}': {said}");
+        ensure!(text.contains(word), "no '{word}' in: {text}");
     }
     Ok(())
 }
 
-fn what_was_found_is_the_exit_code() -> Result<()> {
+fn findings_set_the_exit_code() -> Result<()> {
     let patient = Patient::new("exit")?;
-    let (code, text) = said(&mut patient.doctor(&[]))?;
+    let (code, text) = exit_and_output(&mut patient.doctor(&[]))?;
     ensure!(code == Some(1), "findings, but exit code {code:?}: {text}");
-    ensure_says(
+    ensure_contains(
         &text,
         &[
             "bridge-netfilter",
             SETTING,
             "sysctl -w",
             "undo",
-            "Could not be checked:",
+            "Not checked:",
         ],
     )?;
-    let (code, text) = said(&mut patient.doctor(&["--json"]))?;
+    let (code, text) = exit_and_output(&mut patient.doctor(&["--json"]))?;
     ensure!(code == Some(1), "exit code {code:?}");
     let report: Value = serde_json::from_str(&text)?;
     let findings = report["findings"].as_array().context("no findings")?;
@@ -205,25 +203,25 @@ fn what_was_found_is_the_exit_code() -> Result<()> {
                 .is_some_and(|it| it.len() > 1),
         "{found}"
     );
-    // What can be told only in the host's own namespace is not told from another's.
+    // Settings of the initial namespace cannot be checked in another.
     let unchecked = report["unchecked"].as_array().context("no list")?;
     ensure!(unchecked.iter().any(|it| it["id"] == "bpf-jit"), "{report}");
     Ok(())
 }
 
-fn a_sys_that_ip_netns_has_mounted_is_not_the_hosts() -> Result<()> {
+fn a_sys_mounted_by_ip_netns_is_not_the_hosts() -> Result<()> {
     let lab = NamedLab::up("doctor")?;
-    let (_, text) = said(&mut lab.weir(&["doctor", "--json"]))?;
+    let (_, text) = exit_and_output(&mut lab.weir(&["doctor", "--json"]))?;
     let report: Value = serde_json::from_str(&text)?;
     let unchecked = report["unchecked"].as_array().context("no list")?;
     let bpffs = unchecked.iter().find(|it| it["id"] == "bpffs");
     let bpffs = bpffs.with_context(|| format!("it was judged: {report}"))?;
-    ensure_says(&bpffs["reason"].to_string(), &["nsenter", &lab.netns()])
+    ensure_contains(&bpffs["reason"].to_string(), &["nsenter", &lab.netns()])
 }
 
-fn a_device_that_is_not_there_is_said() -> Result<()> {
-    let said = failure(weir().args(["doctor", "--dev", "weir-none"]), 2)?;
-    ensure_says(&said, &["weir-none", "ip link"])?;
+fn an_unknown_device_is_an_error() -> Result<()> {
+    let text = failure(weir().args(["doctor", "--dev", "weir-none"]), 2)?;
+    ensure_contains(&text, &["weir-none", "ip link"])?;
     for wrong in [
         &["--explain", "x", "--undo"][..],
         &["--yes"],
@@ -246,20 +244,20 @@ fn every_check_is_listed_and_explained() -> Result<()> {
     ensure!(ids.contains(&"bpf-jit"), "{list}");
     for id in ids {
         let text = success(weir().args(["doctor", "--explain", id]))?;
-        ensure_says(&text, &[id, "Source: "])?;
+        ensure_contains(&text, &[id, "Source: "])?;
     }
-    let said = failure(weir().args(["doctor", "--explain", "jit"]), 2)?;
-    ensure_says(&said, &["there is no check 'jit'", "bpf-jit"])?;
-    let said = failure(weir().args(["doctor", "--fix", "nothing-like-it"]), 2)?;
-    ensure_says(&said, &["there is no check"])?;
+    let text = failure(weir().args(["doctor", "--explain", "jit"]), 2)?;
+    ensure_contains(&text, &["there is no check 'jit'", "bpf-jit"])?;
+    let text = failure(weir().args(["doctor", "--fix", "nothing-like-it"]), 2)?;
+    ensure_contains(&text, &["there is no check"])?;
     Ok(())
 }
 
-/// The uid that stands for nobody (`overflowuid`).
+/// The uid of nobody (`overflowuid`).
 const NOBODY: u32 = 65534;
 
-fn an_ordinary_user_is_told_what_could_not_be_checked() -> Result<()> {
-    // Others may not be allowed to the directory that it was built in.
+fn an_ordinary_user_sees_the_unchecked_checks() -> Result<()> {
+    // Nobody may lack access to the build directory.
     let copy = std::env::temp_dir().join(format!("weir-nobody-{}", std::process::id()));
     fs::copy(env!("CARGO_BIN_EXE_weir"), &copy)?;
     let result = as_nobody(&copy);
@@ -278,7 +276,7 @@ fn as_nobody(weir: &Path) -> Result<()> {
         command.stdin(Stdio::null()).current_dir("/");
         command
     };
-    let (code, text) = said(&mut nobody(&["--json"]))?;
+    let (code, text) = exit_and_output(&mut nobody(&["--json"]))?;
     ensure!(matches!(code, Some(0 | 1)), "exit code {code:?}: {text}");
     let report: Value = serde_json::from_str(&text)?;
     let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
@@ -288,48 +286,48 @@ fn as_nobody(weir: &Path) -> Result<()> {
         of_id.map(|it| it["reason"].to_string()).unwrap_or_default()
     };
     for id in ["capabilities", "kernel-features"] {
-        ensure_says(&reason(id), &["run as root"])?;
+        ensure_contains(&reason(id), &["run as root"])?;
     }
-    let said = failure(&mut nobody(&["--fix", "capabilities"]), 2)?;
-    ensure_says(&said, &["run as root"])?;
-    let said = failure(&mut nobody(&["--undo"]), 2)?;
-    ensure_says(&said, &["run as root"])
+    let text = failure(&mut nobody(&["--fix", "capabilities"]), 2)?;
+    ensure_contains(&text, &["run as root"])?;
+    let text = failure(&mut nobody(&["--undo"]), 2)?;
+    ensure_contains(&text, &["run as root"])
 }
 
-fn a_fix_is_made_and_undone() -> Result<()> {
+fn a_fix_is_applied_and_undone() -> Result<()> {
     let patient = Patient::fixed("round-trip")?;
-    ensure!(!patient.entries()?.is_empty(), "nothing was noted");
-    let (_, text) = said(&mut patient.doctor(&["--json"]))?;
+    ensure!(!patient.entries()?.is_empty(), "the journal is empty");
+    let (_, text) = exit_and_output(&mut patient.doctor(&["--json"]))?;
     let report: Value = serde_json::from_str(&text)?;
     let fine = report["ok"].as_array().context("no list")?;
     ensure!(
         fine.iter().any(|it| it["id"] == "bridge-netfilter"),
         "{report}"
     );
-    // It is not mended twice.
+    // It is not fixed twice.
     let text = success(&mut patient.doctor(&["--fix", "bridge-netfilter", "--yes"]))?;
-    ensure_says(&text, &["nothing to mend"])?;
+    ensure_contains(&text, &["nothing to fix"])?;
     let text = success(&mut patient.doctor(&["--undo"]))?;
-    ensure_says(&text, &["undone", "bridge-nf-call-iptables=1"])?;
+    ensure_contains(&text, &["undone", "bridge-nf-call-iptables=1"])?;
     patient.ensure_setting("1")?;
     ensure!(patient.entries()?.is_empty(), "the journal still has it");
     Ok(())
 }
 
-fn nothing_is_changed_without_a_yes() -> Result<()> {
+fn nothing_is_changed_without_consent() -> Result<()> {
     let patient = Patient::new("no-terminal")?;
     let mut fix = patient.doctor(&["--fix", "bridge-netfilter"]);
-    let said = failure(&mut fix, 2)?;
-    ensure_says(&said, &["no terminal", "--yes"])?;
+    let text = failure(&mut fix, 2)?;
+    ensure_contains(&text, &["no terminal", "--yes"])?;
     patient.ensure_setting("1")?;
-    ensure!(!patient.journal().exists(), "something was noted");
+    ensure!(!patient.journal().exists(), "there is a journal");
     Ok(())
 }
 
-fn a_terminal_is_asked() -> Result<()> {
+fn the_question_is_asked_on_a_terminal() -> Result<()> {
     let patient = Patient::new("terminal")?;
     for (answer, code, value) in [("n", 1, "1"), ("", 1, "1"), ("y", 0, "0")] {
-        // script(1) gives the doctor a terminal, and passes on what it ends with.
+        // script(1) gives the doctor a terminal, and passes on its exit code.
         let typed = format!(
             "'{}' doctor --fix bridge-netfilter",
             env!("CARGO_BIN_EXE_weir")
@@ -351,31 +349,31 @@ fn a_terminal_is_asked() -> Result<()> {
             "'{answer}': {} {text}",
             output.status
         );
-        ensure_says(&text, &["[y/N]", "bridge-nf-call-iptables=0"])?;
+        ensure_contains(&text, &["[y/N]", "bridge-nf-call-iptables=0"])?;
         patient.ensure_setting(value)?;
     }
     Ok(())
 }
 
-fn what_somebody_has_changed_since_is_left() -> Result<()> {
+fn a_setting_changed_since_is_kept() -> Result<()> {
     let patient = Patient::fixed("changed")?;
-    // The kernel takes no third value, so what it has now is made to be another's.
+    // The setting has no third value, so the journal gets another value instead.
     let journal = fs::read_to_string(patient.journal())?;
-    ensure_says(&journal, &["\"set\": \"0\""])?;
+    ensure_contains(&journal, &["\"set\": \"0\""])?;
     let others = journal.replace("\"set\": \"0\"", "\"set\": \"2\"");
     fs::write(patient.journal(), others)?;
-    let (code, text) = said(&mut patient.doctor(&["--undo"]))?;
+    let (code, text) = exit_and_output(&mut patient.doctor(&["--undo"]))?;
     ensure!(code == Some(1), "exit code {code:?}: {text}");
-    ensure_says(&text, &["left", "to 0 since", "--force"])?;
+    ensure_contains(&text, &["kept", "to 0 since", "--force"])?;
     patient.ensure_setting("0")?;
-    ensure!(!patient.entries()?.is_empty(), "it was forgotten");
+    ensure!(!patient.entries()?.is_empty(), "it was dropped");
     success(&mut patient.doctor(&["--undo", "--force"]))?;
     patient.ensure_setting("1")?;
     ensure!(patient.entries()?.is_empty(), "the journal still has it");
     Ok(())
 }
 
-fn a_fix_of_another_namespace_is_left() -> Result<()> {
+fn a_fix_of_another_namespace_is_kept() -> Result<()> {
     let patient = Patient::fixed("elsewhere")?;
     let other = Patient::new("elsewhere-other")?;
     let undo = |arguments: &[&str]| {
@@ -383,31 +381,30 @@ fn a_fix_of_another_namespace_is_left() -> Result<()> {
         undo.env("WEIR_STATE_DIR", patient.directory.join("state"));
         undo
     };
-    let (code, text) = said(&mut undo(&["--undo"]))?;
+    let (code, text) = exit_and_output(&mut undo(&["--undo"]))?;
     ensure!(code == Some(1), "exit code {code:?}: {text}");
-    ensure_says(&text, &["left", "not this one"])?;
+    ensure_contains(&text, &["kept", "not this one"])?;
     patient.ensure_setting("0")?;
-    ensure!(!patient.entries()?.is_empty(), "it was forgotten");
-    // At another boot its namespace is gone, and its setting with it.
+    ensure!(!patient.entries()?.is_empty(), "it was dropped");
+    // After a reboot its namespace is gone, and its setting with it.
     let journal = fs::read_to_string(patient.journal())?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     fs::write(patient.journal(), journal.replace(boot.trim(), "another"))?;
     let text = success(&mut undo(&["--undo"]))?;
-    ensure_says(&text, &["reboot"])?;
+    ensure_contains(&text, &["reboot"])?;
     ensure!(patient.entries()?.is_empty(), "the journal still has it");
     patient.ensure_setting("0")
 }
 
-/// Kills a doctor while it waits for `mount`, together with that; a `mount` that does `first`
-/// and then waits. Undoes then, and gives what that said.
+/// Kills a doctor while it runs a `mount` that does `first` and then sleeps. Returns the output of
+/// `--undo` after that.
 fn killed_at_a_mount(test: &str, first: &str) -> Result<String> {
     let patient = Patient::new(test)?;
     patient.program(
         "mount",
         &format!("{first}\n: > \"$HERE/begun\"\nexec sleep 60"),
     )?;
-    // It stays in one mount namespace: the shell waits for the file that tells that the doctor
-    // was killed.
+    // All in one mount namespace: the shell kills the doctor once the file `begun` is there.
     let mut shell = patient.shell(
         "PATH=\"$BIN:$PATH\" \"$weir\" doctor --fix bpffs --yes > /dev/null 2>&1 & \
          doctor=$!; \
@@ -431,38 +428,38 @@ fn killed_at_a_mount(test: &str, first: &str) -> Result<String> {
         }
         sleep(Duration::from_millis(10));
     };
-    // The sleep, which outlives the doctor, has its output open.
+    // The sleep outlives the doctor, and has its output open.
     let group = Pid::from_raw(child.id().cast_signed()).context("no process")?;
     let _ = kill_process_group(group, Signal::KILL);
     let output = child.wait_with_output()?;
     let noted = String::from_utf8_lossy(&output.stderr);
     ensure!(status?.success(), "{noted}");
-    ensure_says(&noted, &["\"check\": \"bpffs\"", "\"set\": null"])?;
+    ensure_contains(&noted, &["\"check\": \"bpffs\"", "\"set\": null"])?;
     ensure!(patient.entries()?.is_empty(), "the journal still has it");
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn killed_before_a_step_there_is_nothing_to_take_back() -> Result<()> {
-    let said = killed_at_a_mount("killed-before", ":")?;
-    ensure_says(&said, &["already back"])
+fn killed_before_a_step_there_is_nothing_to_undo() -> Result<()> {
+    let text = killed_at_a_mount("killed-before", ":")?;
+    ensure_contains(&text, &["already restored"])
 }
 
-fn killed_after_a_step_it_is_taken_back() -> Result<()> {
+fn killed_after_a_step_it_is_undone() -> Result<()> {
     let mounted = success(
         Command::new("sh").args(["-c", "PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v mount"]),
     )?;
-    let said = killed_at_a_mount("killed-after", &format!("{} \"$@\"", mounted.trim()))?;
-    ensure_says(&said, &["undone: umount /sys/fs/bpf"])
+    let text = killed_at_a_mount("killed-after", &format!("{} \"$@\"", mounted.trim()))?;
+    ensure_contains(&text, &["undone: umount /sys/fs/bpf"])
 }
 
-fn a_step_that_fails_keeps_those_before_it() -> Result<()> {
+fn a_failed_step_keeps_those_before_it() -> Result<()> {
     let patient = Patient::new("partial")?;
     patient.program("mount", "echo no such luck >&2; exit 32")?;
     let mut shell = patient
         .shell("PATH=\"$BIN:$PATH\" \"$weir\" doctor --fix bridge-netfilter bpffs --yes 2>&1");
-    let (code, text) = said(&mut shell)?;
+    let (code, text) = exit_and_output(&mut shell)?;
     ensure!(code == Some(1), "exit code {code:?}: {text}");
-    ensure_says(
+    ensure_contains(
         &text,
         &[
             "no such luck",
@@ -481,41 +478,41 @@ fn a_step_that_fails_keeps_those_before_it() -> Result<()> {
     patient.ensure_setting("1")
 }
 
-fn a_second_copy_waits_for_nobody() -> Result<()> {
+fn a_second_copy_does_not_wait() -> Result<()> {
     let patient = Patient::fixed("second")?;
     let lock = fs::File::open(patient.directory.join("state/doctor/lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-    let said = failure(&mut patient.doctor(&["--undo"]), 2)?;
-    ensure_says(&said, &["another `weir doctor`"])?;
+    let text = failure(&mut patient.doctor(&["--undo"]), 2)?;
+    ensure_contains(&text, &["another `weir doctor`"])?;
     patient.ensure_setting("0")?;
-    // Looking is no change.
-    let (code, text) = self::said(&mut patient.doctor(&[]))?;
+    // A report changes nothing, so it needs no lock.
+    let (code, text) = exit_and_output(&mut patient.doctor(&[]))?;
     ensure!(matches!(code, Some(0 | 1)), "exit code {code:?}: {text}");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock)?;
     success(&mut patient.doctor(&["--undo"]))?;
     patient.ensure_setting("1")
 }
 
-fn there_may_be_nothing_to_undo() -> Result<()> {
+fn an_empty_journal_has_nothing_to_undo() -> Result<()> {
     let patient = Patient::new("nothing")?;
     let text = success(&mut patient.doctor(&["--undo"]))?;
-    ensure_says(&text, &["nothing to undo"])
+    ensure_contains(&text, &["nothing to undo"])
 }
 
-fn a_journal_that_is_none_is_refused() -> Result<()> {
+fn an_invalid_journal_is_refused() -> Result<()> {
     let patient = Patient::fixed("broken")?;
     let journal = fs::read(patient.journal())?;
     fs::write(patient.journal(), &journal[..journal.len() / 2])?;
-    let said = failure(&mut patient.doctor(&["--undo"]), 2)?;
-    ensure_says(&said, &["by hand", "journal.json"])?;
+    let text = failure(&mut patient.doctor(&["--undo"]), 2)?;
+    ensure_contains(&text, &["by hand", "journal.json"])?;
     patient.ensure_setting("0")?;
     fs::write(patient.journal(), journal)?;
     fs::set_permissions(
         patient.directory.join("state/doctor"),
         fs::Permissions::from_mode(0o777),
     )?;
-    let said = failure(&mut patient.doctor(&["--undo"]), 2)?;
-    ensure_says(&said, &["may be written by others"])?;
+    let text = failure(&mut patient.doctor(&["--undo"]), 2)?;
+    ensure_contains(&text, &["writable by others"])?;
     let Some(_) = patient.entries()?.first() else {
         bail!("the journal was emptied");
     };

@@ -1,10 +1,10 @@
-//! The doctor finds what is broken, and nothing where nothing is.
+//! The faults of the checks in `host/`, and the recorded host of those that cannot be real.
 //!
-//! Every check has a [`Fault`] that breaks what it looks at, as really as a test may: in a
-//! namespace or a process made for it, else in files of a directory of its own.
+//! Faults are injected for real where that is possible: in a namespace, in a process or in the
+//! guest. Otherwise they are in a recorded state of files and values.
 //!
-//! Unsafe code is needed for one thing: a hook that runs between fork and exec, to filter the
-//! system calls of the doctor under test.
+//! Unsafe code is needed for one thing: a hook between fork and exec that filters the system calls
+//! of the doctor under test.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -14,270 +14,124 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
+use hostnet::ethtool::{Channels, Feature, Queues, RxCoalesce, RxRing};
 use hostnet::netns;
 use serde_json::Value;
 use weir::doctor;
-use weir::doctor::context::LinkBrief;
+use weir::doctor::context::device::{DeviceState, Link, Program};
+use weir::doctor::context::{NetworkState, XdpFeatures, XdpSocket};
 use weir::doctor::{Check, Context, Evidence, Finding, Fix, Verdict};
 use weir::lab::{Lab, LabConfig};
+use xsk::AttachMode;
 
 use crate::doctor::{namespace_with_bridge, run_in};
-use crate::{Test, doctor_faults_device, output, tests, weir};
+use crate::{output, weir};
 
-pub fn trials() -> Vec<Test> {
-    tests![
-        every_check_finds_its_fault,
-        a_healthy_host_gives_no_finding,
-        a_clean_lab_gives_no_finding
-    ]
-}
-
-/// What the guest breaks: `WORD ID` begins a line there, with one of [`BREAKS`].
-const GUEST: [&str; 2] = [
-    include_str!("../guest/doctor_host.sh"),
-    include_str!("../guest/doctor-faults.sh"),
-];
-const BREAKS: [&str; 4] = ["broken", "raised", "told", "try"];
-
-/// How something is broken.
+/// The kind of a fault, the most real first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// For real, in namespaces made for it.
+    /// Real, in network namespaces of the test.
     Namespace,
-    /// For real, for a process made for it.
+    /// Real, in a process of the test.
     Process,
-    /// For real in the guest, by [`GUEST`]; here in files or values that stand for a host's.
+    /// Real in the guest, by the scripts in `tests/guest`; on this host in a recorded state.
     Guest,
-    /// In files that stand for a host's.
+    /// In a recorded state.
     Fixture,
 }
 
-/// What breaks what a check looks at.
+/// A fault that a check must find.
 pub struct Fault {
-    /// The check.
+    /// The id of the check.
     pub check: &'static str,
-    /// How.
+    /// Its kind.
     pub way: Way,
-    /// Breaks it and asks the check.
+    /// Injects the fault and runs the check.
     pub inject: fn(&Check) -> Result<Outcome>,
 }
 
-/// What came of breaking something.
+/// The result of a fault.
 pub enum Outcome {
-    /// What the check said.
-    Said(Vec<Verdict>),
-    /// It cannot be broken here, for this reason.
+    /// The verdicts of the check.
+    Verdicts(Vec<Verdict>),
+    /// The fault cannot be injected on this host.
     Impossible(String),
 }
 
-/// What `check` says inside a network namespace.
-fn ask_in(namespace: BorrowedFd<'_>, check: &Check) -> Result<Outcome> {
-    let said = netns::run_in(namespace, || -> Result<_> {
-        Ok(check.verdicts(&Context::host(Vec::new())))
+/// This host, in the network namespace of the thread, with these devices of `--dev`.
+pub fn host(requested: &[&str]) -> Context {
+    let requested = requested.iter().map(|&name| name.to_owned()).collect();
+    Context::host(requested, &doctor::counters())
+}
+
+/// Runs a check inside a network namespace.
+fn run_check_in(namespace: BorrowedFd<'_>, check: &Check) -> Result<Outcome> {
+    let verdicts = netns::run_in(namespace, || -> Result<_> {
+        Ok(check.verdicts(&host(&[])))
     })?;
-    Ok(Outcome::Said(said))
+    Ok(Outcome::Verdicts(verdicts))
 }
 
-fn every_check_finds_its_fault() -> Result<()> {
-    let faults: Vec<&Fault> = FAULTS.iter().chain(doctor_faults_device::FAULTS).collect();
-    let mut missed = Vec::new();
-    let mut found = Vec::new();
-    for check in doctor::checks() {
-        let mut of_check = faults
-            .iter()
-            .filter(|fault| fault.check == check.id)
-            .peekable();
-        if of_check.peek().is_none() {
-            missed.push(format!("{}: nothing breaks what it looks at", check.id));
-        }
-        let mut ways = Vec::new();
-        for fault in of_check {
-            match tried(check, fault) {
-                Ok(None) => ways.push(fault.way),
-                Ok(Some(reason)) => println!("doctor score: {} not tried: {reason}", check.id),
-                Err(error) => missed.push(format!("{}: {error:#}", check.id)),
-            }
-        }
-        // The most real one counts.
-        found.extend(ways.into_iter().min_by_key(|way| *way as u8));
-    }
-    for fault in &faults {
-        ensure!(
-            fault.way != Way::Guest || is_broken_in_guest(fault.check),
-            "the guest does not break {}",
-            fault.check
-        );
-        ensure!(
-            doctor::check(fault.check).is_ok(),
-            "{} is no check",
-            fault.check
-        );
-    }
-    let alarms = [clean_lab_alarms()?, healthy_host_alarms()?].concat();
-    let count = |way| found.iter().filter(|it| **it == way).count();
-    println!(
-        "doctor score: {} of {} checks found their fault ({} namespace, {} process, {} guest, {} fixture), {} false alarms in a clean lab",
-        found.len(),
-        doctor::checks().count(),
-        count(Way::Namespace),
-        count(Way::Process),
-        count(Way::Guest),
-        count(Way::Fixture),
-        alarms.len()
-    );
-    ensure!(missed.is_empty(), "not found: {}", missed.join("; "));
-    ensure!(alarms.is_empty(), "false alarms: {}", alarms.join("; "));
-    Ok(())
+/// The time between the two reads of a fixture's counters.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A recorded host: a root directory, and devices as values.
+pub struct Fixture {
+    root: PathBuf,
+    pub network: NetworkState,
 }
-
-fn is_broken_in_guest(check: &str) -> bool {
-    GUEST.iter().flat_map(|script| script.lines()).any(|line| {
-        let mut words = line.split_whitespace();
-        words.next().is_some_and(|word| BREAKS.contains(&word)) && words.next() == Some(check)
-    })
-}
-
-/// Breaks one thing. Gives why that is impossible here, or nothing if it was found.
-fn tried(check: &Check, fault: &Fault) -> Result<Option<String>> {
-    match (fault.inject)(check).context("cannot break it")? {
-        Outcome::Said(said) => ensure_found(&said).map(|()| None),
-        Outcome::Impossible(reason) => Ok(Some(reason)),
-    }
-}
-
-/// That there is a finding, each with all that belongs to one.
-fn ensure_found(said: &[Verdict]) -> Result<()> {
-    let mut findings = findings(said).peekable();
-    ensure!(findings.peek().is_some(), "it said {said:?}");
-    for finding in findings {
-        ensure!(
-            !finding.evidence.is_empty(),
-            "without evidence: {finding:?}"
-        );
-        ensure!(!finding.message.is_empty(), "without a word: {finding:?}");
-        match &finding.fix {
-            Fix::Text(text) => ensure!(!text.is_empty(), "without a cure: {finding:?}"),
-            Fix::Steps(steps) => ensure!(!steps.is_empty(), "without a step: {finding:?}"),
-        }
-    }
-    Ok(())
-}
-
-fn findings(said: &[Verdict]) -> impl Iterator<Item = &Finding> {
-    said.iter().filter_map(|verdict| match verdict {
-        Verdict::Finding(finding) => Some(finding),
-        _ => None,
-    })
-}
-
-/// What any check finds, which is too much where nothing is wrong.
-fn alarms<'a>(context: &Context, checks: impl Iterator<Item = &'a Check>) -> Vec<String> {
-    let of_check = |check: &Check| {
-        let said = check.verdicts(context);
-        let alarm = |finding: &Finding| format!("{}: {finding:?}", check.id);
-        findings(&said).map(alarm).collect::<Vec<_>>()
-    };
-    checks.flat_map(of_check).collect()
-}
-
-/// What is found on both sides of a lab as `weir lab` makes it, by all checks but those that
-/// look at the host that the test happens to run on.
-fn clean_lab_alarms() -> Result<Vec<String>> {
-    let lab = Lab::anonymous(&LabConfig::default())?;
-    let of_namespace = |check: &&Check| {
-        let of_device = doctor::device::CHECKS.iter().any(|it| it.id == check.id);
-        of_device || IN_ANY_NAMESPACE.contains(&check.id)
-    };
-    let mut all = Vec::new();
-    for side in [lab.app(), lab.load()] {
-        all.extend(netns::run_in(side.netns(), || -> Result<_> {
-            let context = Context::host(Vec::new());
-            Ok(alarms(&context, doctor::checks().filter(of_namespace)))
-        })?);
-    }
-    Ok(all)
-}
-
-/// The checks of the host that look at the network namespace alone.
-const IN_ANY_NAMESPACE: [&str; 5] = [
-    "bridge-netfilter",
-    "netfilter-bypass",
-    "resolver-vrf",
-    "l3mdev-accept",
-    "rps-flow-table",
-];
-
-fn healthy_host_alarms() -> Result<Vec<String>> {
-    let root = Fixture::healthy()?;
-    let checks = doctor::host::CHECKS.iter();
-    Ok(alarms(
-        &root.context(),
-        checks.filter(|check| check.id != "kernel-features"),
-    ))
-}
-
-fn a_clean_lab_gives_no_finding() -> Result<()> {
-    let alarms = clean_lab_alarms()?;
-    ensure!(alarms.is_empty(), "{alarms:?}");
-    Ok(())
-}
-
-/// Also that each check of the host has something to look at there, so that its silence says
-/// something.
-fn a_healthy_host_gives_no_finding() -> Result<()> {
-    let alarms = healthy_host_alarms()?;
-    ensure!(alarms.is_empty(), "{alarms:?}");
-    let root = Fixture::healthy()?;
-    for check in doctor::host::CHECKS {
-        let said = check.verdicts(&root.context());
-        let unread = |it: &Verdict| matches!(it, Verdict::Unchecked { .. });
-        ensure!(!said.iter().any(unread), "{}: {said:?}", check.id);
-        let looked = said.iter().any(|it| matches!(it, Verdict::Fine { .. }));
-        // Without a table of flows in any queue there is nothing to look at.
-        ensure!(
-            looked || check.id == "rps-flow-table",
-            "{}: {said:?}",
-            check.id
-        );
-    }
-    Ok(())
-}
-
-/// Counters of a fixture are watched for so long.
-const WATCH: Duration = Duration::from_millis(100);
-
-/// A directory that looks like the root of a host.
-struct Fixture(PathBuf);
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // It is in the directory for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
+        // A failure leaves a temporary directory.
+        let _ = fs::remove_dir_all(&self.root);
     }
 }
 
 impl Fixture {
-    fn healthy() -> Result<Self> {
+    /// A host without a fault, with the card `eth0`.
+    pub fn healthy() -> Result<Self> {
         let name = format!(
             "weir-doctor-{}-{:?}",
             std::process::id(),
             thread::current().id()
         );
         let name: String = name.chars().filter(|c| !"()".contains(*c)).collect();
-        let fixture = Self(std::env::temp_dir().join(name));
-        let _ = fs::remove_dir_all(&fixture.0);
+        let fixture = Self {
+            root: std::env::temp_dir().join(name),
+            network: healthy_network(),
+        };
+        let _ = fs::remove_dir_all(&fixture.root);
         for (path, text) in HEALTHY {
             fixture.set(path, text)?;
         }
         Ok(fixture)
     }
 
-    fn path(&self, path: &str) -> PathBuf {
-        self.0.join(path.trim_start_matches('/'))
+    /// The state of `eth0`.
+    pub fn card(&mut self) -> &mut DeviceState {
+        &mut self.network.devices[CARD]
     }
 
-    fn set(&self, path: &str, text: &str) -> Result<()> {
+    /// Switches a feature of `eth0`, by its name in the kernel.
+    pub fn switch(&mut self, feature: &str, on: bool) {
+        let features = self.card().features.iter_mut();
+        features
+            .filter(|it| it.name == feature)
+            .for_each(|it| it.on = on);
+    }
+
+    /// Runs a check on it.
+    pub fn run(&self, check: &Check) -> Outcome {
+        Outcome::Verdicts(check.verdicts(&self.context(&[])))
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    pub fn set(&self, path: &str, text: &str) -> Result<()> {
         write(&self.path(path), text)
     }
 
@@ -285,20 +139,102 @@ impl Fixture {
         fs::remove_file(self.path(path)).with_context(|| format!("cannot remove {path}"))
     }
 
-    fn context(&self) -> Context {
-        let link = |name: &str, kind: Option<&str>| LinkBrief {
+    /// A context of it, with these devices of `--dev`.
+    pub fn context(&self, requested: &[&str]) -> Context {
+        let requested = requested.iter().map(|&name| name.to_owned()).collect();
+        let network = self.network.clone();
+        Context::recorded(
+            &self.root,
+            network,
+            requested,
+            &doctor::counters(),
+            INTERVAL,
+        )
+    }
+}
+
+/// The index of `eth0` in [`healthy_network`].
+const CARD: usize = 1;
+
+fn healthy_network() -> NetworkState {
+    let device = |(index, (name, kind)): (usize, (&str, Option<&str>))| DeviceState {
+        link: Link {
             name: name.into(),
+            index: index as u32 + 1,
             kind: kind.map(Into::into),
-            xdp_program: (name == "eth0").then_some(7),
-        };
-        let links = vec![
-            link("lo", None),
-            link("eth0", None),
-            link("mgmt", Some("vrf")),
-            link("br0", Some("bridge")),
-            link("tap0", Some("tun")),
-        ];
-        Context::at(&self.0, links, WATCH)
+            loopback: name == "lo",
+            mtu: 1500,
+            ..Link::default()
+        },
+        ..DeviceState::default()
+    };
+    let devices = [
+        ("lo", None),
+        ("eth0", None),
+        ("mgmt", Some("vrf")),
+        ("br0", Some("bridge")),
+        ("tap0", Some("tun")),
+    ];
+    let mut devices: Vec<_> = devices.into_iter().enumerate().map(device).collect();
+    devices[CARD] = card(devices[CARD].link.clone());
+    NetworkState {
+        devices,
+        qdiscs: Vec::new(),
+        xdp_sockets: Some(vec![XdpSocket {
+            device: CARD as u32 + 1,
+            queue: 0,
+            zero_copy: true,
+        }]),
+        nft_tables: Vec::new(),
+    }
+}
+
+/// A card of four queues with native XDP and a program.
+fn card(link: Link) -> DeviceState {
+    let queues = Queues {
+        rx: 0,
+        tx: 0,
+        combined: 4,
+    };
+    let feature = |(name, on): (&str, bool)| Feature {
+        name: name.into(),
+        on,
+        changeable: true,
+    };
+    let features = [
+        ("rx-lro", false),
+        ("rx-gro-hw", false),
+        ("rx-vlan-hw-parse", false),
+        ("rx-vlan-filter", false),
+    ];
+    DeviceState {
+        link: Link {
+            xdp_program: Some(7),
+            ..link
+        },
+        programs: vec![Program {
+            id: 7,
+            name: Some("xsk_redirect".into()),
+            mode: AttachMode::Driver,
+            description: "program id 7 name xsk_redirect".into(),
+            native_devmap: false,
+        }],
+        features: features.map(feature).to_vec(),
+        channels: Some(Channels {
+            most: queues,
+            used: queues,
+        }),
+        rx_ring: Some(RxRing {
+            most: 4096,
+            used: 256,
+        }),
+        rx_coalesce: Some(RxCoalesce {
+            usecs: 50,
+            frames: 0,
+            adaptive: false,
+        }),
+        // Basic, redirect, ndo-xmit and xsk-zerocopy.
+        xdp_features: Some(XdpFeatures::new(0b1111)),
     }
 }
 
@@ -366,7 +302,7 @@ const HEALTHY: &[(&str, &str)] = &[
         "/proc/interrupts",
         "      CPU0 CPU1\n 40:  9 0  PCI-MSI  eth0-0\n 41:  0 9  PCI-MSI  eth0-1\n",
     ),
-    // A file, which the module for bonds puts among the devices.
+    // A file of the bonding module among the devices.
     ("/sys/class/net/bonding_masters", "\n"),
     ("/sys/class/net/eth0/queues/rx-0/rps_flow_cnt", "0"),
     ("/sys/class/net/eth0/queues/rx-1/rps_flow_cnt", "0"),
@@ -377,35 +313,45 @@ const HEALTHY: &[(&str, &str)] = &[
     ("/proc/irq/41/smp_affinity_list", "0-3"),
     (IRQ_41, "1"),
     ("/etc/resolv.conf", "nameserver 192.0.2.1\n"),
+    (
+        "/proc/net/dev",
+        "Inter-|\n face |bytes\n  eth0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+    ),
+    (RX_MISSED, "0"),
+    ("/sys/class/net/eth0/statistics/rx_fifo_errors", "0"),
+    ("/sys/class/net/eth0/device/numa_node", "0"),
+    ("/sys/devices/system/node/node0/cpulist", "0-1"),
+    ("/sys/devices/system/node/node1/cpulist", "2-3"),
 ];
+
+pub const RX_MISSED: &str = "/sys/class/net/eth0/statistics/rx_missed_errors";
 
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
 const SOFTNET: &str = "/proc/net/softnet_stat";
 const SCHEDSTAT: &str = "/proc/14/schedstat";
-const IRQ_41: &str = "/proc/irq/41/effective_affinity_list";
+pub const IRQ_41: &str = "/proc/irq/41/effective_affinity_list";
 
-/// Asks about a healthy host with this file instead of its own.
+/// Runs a check on a healthy host with another text in this file.
 fn with(check: &Check, path: &str, text: &str) -> Result<Outcome> {
     let root = Fixture::healthy()?;
     root.set(path, text)?;
-    Ok(Outcome::Said(check.verdicts(&root.context())))
+    Ok(root.run(check))
 }
 
-/// The same without a file.
+/// The same without this file.
 fn without(check: &Check, path: &str) -> Result<Outcome> {
     let root = Fixture::healthy()?;
     root.remove(path)?;
-    Ok(Outcome::Said(check.verdicts(&root.context())))
+    Ok(root.run(check))
 }
 
-/// The same with a file that changes while it is watched.
-fn turning(check: &Check, path: &str, text: &str) -> Result<Outcome> {
+/// The same with a counter file that changes after the first read.
+pub fn turning(check: &Check, path: &str, text: &str) -> Result<Outcome> {
     let root = Fixture::healthy()?;
-    let context = root.context();
-    // The first look is behind it, the second comes when the check asks for it.
+    let context = root.context(&[]);
     root.set(path, text)?;
-    Ok(Outcome::Said(check.verdicts(&context)))
+    Ok(Outcome::Verdicts(check.verdicts(&context)))
 }
 
 pub const fn guest(check: &'static str, inject: fn(&Check) -> Result<Outcome>) -> Fault {
@@ -423,7 +369,8 @@ pub const fn fixture(check: &'static str, inject: fn(&Check) -> Result<Outcome>)
     }
 }
 
-const FAULTS: &[Fault] = &[
+/// The faults of the checks in `host/`.
+pub const FAULTS: &[Fault] = &[
     guest("bpf-jit", |check| {
         with(check, "/proc/sys/net/core/bpf_jit_enable", "0")
     }),
@@ -497,11 +444,11 @@ const FAULTS: &[Fault] = &[
         check: "bpffs",
         way: Way::Namespace,
         inject: |check| {
-            // Whatever is mounted there: it is covered in a mount namespace of the process's own.
+            // A mount in a mount namespace of its own covers /sys/fs/bpf.
             let script = "mount -t tmpfs none /sys/fs/bpf && exec \"$0\" doctor --json";
             let mut unshare = Command::new("unshare");
             unshare.args(["--mount", "sh", "-c", script, weir_path()]);
-            said_by(&mut unshare, check)
+            verdicts_of(&mut unshare, check)
         },
     },
     Fault {
@@ -515,13 +462,13 @@ const FAULTS: &[Fault] = &[
                 "doctor",
                 "--json",
             ]);
-            said_by(&mut setpriv, check)
+            verdicts_of(&mut setpriv, check)
         },
     },
     Fault {
         check: "kernel-features",
         way: Way::Process,
-        inject: |check| said_by(without_af_xdp(weir().args(["doctor", "--json"])), check),
+        inject: |check| verdicts_of(without_af_xdp(weir().args(["doctor", "--json"])), check),
     },
     Fault {
         check: "bridge-netfilter",
@@ -533,7 +480,7 @@ const FAULTS: &[Fault] = &[
             };
             let on = "sysctl -q -w net.bridge.bridge-nf-call-iptables=1";
             run_in(namespace.as_fd(), "sh", &["-c", on])?;
-            ask_in(namespace.as_fd(), check)
+            run_check_in(namespace.as_fd(), check)
         },
     },
     Fault {
@@ -546,7 +493,7 @@ const FAULTS: &[Fault] = &[
                 let device = xsk::Device::lookup(&side.device)?;
                 Ok(xsk::testing::programs::attach_other(
                     &device,
-                    xsk::AttachMode::Driver,
+                    AttachMode::Driver,
                 )?)
             })?;
             if Command::new("nft").arg("--version").output().is_err() {
@@ -554,7 +501,7 @@ const FAULTS: &[Fault] = &[
                 return Ok(Outcome::Impossible(reason.into()));
             }
             run_in(side.netns(), "nft", &["add", "table", "inet", "weir-test"])?;
-            ask_in(side.netns(), check)
+            run_check_in(side.netns(), check)
         },
     },
     fixture("netfilter-bypass", |check| {
@@ -569,8 +516,8 @@ fn weir_path() -> &'static str {
     env!("CARGO_BIN_EXE_weir")
 }
 
-/// What a doctor in a process of its own finds.
-fn said_by(command: &mut Command, check: &Check) -> Result<Outcome> {
+/// The findings of a doctor in another process.
+fn verdicts_of(command: &mut Command, check: &Check) -> Result<Outcome> {
     let output = output(command)?;
     let report: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
@@ -585,18 +532,18 @@ fn said_by(command: &mut Command, check: &Check) -> Result<Outcome> {
             subject: text(&found["subject"]),
             evidence: evidence.collect(),
             message: text(&found["message"]),
-            fix: Fix::Text(found["fix"].to_string()),
+            fix: Fix::Manual(found["fix"].to_string()),
         })
     };
     let of_check = findings.iter().filter(|found| found["id"] == check.id);
-    Ok(Outcome::Said(of_check.map(finding).collect()))
+    Ok(Outcome::Verdicts(of_check.map(finding).collect()))
 }
 
-/// Takes AF_XDP away from a process, as `RestrictAddressFamilies=` of systemd does.
+/// Disables AF_XDP for a process, as `RestrictAddressFamilies=` of systemd does.
 fn without_af_xdp(command: &mut Command) -> &mut Command {
-    // SAFETY: needed because a filter holds for the process that sets it, and those after it.
-    // Sound because the hook makes two system calls and touches neither heap nor locks, all
-    // that is allowed in the child of a process with several threads.
+    // SAFETY: needed because a filter applies to the process that sets it and to its children.
+    // Sound because the hook only makes system calls and uses neither heap nor locks, as the
+    // child of a multi-threaded process must.
     unsafe { command.pre_exec(refuse_af_xdp) }
 }
 
@@ -605,8 +552,8 @@ fn refuse_af_xdp() -> std::io::Result<()> {
     const UNLESS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
-    // The number of the call is the first of `struct seccomp_data`, and the low half of its
-    // first argument, on the machines that this runs on, is 16 bytes behind.
+    // `struct seccomp_data` starts with the number of the call; on little-endian machines the low
+    // half of its first argument is at byte 16.
     let mut filter = [
         step(LOAD, 0, 0),
         step(UNLESS, 3, libc::SYS_socket as u32),
@@ -624,8 +571,8 @@ fn refuse_af_xdp() -> std::io::Result<()> {
         filter: filter.as_mut_ptr(),
     };
     let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: needed because rustix has no call for filters. Sound because the program points
-    // to as many instructions as it says, which the kernel copies.
+    // SAFETY: needed because rustix has no call for filters. Sound because `len` is the length of
+    // the filter, which the kernel copies.
     let failed = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };
     if failed == 0 {
         return Ok(());

@@ -1,6 +1,5 @@
-//! The faults of the doctor's device checks: each setting is broken for real, on devices in a
-//! network namespace of its own, and must be found; what can be mended is mended, found mended,
-//! and taken back.
+//! The faults of the checks in `device/`, most of them on real devices in a network namespace.
+//! Automatic fixes are applied, verified and undone.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -11,50 +10,61 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use hostnet::ethtool::{Feature, RxCoalesce, RxRing};
-use hostnet::genetlink::netdev::XdpFeatures;
 use hostnet::netns;
-use hostnet::sock_diag::xdp_diag::XdpSocket;
 use weir::doctor;
-use weir::doctor::device::{coalescing_verdict, lro_verdict, ring_verdict, socket_verdict};
 use weir::doctor::{Check, Context, Finding, Fix, Step, Verdict};
 use weir::lab::{Lab, LabConfig};
 use xsk::testing::programs::attach_other;
 use xsk::{AttachMode, Device};
 
-use crate::doctor_faults::{Fault, Outcome, Way, fixture, guest};
+use crate::doctor_faults::{
+    Fault, Fixture, IRQ_41, Outcome, RX_MISSED, Way, fixture, guest, host, turning,
+};
 use crate::{Test, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
-        the_storm_is_mended_and_taken_back,
-        a_storm_by_routing_is_found,
+        the_contention_is_fixed_and_undone,
+        contention_by_routing_is_found,
         a_clean_lab_has_no_device_finding,
     ]
 }
 
-/// What breaks what each device check looks at. What no virtual device has is put to the check's
-/// judgement as values.
+/// The faults of the checks in `device/`. Faults that no virtual device can have are recorded.
 pub const FAULTS: &[Fault] = &[
-    namespace("rps-lock-qdisc", |_| said(rps_lock_qdisc)),
-    namespace("xdp-generic", |_| said(xdp_generic)),
-    namespace("xdp-foreign", |_| said(xdp_foreign)),
-    namespace("xdp-features", |_| said(xdp_features)),
-    namespace("xdp-upper-device", |_| said(xdp_upper_device)),
-    namespace("xdp-mtu", |_| said(xdp_mtu)),
-    namespace("veth-napi", |_| said(veth_napi)),
-    namespace("guest-offloads", |_| said(guest_offloads)),
-    namespace("vlan-offload", |_| said(vlan_offload)),
-    namespace("device-errors", |_| said(device_errors)),
-    namespace("queues", |_| said(queues)),
-    namespace("threaded-napi", |_| said(threaded_napi)),
-    fixture("irq-numa", |_| said(irq_numa)),
-    fixture("xsk-zero-copy", |_| {
-        Ok(Outcome::Said(vec![xsk_zero_copy()]))
+    namespace("rps-lock-qdisc", |_| found(rps_lock_qdisc)),
+    namespace("xdp-generic", |_| found(xdp_generic)),
+    namespace("xdp-foreign", |_| found(xdp_foreign)),
+    namespace("xdp-features", |_| found(xdp_features)),
+    namespace("xdp-upper-device", |_| found(xdp_upper_device)),
+    namespace("xdp-mtu", |_| found(xdp_mtu)),
+    namespace("veth-napi", |_| found(veth_napi)),
+    namespace("guest-offloads", |_| found(guest_offloads)),
+    namespace("vlan-offload", |_| found(vlan_offload)),
+    namespace("device-errors", |_| found(device_errors)),
+    namespace("queues", |_| found(queues)),
+    namespace("threaded-napi", |_| found(threaded_napi)),
+    fixture("irq-numa", irq_numa),
+    fixture("xsk-zero-copy", |check| {
+        let mut root = Fixture::healthy()?;
+        for socket in root.network.xdp_sockets.iter_mut().flatten() {
+            socket.zero_copy = false;
+        }
+        Ok(root.run(check))
     }),
-    guest("lro", |_| Ok(Outcome::Said(vec![lro()]))),
-    fixture("ring-sizes", |_| Ok(Outcome::Said(vec![ring_sizes()]))),
-    fixture("coalescing", |_| Ok(Outcome::Said(vec![coalescing()]))),
+    guest("lro", |check| {
+        let mut root = Fixture::healthy()?;
+        root.switch("rx-lro", true);
+        Ok(root.run(check))
+    }),
+    fixture("ring-sizes", |check| turning(check, RX_MISSED, "12")),
+    fixture("coalescing", |check| {
+        let mut root = Fixture::healthy()?;
+        if let Some(coalesce) = &mut root.card().rx_coalesce {
+            coalesce.usecs = 5000;
+        }
+        Ok(root.run(check))
+    }),
 ];
 
 const fn namespace(check: &'static str, inject: fn(&Check) -> Result<Outcome>) -> Fault {
@@ -65,20 +75,19 @@ const fn namespace(check: &'static str, inject: fn(&Check) -> Result<Outcome>) -
     }
 }
 
-fn said(fault: fn() -> Result<Finding>) -> Result<Outcome> {
-    Ok(Outcome::Said(vec![Verdict::Finding(fault()?)]))
+fn found(fault: fn() -> Result<Finding>) -> Result<Outcome> {
+    Ok(Outcome::Verdicts(vec![Verdict::Finding(fault()?)]))
 }
 
-/// A network namespace with devices to break.
+/// A network namespace with a fault.
 struct Broken {
     namespace: OwnedFd,
 }
 
 impl Broken {
-    /// A namespace in which each line of `script` was run.
+    /// A namespace after each line of `script`.
     fn new(script: &str) -> Result<Self> {
         let namespace = netns::create()?;
-        netns::disable_ipv6(namespace.as_fd())?;
         let broken = Self { namespace };
         broken.run(script)?;
         Ok(broken)
@@ -105,12 +114,12 @@ impl Broken {
                 .stdin(Stdio::null())
                 .stderr(Stdio::piped());
             let output = netns::spawn(self.namespace.as_fd(), &mut command)?.wait_with_output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             ensure!(
                 output.status.success(),
                 "`{}`: {}",
                 line.trim(),
-                said.trim()
+                stderr.trim()
             );
         }
         Ok(())
@@ -123,11 +132,7 @@ impl Broken {
 
     /// Writes a file of /proc/sys/net or /sys/class/net.
     fn write(&self, path: &str, value: &str) -> Result<()> {
-        self.inside(|| {
-            // What it gives is a path of its own mount of sysfs, which goes with it.
-            let context = Context::host(Vec::new());
-            fs::write(context.path(path)?, value).with_context(|| format!("cannot write {path}"))
-        })
+        self.inside(|| host(&[]).write(path, value))
     }
 
     /// An XDP program on `device` for as long as the returned link is open.
@@ -135,17 +140,17 @@ impl Broken {
         self.inside(|| Ok(attach_other(&Device::lookup(device)?, mode)?))
     }
 
-    /// What the check `id` says of `device`, if `--dev` names these devices.
-    fn verdicts(&self, id: &str, device: &str, asked: &[&str]) -> Result<Vec<Verdict>> {
+    /// The verdicts of the check `id` about `device`, with these devices of `--dev`.
+    fn verdicts(&self, id: &str, device: &str, requested: &[&str]) -> Result<Vec<Verdict>> {
         self.inside(|| {
-            let asked = asked.iter().map(|&name| name.to_owned()).collect();
-            Ok(of(run(&Context::host(asked), id)?, device))
+            let verdicts = doctor::check(id)?.verdicts(&host(requested));
+            Ok(of(verdicts, device))
         })
     }
 
     /// The one finding of the check `id` about `device`, which has evidence.
-    fn finding(&self, id: &str, device: &str, asked: &[&str]) -> Result<Finding> {
-        let verdicts = self.verdicts(id, device, asked)?;
+    fn finding(&self, id: &str, device: &str, requested: &[&str]) -> Result<Finding> {
+        let verdicts = self.verdicts(id, device, requested)?;
         let [Verdict::Finding(finding)] = verdicts.as_slice() else {
             bail!("{id} did not find the fault of {device}: {verdicts:?}");
         };
@@ -157,26 +162,26 @@ impl Broken {
         Ok(finding.clone())
     }
 
-    fn is_fine(&self, id: &str, device: &str, asked: &[&str]) -> Result<()> {
-        let verdicts = self.verdicts(id, device, asked)?;
+    fn is_fine(&self, id: &str, device: &str, requested: &[&str]) -> Result<()> {
+        let verdicts = self.verdicts(id, device, requested)?;
         ensure!(
             matches!(verdicts.as_slice(), [Verdict::Fine { .. }]),
-            "{id} finds fault with {device}: {verdicts:?}"
+            "{id} has a false alarm on {device}: {verdicts:?}"
         );
         Ok(())
     }
 
-    /// Takes the steps that mend `finding`; the check finds nothing then. Takes them back, and
-    /// it finds the same again.
-    fn mend_and_undo(&self, id: &str, finding: &Finding, asked: &[&str]) -> Result<Finding> {
+    /// Applies the steps of `finding`, after which the check is fine. Undoes them, after which the
+    /// finding is the same again.
+    fn fix_and_undo(&self, id: &str, finding: &Finding, requested: &[&str]) -> Result<Finding> {
         let Fix::Steps(steps) = &finding.fix else {
             bail!("{id} has no fix: {:?}", finding.fix);
         };
         self.each(steps, |step, context| step.apply(context).map(drop))?;
-        self.is_fine(id, &finding.subject, asked)?;
+        self.is_fine(id, &finding.subject, requested)?;
         let back: Vec<_> = steps.iter().rev().cloned().collect();
         self.each(&back, Step::undo)?;
-        let again = self.finding(id, &finding.subject, asked)?;
+        let again = self.finding(id, &finding.subject, requested)?;
         ensure!(
             again.evidence == finding.evidence,
             "the undo of {id} restored something else: {finding:?}, now {again:?}"
@@ -190,14 +195,10 @@ impl Broken {
         work: impl Fn(&Step, &Context) -> Result<()> + Sync,
     ) -> Result<()> {
         self.inside(|| {
-            let context = Context::host(Vec::new());
+            let context = host(&[]);
             steps.iter().try_for_each(|step| work(step, &context))
         })
     }
-}
-
-fn run(context: &Context, id: &str) -> Result<Vec<Verdict>> {
-    Ok(doctor::check(id)?.verdicts(context))
 }
 
 /// The verdicts about one subject.
@@ -209,8 +210,8 @@ fn of(verdicts: Vec<Verdict>, subject: &str) -> Vec<Verdict> {
     verdicts.into_iter().filter(is_of).collect()
 }
 
-/// A bridge with a tap and a veth, whose packets RPS spreads over two CPUs.
-fn storm() -> Result<Broken> {
+/// A bridge with a tap and a veth whose packets RPS spreads over two CPUs.
+fn spread_over_cpus() -> Result<Broken> {
     let broken = Broken::new(
         "ip link add br0 type bridge
          ip link add v0 type veth peer name v1
@@ -228,8 +229,8 @@ fn storm() -> Result<Broken> {
 
 fn rps_lock_qdisc() -> Result<Finding> {
     const ID: &str = "rps-lock-qdisc";
-    let broken = storm()?;
-    // What the kernel puts there by itself takes no lock here.
+    let broken = spread_over_cpus()?;
+    // The default takes no lock here.
     broken.is_fine(ID, "tap0", &[])?;
     broken.run("tc qdisc replace dev tap0 root pfifo limit 77")?;
     let finding = broken.finding(ID, "tap0", &[])?;
@@ -244,13 +245,13 @@ fn rps_lock_qdisc() -> Result<Finding> {
     };
     ensure!(steps[0].command() == "tc qdisc replace dev tap0 root noqueue");
     ensure!(steps[0].undo_command().ends_with(": pfifo limit 77"));
-    broken.mend_and_undo(ID, &finding, &[])
+    broken.fix_and_undo(ID, &finding, &[])
 }
 
-/// The same by the command line, with its journal.
-fn the_storm_is_mended_and_taken_back() -> Result<()> {
-    let state = Temporary(std::env::temp_dir().join(format!("weir-storm-{}", id())));
-    let broken = storm()?;
+/// The same on the command line, with its journal.
+fn the_contention_is_fixed_and_undone() -> Result<()> {
+    let state = Temporary(std::env::temp_dir().join(format!("weir-contention-{}", id())));
+    let broken = spread_over_cpus()?;
     broken.run("tc qdisc replace dev tap0 root handle 7: pfifo limit 77")?;
     let doctor = |arguments: &[&str]| {
         broken.inside(|| {
@@ -263,23 +264,23 @@ fn the_storm_is_mended_and_taken_back() -> Result<()> {
         broken.inside(|| success(Command::new("tc").args(["qdisc", "show", "dev", "tap0", "root"])))
     };
     let before = root()?;
-    let said = doctor(&["--fix", "rps-lock-qdisc", "--yes"])?;
+    let output = doctor(&["--fix", "rps-lock-qdisc", "--yes"])?;
     ensure!(
-        said.contains("tc qdisc replace dev tap0 root noqueue"),
-        "{said}"
+        output.contains("tc qdisc replace dev tap0 root noqueue"),
+        "{output}"
     );
-    let mended = root()?;
-    ensure!(mended.starts_with("qdisc noqueue"), "not mended: {mended}");
+    let fixed = root()?;
+    ensure!(fixed.starts_with("qdisc noqueue"), "not fixed: {fixed}");
     broken.is_fine("rps-lock-qdisc", "tap0", &[])?;
     doctor(&["--undo"])?;
     ensure!(root()? == before, "{before} is {} now", root()?);
     broken.finding("rps-lock-qdisc", "tap0", &[]).map(drop)
 }
 
-/// The way between the devices may be routing; a discipline that shapes traffic stays.
-fn a_storm_by_routing_is_found() -> Result<()> {
+/// Packets may also be routed; a discipline that shapes traffic is kept.
+fn contention_by_routing_is_found() -> Result<()> {
     const ID: &str = "rps-lock-qdisc";
-    let broken = storm()?;
+    let broken = spread_over_cpus()?;
     broken.run(
         "ip link set tap0 nomaster
          tc qdisc replace dev tap0 root tbf rate 1gbit burst 32kb latency 10ms",
@@ -287,11 +288,11 @@ fn a_storm_by_routing_is_found() -> Result<()> {
     broken.is_fine(ID, "tap0", &[])?;
     broken.write("/proc/sys/net/ipv4/conf/all/forwarding", "1")?;
     let finding = broken.finding(ID, "tap0", &[])?;
-    let Fix::Text(text) = &finding.fix else {
-        bail!("a discipline that shapes traffic would be removed: {finding:?}");
+    let Fix::Manual(text) = &finding.fix else {
+        bail!("the fix removes a discipline that shapes traffic: {finding:?}");
     };
     ensure!(text.contains("tbf") && text.contains("rps_cpus"), "{text}");
-    // One CPU does not contend with itself.
+    // One CPU does not spin.
     broken.write("/sys/class/net/v0/queues/rx-0/rps_cpus", "2")?;
     broken.is_fine(ID, "tap0", &[])
 }
@@ -326,9 +327,9 @@ fn xdp_mtu() -> Result<Finding> {
     let finding = broken.finding("xdp-mtu", "v0", &["v0"])?;
     ensure!(
         broken.program("v0", AttachMode::Driver).is_err(),
-        "the kernel takes a program at this MTU"
+        "the kernel accepts a program at this MTU"
     );
-    let finding = broken.mend_and_undo("xdp-mtu", &finding, &["v0"])?;
+    let finding = broken.fix_and_undo("xdp-mtu", &finding, &["v0"])?;
     broken.run("ip link set v1 mtu 3506")?;
     drop(broken.program("v0", AttachMode::Driver)?);
     Ok(finding)
@@ -340,7 +341,7 @@ fn xdp_features() -> Result<Finding> {
     let finding = broken.finding("xdp-features", "none0", &["none0"])?;
     ensure!(
         broken.program("none0", AttachMode::Driver).is_err(),
-        "the kernel takes a native program there"
+        "the kernel accepts a native program there"
     );
     Broken::veth()?.is_fine("xdp-features", "v0", &["v0"])?;
     Ok(finding)
@@ -369,25 +370,25 @@ fn veth_napi() -> Result<Finding> {
     )?;
     broken.is_fine("veth-napi", "v0", &[])?;
     let file = redirecting_program()?;
-    // For a program ip(8) mounts a BPF file system, which would stay.
+    // ip(8) mounts a bpffs for a program, which would stay mounted.
     broken.run(&format!(
         "unshare --mount ip link set dev from0 xdpdrv obj {} sec xdp",
         file.0.display()
     ))?;
     let finding = broken.finding("veth-napi", "v0", &[])?;
-    let finding = broken.mend_and_undo("veth-napi", &finding, &[])?;
-    // A native program on the peer does as well.
+    let finding = broken.fix_and_undo("veth-napi", &finding, &[])?;
+    // A native program on the peer is another cure.
     let _program = broken.program("v1", AttachMode::Driver)?;
     broken.is_fine("veth-napi", "v0", &[])?;
     Ok(finding)
 }
 
-/// A file or a directory that goes with this value.
+/// A file or a directory that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // One of the two fails, as it is a file or a directory.
+        // One of them fails.
         let _ = fs::remove_file(&self.0);
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -424,7 +425,7 @@ fn guest_offloads() -> Result<Finding> {
     ensure!(broken.verdicts("guest-offloads", "v0", &[])?.is_empty());
     let _program = broken.program("v0", AttachMode::Driver)?;
     let finding = broken.finding("guest-offloads", "v0", &[])?;
-    broken.mend_and_undo("guest-offloads", &finding, &[])
+    broken.fix_and_undo("guest-offloads", &finding, &[])
 }
 
 fn vlan_offload() -> Result<Finding> {
@@ -432,7 +433,7 @@ fn vlan_offload() -> Result<Finding> {
     ensure!(broken.verdicts("vlan-offload", "v0", &[])?.is_empty());
     let _program = broken.program("v0", AttachMode::Driver)?;
     let finding = broken.finding("vlan-offload", "v0", &[])?;
-    broken.mend_and_undo("vlan-offload", &finding, &[])
+    broken.fix_and_undo("vlan-offload", &finding, &[])
 }
 
 fn queues() -> Result<Finding> {
@@ -442,7 +443,7 @@ fn queues() -> Result<Finding> {
     )?;
     ensure!(broken.verdicts("queues", "v0", &[])?.is_empty());
     let finding = broken.finding("queues", "v0", &["v0"])?;
-    broken.mend_and_undo("queues", &finding, &["v0"])
+    broken.fix_and_undo("queues", &finding, &["v0"])
 }
 
 fn threaded_napi() -> Result<Finding> {
@@ -452,7 +453,7 @@ fn threaded_napi() -> Result<Finding> {
     broken.is_fine("threaded-napi", "v0", &[])?;
     broken.write("/sys/class/net/v0/threaded", "1")?;
     let finding = broken.finding("threaded-napi", "v0", &[])?;
-    broken.mend_and_undo("threaded-napi", &finding, &[])
+    broken.fix_and_undo("threaded-napi", &finding, &[])
 }
 
 fn device_errors() -> Result<Finding> {
@@ -464,7 +465,7 @@ fn device_errors() -> Result<Finding> {
     broken.is_fine("device-errors", "tap0", &[])?;
     let done = AtomicBool::new(false);
     let finding = thread::scope(|scope| {
-        let flood = scope.spawn(|| send_what_nobody_wants(tap.descriptor(), &done));
+        let flood = scope.spawn(|| send_unknown_protocol(tap.descriptor(), &done));
         let finding = broken.finding("device-errors", "tap0", &[]);
         done.store(true, Ordering::Relaxed);
         let flood = flood.join();
@@ -475,9 +476,8 @@ fn device_errors() -> Result<Finding> {
     Ok(finding)
 }
 
-/// Sends frames of an `EtherType` for experiments (0x88b5, IEEE 802) until it is done: the kernel
-/// drops what nobody has asked for.
-fn send_what_nobody_wants(tap: BorrowedFd<'_>, done: &AtomicBool) -> Result<()> {
+/// Sends frames of an `EtherType` for experiments (0x88b5, IEEE 802), which the kernel drops.
+fn send_unknown_protocol(tap: BorrowedFd<'_>, done: &AtomicBool) -> Result<()> {
     let mut frame = [0_u8; 60];
     frame[..6].fill(0xff);
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -488,97 +488,30 @@ fn send_what_nobody_wants(tap: BorrowedFd<'_>, done: &AtomicBool) -> Result<()> 
     Ok(())
 }
 
-/// A card of node 0 whose interrupt goes to a CPU of node 1, as files: this machine has one node.
-fn irq_numa() -> Result<Finding> {
-    const FILES: [(&str, &str); 6] = [
-        ("sys/devices/system/node/node0/cpulist", "0-1"),
-        ("sys/devices/system/node/node1/cpulist", "2-3"),
-        ("sys/class/net/v0/device/numa_node", "0"),
-        ("sys/class/net/v0/device/msi_irqs/40", "msix"),
-        ("proc/irq/40/effective_affinity_list", "2"),
-        ("proc/irq/40/smp_affinity_list", "2-3"),
-    ];
-    let root = Temporary(std::env::temp_dir().join(format!("weir-irq-numa-{}", id())));
-    for (file, text) in FILES {
-        let file = root.0.join(file);
-        fs::create_dir_all(file.parent().context("no directory")?)?;
-        fs::write(file, text)?;
-    }
-    let broken = Broken::veth()?;
-    let look = || {
-        broken.inside(|| {
-            let verdicts = run(
-                &Context::at(&root.0, Vec::new(), Duration::ZERO),
-                "irq-numa",
-            )?;
-            Ok(of(verdicts, "v0"))
-        })
-    };
-    let verdicts = look()?;
+/// An interrupt of a card on node 0 goes to a CPU of node 1; this machine may have one node.
+fn irq_numa(check: &Check) -> Result<Outcome> {
+    let root = Fixture::healthy()?;
+    root.set(IRQ_41, "2")?;
+    let verdicts = check.verdicts(&root.context(&[]));
     let [Verdict::Finding(finding)] = verdicts.as_slice() else {
         bail!("not found: {verdicts:?}");
     };
     let Fix::Steps(steps) = &finding.fix else {
         bail!("no fix: {finding:?}");
     };
-    ensure!(steps[0].command() == "echo 0-1 > /proc/irq/40/smp_affinity_list");
-    ensure!(steps[0].undo_command() == "echo 2-3 > /proc/irq/40/smp_affinity_list");
-    fs::write(root.0.join("proc/irq/40/effective_affinity_list"), "1")?;
-    let now = look()?;
-    ensure!(matches!(now.as_slice(), [Verdict::Fine { .. }]), "{now:?}");
-    Ok(finding.clone())
+    ensure!(steps[0].command() == "echo 0-1 > /proc/irq/41/smp_affinity_list");
+    ensure!(steps[0].undo_command() == "echo 0-3 > /proc/irq/41/smp_affinity_list");
+    Ok(Outcome::Verdicts(verdicts))
 }
 
-fn lro() -> Verdict {
-    let feature = |name: &str, on| Feature {
-        name: name.into(),
-        on,
-        changeable: true,
-    };
-    lro_verdict(
-        "eth0",
-        &[feature("rx-lro", true), feature("rx-gro-hw", false)],
-    )
-}
-
-fn ring_sizes() -> Verdict {
-    ring_verdict(
-        "eth0",
-        RxRing {
-            most: 4096,
-            used: 256,
-        },
-        12,
-    )
-}
-
-fn coalescing() -> Verdict {
-    let now = RxCoalesce {
-        usecs: 5000,
-        frames: 0,
-        adaptive: false,
-    };
-    coalescing_verdict("eth0", now, 1000.0)
-}
-
-fn xsk_zero_copy() -> Verdict {
-    let socket = XdpSocket {
-        device: 2,
-        queue: 0,
-        zero_copy: false,
-    };
-    // Basic, redirect, ndo-xmit and xsk-zerocopy.
-    socket_verdict("eth0", socket, Some(XdpFeatures::new(0b1111)))
-}
-
-/// A lab that nobody has broken gives no finding, whether its devices are asked for or not.
+/// A clean lab gives no finding, with or without `--dev`.
 fn a_clean_lab_has_no_device_finding() -> Result<()> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let _tap = lab.app().add_tap("tap0")?;
     for side in [lab.app(), lab.load()] {
-        for asked in [Vec::new(), vec![side.device.clone()]] {
+        for requested in [&[][..], &[side.device.as_str()]] {
             netns::run_in(side.netns(), || {
-                let context = Context::host(asked);
+                let context = host(requested);
                 for check in doctor::device::CHECKS {
                     let verdicts = (check.run)(&context).context(check.id)?;
                     let found = verdicts

@@ -11,6 +11,7 @@ mod curve;
 mod doctor;
 mod doctor_faults;
 mod doctor_faults_device;
+mod doctor_score;
 mod flame;
 mod lab;
 mod load;
@@ -37,8 +38,8 @@ fn main() -> ExitCode {
         cost::trials(),
         curve::trials(),
         doctor::trials(),
-        doctor_faults::trials(),
         doctor_faults_device::trials(),
+        doctor_score::trials(),
         flame::trials(),
         lab::trials(),
         load::trials(),

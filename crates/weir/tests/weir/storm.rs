@@ -1,5 +1,5 @@
-//! The spinlock storm: many flows, spread over the CPUs by RPS, meet at the lock of a queueing
-//! discipline on a tap. The doctor names it and mends it, and `weir cost` measures both.
+//! Lock contention under load: RPS spreads many flows over the CPUs, which all take the lock of one
+//! queueing discipline on a tap. The doctor finds and fixes it, and `weir cost` measures both.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -19,31 +19,31 @@ use crate::bench::Directory;
 use crate::{Test, skip, success, tests_alone, weir};
 
 pub fn trials() -> Vec<Test> {
-    // It takes all of two CPUs.
-    tests_alone![the_storm_is_named_mended_and_measured]
+    // It loads two CPUs fully.
+    tests_alone![the_storm_is_found_fixed_and_measured]
 }
 
 const ID: &str = "rps-lock-qdisc";
-/// More than one CPU forwards through one lock.
+/// More than one CPU forwards at this rate.
 const PPS: &str = "400000";
-/// So many that RPS spreads them evenly.
+/// Enough for RPS to spread them evenly.
 const FLOWS: &str = "64";
 
-/// How often it is mended and taken back.
+/// How often it is fixed and undone.
 const ROUNDS: usize = 3;
 
-/// What `weir cost` says in the host's namespace.
+/// The figures of `weir cost` in the host's namespace.
 #[derive(Debug)]
 struct Cost {
-    /// What the network took of all CPUs, in percent of one.
+    /// CPU time spent on networking, in percent of one CPU.
     network: f64,
-    /// Packets a second that came to the tap's reader.
+    /// Packets a second delivered to the tap's reader.
     delivered: f64,
-    /// Both together.
+    /// CPU time per packet.
     ns_per_packet: f64,
 }
 
-fn the_storm_is_named_mended_and_measured() -> Result<()> {
+fn the_storm_is_found_fixed_and_measured() -> Result<()> {
     let allowed = CpuList::allowed()?;
     let [load_cpu, other_cpu, ..] = allowed.as_slice()[..] else {
         return Err(skip("a storm needs two CPUs"));
@@ -106,16 +106,19 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
         ensure!(is_found()?, "the storm is not found");
         before.push(cost(&stage)?);
         inside(&mut doctor(&["--dev", "tap0", "--fix", ID, "--yes"]))?;
-        ensure!(!is_found()?, "the storm is not mended");
+        ensure!(!is_found()?, "the storm is not fixed");
         after.push(cost(&stage)?);
         inside(&mut doctor(&["--undo"]))?;
     }
     for cost in before.iter().chain(&after) {
-        ensure!(cost.delivered > 0.0, "nothing came: {before:?}, {after:?}");
-        ensure!(cost.network > 0.0, "nothing was taken: {cost}");
+        ensure!(
+            cost.delivered > 0.0,
+            "no packet was delivered: {before:?}, {after:?}"
+        );
+        ensure!(cost.network > 0.0, "no CPU time was measured: {cost}");
     }
-    // How much that is depends on the CPUs and on their neighbours.
-    println!("in the storm {}; mended {}", median(before), median(after));
+    // The figures depend on the CPUs and on their neighbours.
+    println!("in the storm {}; fixed {}", median(before), median(after));
     let qdisc = inside(Command::new("tc").args("qdisc show dev tap0 root".split(' ')))?;
     ensure!(
         qdisc.contains("pfifo") && qdisc.contains("limit 1000"),
@@ -124,7 +127,7 @@ fn the_storm_is_named_mended_and_measured() -> Result<()> {
     Ok(())
 }
 
-/// The one in the middle, by packet.
+/// The median by CPU time per packet.
 fn median(mut costs: Vec<Cost>) -> Cost {
     costs.sort_by(|one, other| one.ns_per_packet.total_cmp(&other.ns_per_packet));
     costs.swap_remove(costs.len() / 2)
@@ -160,7 +163,7 @@ fn cost(stage: &Stage<'_>) -> Result<Cost> {
     })
 }
 
-/// A process that is asked to end.
+/// A process that is terminated on drop.
 struct Ended(Child);
 
 impl Drop for Ended {

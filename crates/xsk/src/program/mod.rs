@@ -206,9 +206,8 @@ fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
 /// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is
 /// the action when the queue has no socket (5.3).
 fn redirect(map: BorrowedFd<'_>) -> [Instruction; 6] {
-    use instruction::{
-        Register::R1, Register::R2, Register::R3, call, exit, load_map, load_u32, set,
-    };
+    use instruction::Register::{R1, R2, R3};
+    use instruction::{call, exit, load_map, load_u32, set};
     let [map_low, map_high] = load_map(R1, map);
     [
         load_u32(R2, R1, instruction::RX_QUEUE_INDEX),

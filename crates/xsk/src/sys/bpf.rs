@@ -3,8 +3,7 @@
 
 use super::{SysResult, last_errno};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Commands of bpf(2) that this library uses (`enum bpf_cmd`).
 #[derive(Debug, Clone, Copy)]

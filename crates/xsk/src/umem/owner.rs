@@ -1,7 +1,8 @@
 //! The owner of each chunk: user space, or the FILL and COMPLETION rings that it was lent through.
 
 use super::extent::Extent;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Identifies one FILL and COMPLETION pair of a UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

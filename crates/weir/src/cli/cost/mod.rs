@@ -15,8 +15,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::accounting::interrupts::irq_names;
 use crate::accounting::measure::{DeviceTraffic, Ended, Options, measure};
-use crate::cli::flags::{self, Format};
 use crate::accounting::proc_stat::irq_time_accounting;
+use crate::cli::flags::{self, Format};
 use crate::cost::report::{Report, Setting};
 use crate::cost::sample_load::SampleLoad;
 use crate::cost::table;

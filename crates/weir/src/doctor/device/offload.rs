@@ -1,41 +1,51 @@
-//! Offloads that hide from an XDP program what was on the wire.
+//! Offloads that conflict with XDP.
 
 use anyhow::Result;
 
-use super::{each, ethtool_fix, fine, is_on, is_wanted, programs, veth};
-use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
-use hostnet::ethtool;
-use hostnet::ethtool::Feature;
-use hostnet::rtnetlink::Link;
+use super::each::{each, foreign_peer};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::context::device::Device;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::Verdict;
 
 pub const LRO: Check = Check {
     id: "lro",
-    title: "the card puts packets together",
+    title: "LRO or hardware GRO is on",
     severity: Severity::Warning,
-    why: "LRO and hardware GRO hand up packets that were never on the wire, larger than a page: drivers refuse an XDP program for as long, and what LRO put together cannot be forwarded.",
+    why: "LRO and hardware GRO merge packets into larger ones than a page: drivers refuse an XDP program meanwhile, and packets merged by LRO cannot be forwarded.",
     source: "virtnet_xdp_set in drivers/net/virtio_net.c, mlx5e_xdp_allowed in drivers/net/ethernet/mellanox/mlx5/core/en_main.c; Documentation/networking/segmentation-offloads.rst",
-    more: "Looked at: the features rx-lro and rx-gro-hw (ethtool -k) of devices that have an XDP program or are named by --dev.\n\n\
-        The cost: the stack has more packets to handle. GRO in software stays.",
+    more: "Reads the features rx-lro and rx-gro-hw (ethtool -k) of devices that have an XDP program \
+           or are named by --dev.\n\n\
+           With the fix the stack handles more packets. Software GRO stays on.",
+    counters: &[],
     run: |context| each(context, |device| lro(context, device)),
 };
 
 pub const VLAN_OFFLOAD: Check = Check {
     id: "vlan-offload",
-    title: "the VLAN tag is taken off before XDP sees the packet",
+    title: "VLAN offload hides the tag from XDP",
     severity: Severity::Warning,
-    why: "With rx-vlan-offload the card moves the tag out of the packet, so that the program takes it for untagged, and what it redirects has lost its VLAN; rx-vlan-filter drops the packets of VLANs that the kernel has no device for.",
+    why: "With rx-vlan-offload the card removes the tag: the program sees an untagged packet, and redirects it without its VLAN. rx-vlan-filter drops packets of VLANs without a device in the kernel.",
     source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC [...] to be disabled\"; for a veth, NETIF_F_HW_VLAN_CTAG_TX in VETH_FEATURES (drivers/net/veth.c)",
-    more: "Looked at: the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have an XDP program or are named by --dev. A filter that the driver does not let be turned off is no finding: `ip link set dev DEV promisc on`, as a bridge does, goes past it. For a veth with a program it is tx-vlan-hw-insert of the peer, which sends packets with the tag beside them.\n\n\
-        Its effect: tagged packets, seen by `xdpdump` or counted by the program.",
+    more: "Reads the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have \
+           an XDP program or are named by --dev. A filter that the driver cannot turn off is no \
+           finding: promiscuous mode (`ip link set dev DEV promisc on`), as a bridge sets it, bypasses \
+           it. For a veth with a program it reads tx-vlan-hw-insert of the peer, which sends the tag \
+           beside the packet.\n\n\
+           Verify the effect with tagged packets in `xdpdump`, or counted by the program.",
+    counters: &[],
     run: |context| each(context, |device| vlan(context, device)),
 };
 
-/// A switch by the kernel's name, that of `ethtool -K`, and that of `ethtool -k`.
+/// A feature by its names in the kernel, for `ethtool -K` and in `ethtool -k`.
 struct Switch {
     kernel: &'static str,
     set: &'static str,
     shown: &'static str,
-    /// What to do where the driver does not let it be turned off.
+    /// The cure if the driver cannot turn it off.
     otherwise: &'static str,
 }
 
@@ -76,137 +86,92 @@ const PEER_SWITCHES: [Switch; 1] = [Switch {
     otherwise: "",
 }];
 
-fn lro(context: &Context, device: &Link) -> Result<Option<Verdict>> {
-    if !is_wanted(context, device)? {
+fn lro(context: &Context, device: &Device) -> Result<Option<Verdict>> {
+    if !context.is_for_xdp(device)? {
         return Ok(None);
     }
-    let features = ethtool::features(&device.name)?;
-    Ok(Some(lro_verdict(&device.name, &features)))
-}
-
-/// What the check `lro` says of a device with these features.
-pub fn lro_verdict(device: &str, features: &[Feature]) -> Verdict {
-    let message = |shown: &str| {
-        format!("{shown} of {device} is on, and an XDP program is refused or misses packets.")
-    };
-    judge(device, device, features, &LRO_SWITCHES, message)
-}
-
-fn vlan(context: &Context, device: &Link) -> Result<Option<Verdict>> {
-    if device.kind.as_deref() == Some("veth") {
-        return vlan_of_veth(device);
-    }
-    if !is_wanted(context, device)? {
-        return Ok(None);
-    }
-    let features = ethtool::features(&device.name)?;
+    let name = device.name();
     let message = |shown: &str| {
         format!(
-            "{shown} of {} is on: an XDP program does not see the VLANs as they are on the wire.",
-            device.name
+            "{shown} of {name} is on: the driver refuses an XDP program, or hides packets from it."
         )
     };
-    Ok(Some(judge(
-        &device.name,
-        &device.name,
-        &features,
-        &VLAN_SWITCHES,
-        message,
-    )))
+    judge(context, name, device, &LRO_SWITCHES, message).map(Some)
 }
 
-/// A veth's packets come from its peer, and so do their tags.
-fn vlan_of_veth(device: &Link) -> Result<Option<Verdict>> {
-    if programs(device)?.is_empty() {
+fn vlan(context: &Context, device: &Device) -> Result<Option<Verdict>> {
+    if device.is_veth() {
+        return vlan_of_veth(context, device);
+    }
+    if !context.is_for_xdp(device)? {
         return Ok(None);
     }
-    let Some(peer) = veth::peer(device)? else {
-        let reason = veth::unseen("which may send tags beside its packets");
-        return Ok(Some(super::unchecked(&device.name, reason)));
+    let name = device.name();
+    let message = |shown: &str| {
+        format!("{shown} of {name} is on: an XDP program does not see the VLANs of the wire.")
     };
-    let features = ethtool::features(&peer.name)?;
+    judge(context, name, device, &VLAN_SWITCHES, message).map(Some)
+}
+
+/// The packets of a veth, and their tags, come from its peer.
+fn vlan_of_veth(context: &Context, device: &Device) -> Result<Option<Verdict>> {
+    if device.programs()?.is_empty() {
+        return Ok(None);
+    }
+    let name = device.name();
+    let Some(peer) = context.veth_peer(device)? else {
+        let reason = foreign_peer("which may send tags beside its packets");
+        return Ok(Some(Verdict::unchecked(name, reason)));
+    };
     let message = |_: &str| {
         format!(
-            "{} sends VLAN tags beside its packets: the XDP program on {} sees none.",
-            peer.name, device.name
+            "{} sends VLAN tags beside its packets: the XDP program on {name} sees none.",
+            peer.name()
         )
     };
-    Ok(Some(judge(
-        &device.name,
-        &peer.name,
-        &features,
-        &PEER_SWITCHES,
-        message,
-    )))
+    judge(context, name, peer, &PEER_SWITCHES, message).map(Some)
 }
 
-/// Which of the switches of `of` is on that should not be. One that cannot be turned off is no less
-/// in the way.
+/// The verdict for `subject` by the switches of `device`, which all have to be off.
 fn judge(
-    device: &str,
-    of: &str,
-    features: &[Feature],
+    context: &Context,
+    subject: &str,
+    device: &Device,
     switches: &[Switch],
     message: impl Fn(&str) -> String,
-) -> Verdict {
-    let evidence = switches.iter().map(|switch| {
-        let on = is_on(features, switch.kernel);
-        let source = format!("ethtool -k {of}, {}", switch.shown);
-        Evidence::new(source, if on { "on" } else { "off" })
-    });
-    let evidence = evidence.collect();
-    let Some(switch) = switches
-        .iter()
-        .find(|switch| is_in_the_way(features, switch))
-    else {
-        return fine(device, evidence);
+) -> Result<Verdict> {
+    let name = device.name();
+    let mut evidence = Vec::new();
+    let mut wrong = None;
+    for switch in switches {
+        let on = device.has_feature(switch.kernel)?;
+        let source = format!("ethtool -k {name}, {}", switch.shown);
+        evidence.push(Evidence::on_off(source, on));
+        if on && wrong.is_none() && matters(device, switch)? {
+            wrong = Some(switch);
+        }
+    }
+    let Some(switch) = wrong else {
+        return Ok(Verdict::fine(subject, evidence));
     };
-    let fix = if is_changeable(features, switch) {
-        ethtool_fix(of, switch.set, false, switch.shown)
+    let fix = if is_changeable(device, switch)? {
+        Fix::ethtool(context, name, switch.set, false, switch.shown)
     } else {
-        Fix::Text(format!(
-            "the driver of {of} does not let {} be turned off{}",
+        Fix::manual(format!(
+            "the driver of {name} cannot turn {} off{}",
             switch.shown, switch.otherwise
         ))
     };
-    Verdict::Finding(Finding {
-        subject: device.into(),
-        evidence,
-        message: message(switch.shown),
-        fix,
-    })
+    let message = message(switch.shown);
+    Ok(Verdict::found(subject, evidence, message, fix))
 }
 
-/// A filter of VLANs that cannot be turned off is no setting: promiscuous mode goes past it.
-fn is_in_the_way(features: &[Feature], switch: &Switch) -> bool {
-    let is_filter = switch.kernel == "rx-vlan-filter";
-    is_on(features, switch.kernel) && (!is_filter || is_changeable(features, switch))
+/// A VLAN filter that cannot be turned off is bypassed by promiscuous mode.
+fn matters(device: &Device, switch: &Switch) -> Result<bool> {
+    Ok(switch.kernel != "rx-vlan-filter" || is_changeable(device, switch)?)
 }
 
-fn is_changeable(features: &[Feature], switch: &Switch) -> bool {
-    features
-        .iter()
-        .any(|feature| feature.name == switch.kernel && feature.changeable)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_switch_that_is_on_is_the_one_to_turn_off() {
-        let feature = |name: &str, on| Feature {
-            name: name.into(),
-            on,
-            changeable: true,
-        };
-        let off = [feature("rx-lro", false), feature("rx-gro-hw", false)];
-        assert!(matches!(lro_verdict("eth0", &off), Verdict::Fine { .. }));
-        let on = [feature("rx-lro", false), feature("rx-gro-hw", true)];
-        let Verdict::Finding(finding) = lro_verdict("eth0", &on) else {
-            panic!("hardware GRO is on");
-        };
-        assert!(finding.message.starts_with("rx-gro-hw"));
-        assert_eq!(finding.evidence[1].value, "on");
-    }
+fn is_changeable(device: &Device, switch: &Switch) -> Result<bool> {
+    let mut features = device.features()?.iter();
+    Ok(features.any(|feature| feature.name == switch.kernel && feature.changeable))
 }

@@ -1,74 +1,74 @@
-//! The AF_XDP sockets that are open.
+//! AF_XDP sockets.
 
 use anyhow::Result;
 
-use super::is_selected;
-use crate::doctor::{Check, Context, Evidence, Finding, Fix, HOST, Severity, Verdict};
-use hostnet::genetlink::netdev::{self, XdpFeatures};
-use hostnet::rtnetlink::Rtnetlink;
-use hostnet::sock_diag::xdp_diag::{self, XdpSocket};
+use crate::doctor::check::Check;
+use crate::doctor::context::device::Device;
+use crate::doctor::context::{Context, XdpSocket};
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::{HOST, Verdict};
 
 pub const XSK_ZERO_COPY: Check = Check {
     id: "xsk-zero-copy",
-    title: "an AF_XDP socket copies packets where the driver need not",
+    title: "an AF_XDP socket is in copy mode although the driver has zero-copy",
     severity: Severity::Warning,
-    why: "A socket that asks for any mode gets copy mode without a word when zero-copy is refused, and each packet is copied by the kernel.",
+    why: "A socket that accepts any mode falls back to copy mode silently when zero-copy is refused, and the kernel copies each packet.",
     source: "xp_assign_dev in net/xdp/xsk_buff_pool.c; XDP_DU_F_ZEROCOPY in linux/xdp_diag.h",
-    more: "Looked at: each AF_XDP socket of this network namespace (netlink, xdp_diag: CONFIG_XDP_SOCKETS_DIAG), whether it got zero-copy, and whether the driver has that (NETDEV_A_DEV_XDP_FEATURES, Linux 6.3). The kernel does not tell whether a socket uses need_wakeup.\n\n\
-        There is no fix by itself: the owner has to ask for zero-copy (XDP_ZEROCOPY) and show why it is refused; `weir bench rxdrop --mode zc` says so. Often it is another socket's pool on the queue, the ring size or the MTU.",
+    more: "Reads the mode of each AF_XDP socket of this network namespace (netlink, xdp_diag: \
+           CONFIG_XDP_SOCKETS_DIAG), and whether the driver has zero-copy (NETDEV_A_DEV_XDP_FEATURES, \
+           Linux 6.3). The kernel does not report whether a socket uses need_wakeup.\n\n\
+           There is no automatic fix: the owner has to require zero-copy (XDP_ZEROCOPY) and report \
+           the refusal, as `weir bench rxdrop --mode zc` does. Common causes are another socket's \
+           pool on the queue, the ring size and the MTU.",
+    counters: &[],
     run,
 };
 
 fn run(context: &Context) -> Result<Vec<Verdict>> {
-    let Some(sockets) = xdp_diag::xdp_sockets()? else {
-        return Ok(vec![Verdict::Unchecked {
-            subject: HOST.into(),
-            reason: "this kernel does not list AF_XDP sockets: it needs CONFIG_XDP_SOCKETS_DIAG (module xsk_diag)".into(),
-        }]);
+    let Some(sockets) = context.xdp_sockets()? else {
+        let reason = "this kernel does not list AF_XDP sockets: load the module xsk_diag, or use a kernel with CONFIG_XDP_SOCKETS_DIAG";
+        return Ok(vec![Verdict::unchecked(HOST, reason)]);
     };
-    let devices = Rtnetlink::open()?.links()?;
+    let devices = context.devices()?;
     let mut verdicts = Vec::new();
     for socket in sockets {
-        let device = devices.iter().find(|device| device.index == socket.device);
-        if let Some(device) = device.filter(|device| is_selected(context, device)) {
-            let features = netdev::xdp_features(device.index)?;
-            verdicts.push(socket_verdict(&device.name, socket, features));
+        let device = devices.iter().find(|it| it.link.index == socket.device);
+        if let Some(device) = device.filter(|device| context.is_selected(device)) {
+            verdicts.push(verdict(device, socket)?);
         }
     }
     Ok(verdicts)
 }
 
-/// What the check `xsk-zero-copy` says of a socket, by what the driver of its device can do.
-pub fn socket_verdict(device: &str, socket: XdpSocket, features: Option<XdpFeatures>) -> Verdict {
-    let queue = socket.queue;
-    let mut evidence = vec![Evidence::new(
-        format!("xdp_diag, socket on queue {queue} of {device}"),
-        if socket.zero_copy {
-            "zero-copy"
-        } else {
-            "copy"
-        },
-    )];
-    if socket.zero_copy {
-        return super::fine(device, evidence);
-    }
-    let Some(features) = features else {
-        let reason = "a socket copies, and this kernel does not tell whether the driver has zero-copy: Linux 6.3 does";
-        return super::unchecked(device, reason.into());
+fn verdict(device: &Device, socket: &XdpSocket) -> Result<Verdict> {
+    let (name, queue) = (device.name(), socket.queue);
+    let source = format!("xdp_diag, socket on queue {queue} of {name}");
+    let mode = if socket.zero_copy {
+        "zero-copy"
+    } else {
+        "copy"
     };
-    let source = format!("netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {device}");
+    let mut evidence = vec![Evidence::new(source, mode)];
+    if socket.zero_copy {
+        return Ok(Verdict::fine(name, evidence));
+    }
+    let Some(features) = device.xdp_features()? else {
+        let reason = "a socket is in copy mode, and this kernel does not report whether the driver has zero-copy: Linux 6.3 does";
+        return Ok(Verdict::unchecked(name, reason));
+    };
+    let source = format!("netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {name}");
     evidence.push(Evidence::new(source, features.to_string()));
     if !features.zero_copy() {
-        return super::fine(device, evidence);
+        return Ok(Verdict::fine(name, evidence));
     }
-    Verdict::Finding(Finding {
-        subject: device.into(),
+    Ok(Verdict::found(
+        name,
         evidence,
-        message: format!(
-            "The AF_XDP socket on queue {queue} of {device} copies each packet, though the driver has zero-copy."
+        format!("The AF_XDP socket on queue {queue} of {name} copies each packet."),
+        Fix::manual(
+            "have its owner require zero-copy and report the refusal, as `weir bench rxdrop --mode zc` does",
         ),
-        fix: Fix::Text(
-            "let its owner ask for zero-copy alone, and say why it is refused: `weir bench rxdrop --mode zc` does".into(),
-        ),
-    })
+    ))
 }

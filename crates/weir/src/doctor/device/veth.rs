@@ -1,136 +1,121 @@
-//! What a veth's XDP depends on at its peer.
+//! The peer of a veth with XDP.
 
 use anyhow::Result;
-use xsk::AttachMode;
 
-use super::{each, ethtool_fix, fine, is_on, programs, unchecked};
-use crate::bpf;
-use crate::doctor::{Check, Context, Evidence, Finding, Fix, Severity, Verdict};
-use hostnet::ethtool;
-use hostnet::genetlink::netdev;
-use hostnet::rtnetlink::{Link, Rtnetlink};
+use super::each::{each, foreign_peer};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::context::device::Device;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::Verdict;
 
 pub const VETH_NAPI: Check = Check {
     id: "veth-napi",
-    title: "packets that XDP redirects into a veth vanish",
+    title: "XDP_REDIRECT into a veth drops packets: its peer has no NAPI",
     severity: Severity::Warning,
-    why: "A veth takes a redirected packet only if its peer has NAPI, which it has with GRO on or a native XDP program; without, the packet is dropped, and only the tracepoint xdp:xdp_devmap_xmit tells.",
+    why: "A veth accepts a redirected packet only if its peer has NAPI, by GRO or by a native XDP program; otherwise it drops the packet, and only the tracepoint xdp:xdp_devmap_xmit shows that.",
     source: "veth_xdp_xmit in drivers/net/veth.c; veth_set_features, Linux 5.13",
-    more: "Looked at: whether a device takes redirected packets (netdev genetlink, NDO_XMIT of NETDEV_A_DEV_XDP_FEATURES). It is a finding only where a native program of another device has a map of devices to redirect to (BPF_MAP_TYPE_DEVMAP).\n\n\
-        The fix turns GRO of the peer on. For a peer in another network namespace: `nsenter --net=FILE ethtool -K PEER gro on`, where FILE is its entry in /run/netns or /proc/PID/ns/net.",
+    more: "Reads whether a veth accepts redirected packets (netdev genetlink, NDO_XMIT of \
+           NETDEV_A_DEV_XDP_FEATURES). It is a finding only if a native program of another device has \
+           a map of devices to redirect to (BPF_MAP_TYPE_DEVMAP).\n\n\
+           The fix turns GRO of the peer on. For a peer in another network namespace: `nsenter \
+           --net=FILE ethtool -K PEER gro on`, where FILE is its entry in /run/netns or \
+           /proc/PID/ns/net.",
+    counters: &[],
     run: napi,
 };
 
 pub const GUEST_OFFLOADS: Check = Check {
     id: "guest-offloads",
-    title: "a packet that XDP redirects has no checksum",
+    title: "packets redirected by XDP have no checksum",
     severity: Severity::Warning,
-    why: "A container leaves the checksum of what it sends to the veth, which only the network stack fills in; a packet that an XDP program sends on by XDP_TX or XDP_REDIRECT never gets there, and its receiver drops it.",
-    source: "veth_xdp_rcv_skb in drivers/net/veth.c makes no difference between them; xdp-project/xdp-tutorial, issue 292",
-    more: "Looked at: whether the peer of a veth with an XDP program leaves checksums to it (ethtool -k PEER, tx-checksumming). Segmentation the kernel turns off by itself.\n\n\
-        The fix is `ethtool -K PEER tx off`; where the peer is in another namespace, it is to be run there. The same holds for a virtual machine: start it with csum=off for its network device.",
-    run: |context| each(context, guest_offloads),
+    why: "A container leaves checksums to the veth, where only the network stack fills them in; a packet that an XDP program sends with XDP_TX or XDP_REDIRECT bypasses the stack, and its receiver drops it.",
+    source: "veth_xdp_rcv_skb in drivers/net/veth.c, which does not distinguish them; xdp-project/xdp-tutorial, issue 292",
+    more: "Reads whether the peer of a veth with an XDP program leaves checksums to the device \
+           (ethtool -k PEER, tx-checksumming). The kernel itself turns segmentation offload off.\n\n\
+           The fix is `ethtool -K PEER tx off`, in the namespace of the peer. The same applies to \
+           virtual machines: start them with csum=off for their network device.",
+    counters: &[],
+    run: |context| each(context, |device| guest_offloads(context, device)),
 };
 
-/// The other end of a veth, if it is in this network namespace.
-pub fn peer(device: &Link) -> Result<Option<Link>> {
-    if device.kind.as_deref() != Some("veth") || device.lower_netns.is_some() {
-        return Ok(None);
-    }
-    let links = Rtnetlink::open()?.links()?;
-    Ok(links
-        .into_iter()
-        .find(|link| Some(link.index) == device.lower && link.index != device.index))
-}
-
-/// Why a peer could not be looked at, which is needed for `what`.
-pub fn unseen(what: &str) -> String {
-    format!(
-        "its peer, {what}, is in another network namespace: run weir doctor there too (`ip netns`, `lsns -t net`)"
-    )
-}
-
 fn napi(context: &Context) -> Result<Vec<Verdict>> {
-    let redirecting = redirecting()?;
-    each(context, |device| napi_of(device, &redirecting))
+    let redirecting = redirecting(context)?;
+    each(context, |device| napi_of(context, device, &redirecting))
 }
 
-/// The devices whose native program has a map of devices.
-fn redirecting() -> Result<Vec<(Link, Evidence)>> {
+/// The devices whose native program has a DEVMAP.
+fn redirecting(context: &Context) -> Result<Vec<(&Device, Evidence)>> {
     let mut found = Vec::new();
-    for device in Rtnetlink::open()?.links()? {
-        for program in programs(&device)? {
-            if program.mode == AttachMode::Driver && bpf::has_device_map(program.id) {
-                let source = format!("bpf(2), the maps of the program on {}", device.name);
-                let evidence = Evidence::new(source, format!("{program}: a DEVMAP"));
-                found.push((device.clone(), evidence));
-            }
+    for device in context.devices()? {
+        // A device that was removed meanwhile redirects nothing.
+        let programs = device.programs().unwrap_or_default().iter();
+        for program in programs.filter(|program| program.native_devmap) {
+            let source = format!("bpf(2), the maps of the program on {}", device.name());
+            let value = format!("{}: a DEVMAP", program.description);
+            found.push((device, Evidence::new(source, value)));
         }
     }
     Ok(found)
 }
 
-fn napi_of(device: &Link, redirecting: &[(Link, Evidence)]) -> Result<Option<Verdict>> {
-    if device.kind.as_deref() != Some("veth") {
+fn napi_of(
+    context: &Context,
+    device: &Device,
+    redirecting: &[(&Device, Evidence)],
+) -> Result<Option<Verdict>> {
+    if !device.is_veth() {
         return Ok(None);
     }
-    let Some(features) = netdev::xdp_features(device.index)? else {
+    let name = device.name();
+    let Some(features) = device.xdp_features()? else {
         let reason =
-            "this kernel does not tell whether a veth takes redirected packets: Linux 6.3 does";
-        return Ok(Some(unchecked(&device.name, reason.into())));
+            "this kernel does not report whether a veth accepts redirected packets: Linux 6.3 does";
+        return Ok(Some(Verdict::unchecked(name, reason)));
     };
-    let source = format!(
-        "netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {}",
-        device.name
-    );
+    let source = format!("netdev genetlink, NETDEV_A_DEV_XDP_FEATURES of {name}");
     let mut evidence = vec![Evidence::new(source, features.to_string())];
     let other = redirecting
         .iter()
-        .find(|(from, _)| from.index != device.index);
+        .find(|(from, _)| from.link.index != device.link.index);
     let Some((from, program)) = other.filter(|_| !features.redirect_target()) else {
-        return Ok(Some(fine(&device.name, evidence)));
+        return Ok(Some(Verdict::fine(name, evidence)));
     };
     evidence.push(program.clone());
-    let fix = match peer(device)? {
-        Some(peer) => ethtool_fix(&peer.name, "gro", true, "generic-receive-offload"),
-        None => Fix::Text(
-            "in the peer's network namespace: `ethtool -K PEER gro on`; undo with `gro off`".into(),
+    let fix = match context.veth_peer(device)? {
+        Some(peer) => Fix::ethtool(context, peer.name(), "gro", true, "generic-receive-offload"),
+        None => Fix::manual(
+            "in the peer's network namespace: `ethtool -K PEER gro on`; undo with `gro off`",
         ),
     };
-    Ok(Some(Verdict::Finding(Finding {
-        subject: device.name.clone(),
-        evidence,
-        message: format!(
-            "What the program on {} redirects to {} is dropped, since the peer of {} has no NAPI.",
-            from.name, device.name, device.name
-        ),
-        fix,
-    })))
+    let message = format!(
+        "Packets that the program on {} redirects to {name} are dropped: the peer of {name} has no NAPI.",
+        from.name()
+    );
+    Ok(Some(Verdict::found(name, evidence, message, fix)))
 }
 
-fn guest_offloads(device: &Link) -> Result<Option<Verdict>> {
-    if device.kind.as_deref() != Some("veth") || programs(device)?.is_empty() {
+fn guest_offloads(context: &Context, device: &Device) -> Result<Option<Verdict>> {
+    if !device.is_veth() || device.programs()?.is_empty() {
         return Ok(None);
     }
-    let Some(peer) = peer(device)? else {
-        return Ok(Some(unchecked(
-            &device.name,
-            unseen("which may leave checksums to it"),
-        )));
+    let name = device.name();
+    let Some(peer) = context.veth_peer(device)? else {
+        let reason = foreign_peer("which may leave checksums to it");
+        return Ok(Some(Verdict::unchecked(name, reason)));
     };
-    let on = is_on(&ethtool::features(&peer.name)?, "tx-checksum-ip-generic");
-    let source = format!("ethtool -k {}, tx-checksum-ip-generic", peer.name);
-    let evidence = vec![Evidence::new(source, if on { "on" } else { "off" })];
+    let on = peer.has_feature("tx-checksum-ip-generic")?;
+    let peer = peer.name();
+    let source = format!("ethtool -k {peer}, tx-checksum-ip-generic");
+    let evidence = vec![Evidence::on_off(source, on)];
     if !on {
-        return Ok(Some(fine(&device.name, evidence)));
+        return Ok(Some(Verdict::fine(name, evidence)));
     }
-    Ok(Some(Verdict::Finding(Finding {
-        subject: device.name.clone(),
-        evidence,
-        message: format!(
-            "{} sends packets without checksums, and the XDP program on {} does not fill them in.",
-            peer.name, device.name
-        ),
-        fix: ethtool_fix(&peer.name, "tx", false, "tx-checksumming"),
-    })))
+    let message = format!(
+        "{peer} sends packets without checksums, and the XDP program on {name} does not fill them in."
+    );
+    let fix = Fix::ethtool(context, peer, "tx", false, "tx-checksumming");
+    Ok(Some(Verdict::found(name, evidence, message, fix)))
 }

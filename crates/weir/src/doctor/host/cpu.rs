@@ -1,37 +1,45 @@
-//! How fast CPUs run, and how their time is counted.
+//! CPU frequency and the accounting of CPU time.
 
 use anyhow::Result;
 
-use super::setting::{fine, fine_all, found, unchecked, write};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+use super::setting::{fine, fine_all, found, unchecked};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::step::Step;
+use crate::doctor::verdict::Verdict;
 
 const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 const STAT: &str = "/proc/stat";
-/// So many interrupts take longer than one tick together, on any machine.
+/// On any machine, so many interrupts take longer than one tick in total.
 const ENOUGH_INTERRUPTS: u64 = 10_000_000;
 
 pub const IRQ_TIME_ACCOUNTING: Check = Check {
     id: "irq-time-accounting",
-    title: "time in interrupts is not measured",
+    title: "IRQ time accounting is off",
     severity: Severity::Advice,
-    why: "%irq and %soft of top, mpstat and /proc/stat are then guessed at each tick: hard interrupts read as 0, and their time is charged to whoever they interrupt.",
+    why: "%irq and %soft of top, mpstat and /proc/stat are then sampled at each tick: hard interrupts read as 0, and their time is charged to the interrupted task.",
     source: "irqtime_account_irq in kernel/sched/cputime.c; init/Kconfig, IRQ_TIME_ACCOUNTING",
-    more: "It reads the kernel's configuration for CONFIG_IRQ_TIME_ACCOUNTING, or, where there is \
-           none to read, whether /proc/stat shows any time in hard interrupts after ten million of them.\n\n\
-           Nothing is slower for it; but do not trust those columns. `weir cost` measures what \
-           interrupts and softirqs take by two other ways.",
+    more: "Reads CONFIG_IRQ_TIME_ACCOUNTING from the kernel's configuration. If that is not readable, \
+           it is a finding if /proc/stat shows no time in hard interrupts after ten million of them.\n\n\
+           Nothing is slower for it, but these columns are wrong. `weir cost` measures interrupts \
+           and softirqs by two other methods.",
+    counters: &[],
     run: irq_time,
 };
 
 pub const GOVERNOR: Check = Check {
     id: "governor",
-    title: "CPUs save power",
+    title: "the cpufreq governor is not performance",
     severity: Severity::Advice,
-    why: "A CPU that clocks down between packets handles the next ones slowly, and every figure measured on it drifts.",
+    why: "A CPU that clocks down between packets adds latency to the next ones, and measurements on it drift.",
     source: "Documentation/admin-guide/pm/cpufreq.rst",
-    more: "It reads the governor of every cpufreq policy. The fix sets each to performance. That \
-           takes more power: it is meant for hosts that measure, or whose latency matters.\n\n\
-           Measure it with `weir bench rtt --lab` before and after the fix.",
+    more: "Reads the governor of every cpufreq policy. The fix sets each to performance, which \
+           raises power consumption: it is for hosts that measure, or need low latency.\n\n\
+           Measure the effect with `weir bench rtt --lab` before and after the fix.",
+    counters: &[],
     run: governor,
 };
 
@@ -47,7 +55,7 @@ fn irq_time(context: &Context) -> Result<Vec<Verdict>> {
     Ok(irq_time_missing(read))
 }
 
-/// From what a kernel that keeps its configuration to itself shows.
+/// For a kernel whose configuration is not readable.
 fn irq_time_shown(context: &Context) -> Result<Vec<Verdict>> {
     let stat = context.read(STAT)?;
     let Some((ticks, interrupts)) = irq_ticks(&stat) else {
@@ -58,7 +66,7 @@ fn irq_time_shown(context: &Context) -> Result<Vec<Verdict>> {
         Ok(fine(STAT, &read))
     } else if interrupts < ENOUGH_INTERRUPTS {
         Ok(unchecked(
-            "no configuration of the kernel can be read, and there were too few interrupts to tell",
+            "the kernel's configuration is not readable, and there were fewer than ten million interrupts",
         ))
     } else {
         Ok(irq_time_missing(Evidence::new(STAT, &read)))
@@ -66,12 +74,12 @@ fn irq_time_shown(context: &Context) -> Result<Vec<Verdict>> {
 }
 
 fn irq_time_missing(read: Evidence) -> Vec<Verdict> {
-    let message = "%irq and %soft cannot be trusted on this host: use `weir cost`.";
-    let fix = "nothing while this kernel runs: it takes one with CONFIG_IRQ_TIME_ACCOUNTING";
-    found(vec![read], message, Fix::Text(fix.into()))
+    let message = "%irq and %soft are unreliable on this host: use `weir cost`.";
+    let fix = "use a kernel with CONFIG_IRQ_TIME_ACCOUNTING";
+    found(vec![read], message, Fix::manual(fix))
 }
 
-/// Ticks in hard interrupts, and how many interrupts there were.
+/// Ticks in hard interrupts, and the number of interrupts.
 fn irq_ticks(stat: &str) -> Option<(u64, u64)> {
     let column = |name: &str, index: usize| {
         let mut lines = stat.lines().map(str::split_whitespace);
@@ -90,7 +98,7 @@ fn governor(context: &Context) -> Result<Vec<Verdict>> {
         let Some(value) = context.read_if_there(&path)? else {
             continue;
         };
-        // One reading of each kind is enough.
+        // One policy of each governor is enough evidence.
         if !evidence.iter().any(|it| it.value == value) {
             evidence.push(Evidence::new(&path, &value));
         }
@@ -98,7 +106,7 @@ fn governor(context: &Context) -> Result<Vec<Verdict>> {
             let choice = format!("{CPUFREQ}/{policy}/scaling_available_governors");
             let choice = context.read_if_there(&choice)?.unwrap_or_default();
             offered &= choice.split_whitespace().any(|it| it == "performance");
-            steps.push(write(&path, &value, "performance"));
+            steps.push(Step::write(&path, &value, "performance"));
         }
     }
     if evidence.is_empty() {
@@ -111,7 +119,7 @@ fn governor(context: &Context) -> Result<Vec<Verdict>> {
     let fix = if offered {
         Fix::Steps(steps)
     } else {
-        Fix::Text("load the governor first: modprobe cpufreq_performance".into())
+        Fix::manual("load the governor first: modprobe cpufreq_performance")
     };
     Ok(found(evidence, message, fix))
 }
@@ -121,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_of_interrupts() {
+    fn ticks_in_interrupts_are_the_sixth_column() {
         let stat = "cpu  1 2 3 4 5 6 7 0 0 0\ncpu0 1 2 3 4 5 9 7\nintr 88 1 2\n";
         assert_eq!(irq_ticks(stat), Some((6, 88)));
         assert_eq!(irq_ticks("cpu 1 2\nintr 3"), None);

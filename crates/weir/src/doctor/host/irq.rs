@@ -1,25 +1,31 @@
-//! Which CPUs handle the interrupts of devices.
+//! The CPUs of device interrupts.
 
 use anyhow::Result;
-
-use super::setting::write;
-use crate::doctor::irq::Irq;
-use crate::doctor::{Check, Context, Finding, Fix, Severity, Verdict, irq};
 use hostnet::cpulist::CpuList;
+
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::fix::Fix;
+use crate::doctor::irq;
+use crate::doctor::irq::Irq;
+use crate::doctor::severity::Severity;
+use crate::doctor::step::Step;
+use crate::doctor::verdict::Verdict;
 
 const INTERRUPTS: &str = "/proc/interrupts";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 pub const IRQ_AFFINITY: Check = Check {
     id: "irq-affinity",
-    title: "one CPU handles the interrupts of every queue",
+    title: "the interrupts of all queues go to one CPU",
     severity: Severity::Warning,
-    why: "The queues of a device share out its packets only if their interrupts go to different CPUs; else one CPU handles all, and the others watch.",
+    why: "RSS spreads packets over queues, but one CPU handles them all if it has the interrupts of every queue.",
     source: "Documentation/networking/scaling.rst, RSS IRQ Configuration; Documentation/core-api/irq/irq-affinity.rst",
-    more: "For each device with several receive queues it reads the interrupts that have come \
-           (/proc/interrupts) and the CPUs that they go to (/proc/irq/N/effective_affinity_list).\n\n\
-           The fix gives one CPU to each, in turn. irqbalance, where it runs, moves them again: ban \
-           them there, or stop it. Measure it with `weir cost`.",
+    more: "Reads, for each device with several receive queues, the interrupts that have occurred \
+           (/proc/interrupts) and their CPUs (/proc/irq/N/effective_affinity_list).\n\n\
+           The fix assigns the CPUs in turn. irqbalance moves the interrupts again: ban them there, \
+           or stop it. Measure the effect with `weir cost`.",
+    counters: &[],
     run: irq_affinity,
 };
 
@@ -32,8 +38,8 @@ fn irq_affinity(context: &Context) -> Result<Vec<Verdict>> {
     let interrupts = context.read(INTERRUPTS)?;
     let mut verdicts = Vec::new();
     for device in context.class_net()? {
-        let asked = context.devices();
-        if asked.is_empty() || asked.contains(&device) {
+        let requested = context.requested();
+        if requested.is_empty() || requested.contains(&device) {
             verdicts.extend(of_device(context, &device, &interrupts, cpus)?);
         }
     }
@@ -47,7 +53,7 @@ fn of_device(
     cpus: &[usize],
 ) -> Result<Option<Verdict>> {
     let mut irqs = irq::of(context, device)?;
-    irqs.retain(|irq| has_come(interrupts, irq.number));
+    irqs.retain(|irq| has_occurred(interrupts, irq.number));
     let queues = context.list(&format!("/sys/class/net/{device}/queues"))?;
     let queues = queues.iter().filter(|queue| queue.starts_with("rx-"));
     if queues.count() < 2 || irqs.len() < 2 {
@@ -56,26 +62,23 @@ fn of_device(
     let evidence = irqs.iter().map(Irq::evidence).collect();
     let one_cpu = |irq: &Irq| irq.cpus.as_slice().len() == 1 && irq.cpus == irqs[0].cpus;
     if !irqs.iter().all(one_cpu) {
-        return Ok(Some(Verdict::Fine {
-            subject: device.into(),
-            evidence,
-        }));
+        return Ok(Some(Verdict::fine(device, evidence)));
     }
-    let steps = irqs
-        .iter()
-        .zip(cpus.iter().cycle())
-        .map(|(irq, cpu)| write(&irq.setting(), &irq.allowed, &cpu.to_string()));
-    let steps = steps.filter(|step| step.target() != Some(step.old()));
-    Ok(Some(Verdict::Finding(Finding {
-        subject: device.into(),
-        message: format!("CPU {} handles all {} of them.", irqs[0].cpus, irqs.len()),
-        evidence,
-        fix: Fix::Steps(steps.collect()),
-    })))
+    let assigned = irqs.iter().zip(cpus.iter().cycle());
+    let steps = assigned
+        .filter(|(irq, cpu)| irq.allowed != cpu.to_string())
+        .map(|(irq, cpu)| Step::write(irq.setting(), &irq.allowed, cpu.to_string()));
+    let message = format!(
+        "CPU {} handles all {} interrupts of {device}.",
+        irqs[0].cpus,
+        irqs.len()
+    );
+    let fix = Fix::Steps(steps.collect());
+    Ok(Some(Verdict::found(device, evidence, message, fix)))
 }
 
-/// Whether an interrupt of a queue has come; those that announce a change of settings are none.
-fn has_come(interrupts: &str, number: u32) -> bool {
+/// Whether an interrupt of a queue has occurred; those for configuration changes do not count.
+fn has_occurred(interrupts: &str, number: u32) -> bool {
     let mut lines = interrupts.lines().filter_map(|line| line.split_once(':'));
     let line = lines.find(|(it, _)| it.trim().parse() == Ok(number));
     line.is_some_and(|(_, line)| {
@@ -91,11 +94,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_that_have_come() {
+    fn interrupts_with_a_count_have_occurred() {
         let text = "      CPU0 CPU1\n 37:  0  0  PCI-MSIX 0-edge  virtio2-input.0\n \
                     38:  0  7  PCI-MSIX 1-edge  virtio2-input.1\n \
                     39:  9  7  PCI-MSIX 1-edge  virtio2-config\n";
-        assert!(has_come(text, 38));
-        assert!(!has_come(text, 37) && !has_come(text, 39) && !has_come(text, 40));
+        assert!(has_occurred(text, 38));
+        assert!(!has_occurred(text, 37) && !has_occurred(text, 39) && !has_occurred(text, 40));
     }
 }

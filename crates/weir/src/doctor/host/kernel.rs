@@ -1,11 +1,15 @@
-//! What the kernel can do.
+//! Features and configuration of the kernel.
 
 use anyhow::{Result, bail};
-use rustix::process::geteuid;
 use xsk::Feature;
 
 use super::setting::{fine, fine_all, found, unchecked};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::Verdict;
 
 const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 const SECURITY: &str = "/sys/kernel/security";
@@ -13,56 +17,58 @@ const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
 
 pub const KERNEL_FEATURES: Check = Check {
     id: "kernel-features",
-    title: "the kernel lacks features of AF_XDP",
+    title: "the kernel lacks AF_XDP features",
     severity: Severity::Warning,
-    why: "Without AF_XDP sockets there is no fast path to a program; without the others each send costs more, or a program outlives its process.",
+    why: "Without AF_XDP sockets there is no fast path to a program; without the other features each send costs more, or an XDP program outlives its process.",
     source: "net/xdp/xsk.c; kernel/bpf/syscall.c, BPF_LINK_TYPE_XDP",
-    more: "It asks the kernel itself for each feature, by a system call that changes nothing, and \
-           does not go by its version: AF_XDP sockets (4.18), need_wakeup (5.4), XDP links and ring \
-           statistics (5.9), the TX budget (6.17; without it nothing is amiss, and it is not asked for).\n\n\
-           A container's or a service's system call filter, such as systemd's \
-           RestrictAddressFamilies=, can take AF_XDP away too.",
+    more: "Probes the kernel for each feature with a system call that changes nothing: AF_XDP \
+           sockets (4.18), need_wakeup (5.4), XDP links and ring statistics (5.9). The TX budget \
+           (6.17) is not required.\n\n\
+           A system call filter of a container or a service, such as systemd's \
+           RestrictAddressFamilies=, can also disable AF_XDP.",
+    counters: &[],
     run: features,
 };
 
 pub const BTF: Check = Check {
     id: "btf",
-    title: "the kernel does not describe its types",
+    title: "the kernel has no BTF",
     severity: Severity::Warning,
-    why: "Programs that trace the kernel, those of `weir cost` among them, cannot be loaded without its BTF.",
+    why: "Tracing programs, such as those of `weir cost`, cannot be loaded without the kernel's BTF.",
     source: "Documentation/bpf/btf.rst",
-    more: "It looks for /sys/kernel/btf/vmlinux, which is there when the kernel was built with \
-           CONFIG_DEBUG_INFO_BTF. XDP programs and AF_XDP sockets do not need it.",
+    more: "Looks for /sys/kernel/btf/vmlinux, which needs CONFIG_DEBUG_INFO_BTF. XDP programs and \
+           AF_XDP sockets do not need it.",
+    counters: &[],
     run: btf,
 };
 
 pub const LOCKDOWN: Check = Check {
     id: "lockdown",
-    title: "the kernel is locked down",
+    title: "kernel lockdown is in confidentiality mode",
     severity: Severity::Warning,
-    why: "In confidentiality mode BPF programs may not read the kernel's memory, so tracing and `weir cost` see nothing.",
+    why: "BPF programs then cannot read kernel memory, so tracing and `weir cost` do not work.",
     source: "kernel_lockdown(7); LOCKDOWN_BPF_READ_KERNEL in include/linux/security.h",
-    more: "It reads /sys/kernel/security/lockdown. Integrity mode, the usual one with Secure Boot, \
-           leaves XDP, AF_XDP and tracing alone.\n\n\
-           The mode can only be raised while the kernel runs: it is lowered at boot, by lockdown= on \
-           the kernel's command line.",
+    more: "Reads /sys/kernel/security/lockdown. Integrity mode, the usual one with Secure Boot, does \
+           not affect XDP, AF_XDP and tracing.\n\n\
+           A running kernel can only raise the mode: set lockdown= on the kernel's command line.",
+    counters: &[],
     run: lockdown,
 };
 
-fn features(_context: &Context) -> Result<Vec<Verdict>> {
+fn features(context: &Context) -> Result<Vec<Verdict>> {
     let mut evidence = Vec::new();
     let mut missing = Vec::new();
-    // The newest is no fault of a kernel that is older.
+    // Few kernels have the newest one yet.
     for feature in Feature::ALL
         .into_iter()
         .filter(|it| *it != Feature::TxBudget)
     {
         let source = format!("probe of {feature} (Linux {})", feature.since());
-        match feature.probe() {
-            Ok(()) => evidence.push(Evidence::new(source, "there")),
-            Err(why) if is_forbidden(&why.why) => bail!("{why}: run as root"),
+        match context.probe(feature) {
+            Ok(()) => evidence.push(Evidence::new(source, "available")),
+            Err(why) if is_forbidden(context, &why) => bail!("{source}: {why}: run as root"),
             Err(why) => {
-                evidence.push(Evidence::new(source, &why.why));
+                evidence.push(Evidence::new(source, &why));
                 missing.push(feature.to_string());
             }
         }
@@ -72,21 +78,21 @@ fn features(_context: &Context) -> Result<Vec<Verdict>> {
     }
     let message = format!("Missing: {}.", missing.join(", "));
     let fix = "use a kernel of at least that version with CONFIG_XDP_SOCKETS, or lift the system call filter (RestrictAddressFamilies= of a service, seccomp of a container)";
-    Ok(found(evidence, message, Fix::Text(fix.into())))
+    Ok(found(evidence, message, Fix::manual(fix)))
 }
 
-/// Whether it is this process, and not the kernel, that lacks something.
-fn is_forbidden(why: &str) -> bool {
-    !geteuid().is_root() && (why.contains("EPERM") || why.contains("EACCES"))
+/// Whether this process lacks a permission, and not the kernel a feature.
+fn is_forbidden(context: &Context, why: &str) -> bool {
+    !context.is_root() && (why.contains("EPERM") || why.contains("EACCES"))
 }
 
 fn btf(context: &Context) -> Result<Vec<Verdict>> {
     let names = context.list("/sys/kernel/btf")?;
     if names.iter().any(|name| name == "vmlinux") {
-        return Ok(fine(BTF_FILE, "there"));
+        return Ok(fine(BTF_FILE, "exists"));
     }
     let read = vec![Evidence::new(BTF_FILE, "no such file")];
-    let fix = Fix::Text("use a kernel with CONFIG_DEBUG_INFO_BTF".into());
+    let fix = Fix::manual("use a kernel with CONFIG_DEBUG_INFO_BTF");
     Ok(found(
         read,
         "`weir cost` cannot account for interrupts on this kernel.",
@@ -105,12 +111,12 @@ fn lockdown(context: &Context) -> Result<Vec<Verdict>> {
     let read = vec![Evidence::new(LOCKDOWN_FILE, &modes)];
     Ok(found(
         read,
-        "BPF programs may not read the kernel's memory.",
-        Fix::Text(fix.into()),
+        "BPF programs cannot read kernel memory.",
+        Fix::manual(fix),
     ))
 }
 
-/// Where there is no file of it, the kernel may be without it, or the file system not mounted.
+/// Without the file, the kernel has no lockdown, or securityfs is not mounted.
 fn no_lockdown(context: &Context) -> Result<Vec<Verdict>> {
     if !context.list(SECURITY)?.is_empty() {
         return Ok(fine(LOCKDOWN_FILE, "no such file in securityfs"));

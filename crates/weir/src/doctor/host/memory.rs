@@ -1,26 +1,32 @@
-//! Memory that packets are put into.
+//! Huge pages.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use super::setting::{fine_all, found, unchecked, write};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+use super::setting::{fine_all, found, unchecked};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::Verdict;
 
 const MEMINFO: &str = "/proc/meminfo";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
-/// Enough for two sockets of 4096 frames of 4 KiB, if a huge page is of 2 MiB.
+/// Enough for two sockets of 4096 frames of 4 KiB, with huge pages of 2 MiB.
 const ENOUGH: &str = "16";
 
 pub const HUGE_PAGES: Check = Check {
     id: "huge-pages",
     title: "there are no huge pages",
     severity: Severity::Advice,
-    why: "Frames in pages of 4 KiB cost a miss of the TLB for almost every packet.",
+    why: "With frames in pages of 4 KiB almost every packet costs a TLB miss.",
     source: "Documentation/admin-guide/mm/hugetlbpage.rst; Documentation/admin-guide/mm/transhuge.rst",
-    more: "It reads how many huge pages are reserved, and whether the kernel may make others by \
-           itself (transparent huge pages). It is a finding only if neither is so.\n\n\
-           The fix reserves 16, or as many as are free of fragments: reserve them at boot, with \
-           hugepages= on the kernel's command line, to be sure of them.",
+    more: "Reads the number of reserved huge pages and the mode of transparent huge pages. It is a \
+           finding only if none is reserved and the mode is never.\n\n\
+           The fix reserves 16, or fewer if memory is fragmented: to be sure, reserve them at boot \
+           with hugepages= on the kernel's command line.",
+    counters: &[],
     run: huge_pages,
 };
 
@@ -40,14 +46,11 @@ fn huge_pages(context: &Context) -> Result<Vec<Verdict>> {
         return Ok(fine_all(evidence));
     }
     let Some(now) = context.read_if_there(RESERVED)? else {
-        return Ok(unchecked(format!("there is no {RESERVED}")));
+        return Ok(unchecked(format!("{RESERVED} does not exist")));
     };
-    let fix = Fix::Steps(vec![write(RESERVED, &now, ENOUGH)]);
-    Ok(found(
-        evidence,
-        "None is reserved, and the kernel makes none by itself.",
-        fix,
-    ))
+    let message = "No huge page is reserved, and transparent huge pages are off.";
+    let fix = Fix::write(RESERVED, &now, ENOUGH);
+    Ok(found(evidence, message, fix))
 }
 
 fn field<'a>(meminfo: &'a str, name: &str) -> Option<&'a str> {
@@ -56,36 +59,14 @@ fn field<'a>(meminfo: &'a str, name: &str) -> Option<&'a str> {
     value.split_whitespace().next()
 }
 
-/// How much memory this process may lock, in bytes; none for no limit.
-pub fn memlock(limits: &str) -> Result<Option<u64>> {
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max locked memory"));
-    let soft = line.and_then(|line| line.split_whitespace().next());
-    match soft.context("/proc/self/limits has no line of locked memory")? {
-        "unlimited" => Ok(None),
-        bytes => Ok(Some(bytes.parse().context("/proc/self/limits: no number")?)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::field;
 
     #[test]
-    fn fields() {
+    fn a_field_is_found_by_its_whole_name() {
         let meminfo = "MemTotal: 7 kB\nHugePages_Total:       3\n";
         assert_eq!(field(meminfo, "HugePages_Total"), Some("3"));
         assert_eq!(field(meminfo, "HugePages"), None);
-    }
-
-    #[test]
-    fn limits() {
-        let limits =
-            "Limit  Soft  Hard  Units\nMax locked memory         8388608   8388608   bytes\n";
-        assert_eq!(memlock(limits).ok(), Some(Some(8_388_608)));
-        let limits = "Max locked memory         unlimited            unlimited            bytes";
-        assert_eq!(memlock(limits).ok(), Some(None));
-        assert!(memlock("").is_err() && memlock("Max locked memory  x").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The checks of what holds for the whole host, or for the whole network namespace.
+//! Checks of the whole host or the whole network namespace, by subject.
 
 mod bpf;
 mod clock;
@@ -13,9 +13,9 @@ mod softirq;
 mod sysctl;
 mod vrf;
 
-use super::Check;
+use super::check::Check;
 
-/// The checks of what holds for the whole host, or for the whole network namespace.
+/// The checks of the whole host or the whole network namespace, in the order of `--list`.
 pub const CHECKS: &[Check] = &[
     kernel::KERNEL_FEATURES,
     privilege::CAPABILITIES,

@@ -1,63 +1,47 @@
-//! What the checks of a single setting have in common.
+//! Verdicts about the host, and settings in files.
 
 use anyhow::Result;
 
-use crate::doctor::{Context, Evidence, Finding, Fix, HOST, Step, Verdict};
+use crate::doctor::context::Context;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::step::Step;
+use crate::doctor::verdict::{HOST, Verdict};
 
-/// What is wrong with a setting.
+/// A wrong setting.
 pub struct Wrong {
-    /// What it means here.
+    /// Its effect, in one sentence.
     pub message: String,
-    /// What it is to be.
+    /// Its right value.
     pub new: String,
 }
 
-/// Why a setting of the whole host cannot be seen from most network namespaces.
-pub const NOT_INITIAL: &str = "only the host's own network namespace shows it: run it there, \
+/// Why a setting of the whole host is invisible in most network namespaces.
+pub const NOT_INITIAL: &str = "only the initial network namespace shows it: run it there, \
      e.g. with `nsenter --target 1 --net` outside of any container";
 
-/// Everything is as it should be: one reading shows it.
+/// Nothing is wrong: one value shows it.
 pub fn fine(source: &str, value: &str) -> Vec<Verdict> {
     fine_all(vec![Evidence::new(source, value)])
 }
 
-/// Everything is as it should be: these readings show it.
+/// Nothing is wrong: these values show it.
 pub fn fine_all(evidence: Vec<Evidence>) -> Vec<Verdict> {
-    vec![Verdict::Fine {
-        subject: HOST.into(),
-        evidence,
-    }]
+    vec![Verdict::fine(HOST, evidence)]
 }
 
-/// One thing is wrong with the host.
+/// One finding.
 pub fn found(evidence: Vec<Evidence>, message: impl Into<String>, fix: Fix) -> Vec<Verdict> {
-    vec![Verdict::Finding(Finding {
-        subject: HOST.into(),
-        evidence,
-        message: message.into(),
-        fix,
-    })]
+    vec![Verdict::found(HOST, evidence, message, fix)]
 }
 
-/// It could not be looked at.
+/// The check could not run.
 pub fn unchecked(reason: impl Into<String>) -> Vec<Verdict> {
-    vec![Verdict::Unchecked {
-        subject: HOST.into(),
-        reason: reason.into(),
-    }]
+    vec![Verdict::unchecked(HOST, reason)]
 }
 
-/// A write of one file.
-pub fn write(path: &str, old: &str, new: &str) -> Step {
-    Step::Write {
-        path: path.into(),
-        old: old.into(),
-        new: new.into(),
-    }
-}
-
-/// What there is to say when `path` is not there: nothing where the kernel has no such
-/// setting, but most of those below /proc/sys/net/core hide outside of the host's namespace.
+/// The verdict if `path` is missing: none if the kernel has no such setting, but most of
+/// /proc/sys/net/core is visible in the initial network namespace only.
 pub fn absent(context: &Context, path: &str) -> Vec<Verdict> {
     if path.starts_with("/proc/sys/net/core/") && !context.is_initial_netns() {
         unchecked(NOT_INITIAL)
@@ -66,7 +50,7 @@ pub fn absent(context: &Context, path: &str) -> Vec<Verdict> {
     }
 }
 
-/// Judges the settings in these files, each by itself; those that are wrong make one finding.
+/// Judges the settings in these files one by one; all wrong ones make one finding.
 pub fn judge(
     context: &Context,
     paths: &[&str],
@@ -80,7 +64,7 @@ pub fn judge(
         };
         evidence.push(Evidence::new(*path, &value));
         if let Some(it) = judge(path, &value) {
-            wrong.push((write(path, &value, &it.new), it.message));
+            wrong.push((Step::write(*path, &value, &it.new), it.message));
         }
     }
     if evidence.is_empty() {

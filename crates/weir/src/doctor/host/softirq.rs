@@ -1,9 +1,15 @@
-//! What softirqs take and lose while they are watched.
+//! Softirqs: drops, the NAPI budget and ksoftirqd.
 
 use anyhow::{Context as _, Result};
 
-use super::setting::{NOT_INITIAL, fine, fine_all, found, unchecked, write};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+use super::setting::{NOT_INITIAL, fine, fine_all, found, unchecked};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::step::Step;
+use crate::doctor::verdict::Verdict;
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
@@ -13,54 +19,57 @@ const BUDGET_USECS: &str = "/proc/sys/net/core/netdev_budget_usecs";
 const DROPPED: usize = 1;
 const SQUEEZED: usize = 2;
 const CPU: usize = 12;
-/// A squeeze now and then is how the budget works.
+/// Fewer squeezes are normal.
 const SQUEEZES_A_SECOND: f64 = 10.0;
-/// The share of a CPU that ksoftirqd may take.
+/// The share of a CPU from which on ksoftirqd is a finding.
 const KSOFTIRQD_SHARE: f64 = 0.1;
-/// More packets than this wait too long to be worth keeping.
+/// A longer backlog only adds latency.
 const MAX_BACKLOG: u64 = 16_000;
 
 pub const SOFTNET_DROPPED: Check = Check {
     id: "softnet-dropped",
-    title: "packets are dropped at a CPU's backlog",
+    title: "packets are dropped at a CPU's backlog (softnet_stat)",
     severity: Severity::Critical,
-    why: "A packet that finds the backlog of its CPU full is gone, and no device counts it.",
+    why: "A packet that meets a full backlog is lost, and no device counts it.",
     source: "enqueue_to_backlog in net/core/dev.c",
-    more: "It reads the second column of /proc/net/softnet_stat twice, a second apart: it is a \
-           finding only if packets are dropped just now. Packets pass a backlog that RPS spreads, \
-           that a veth without NAPI receives, or that were sent to this host itself.\n\n\
-           The fix makes the backlog four times as long, up to 16000: that helps with bursts. Where \
-           packets keep coming too fast, only less work for each helps: see `weir cost`.",
+    more: "Reads the second column of /proc/net/softnet_stat twice, a second apart: it is a finding \
+           only if packets are dropped in that second. A backlog takes packets that RPS spreads, \
+           that a veth without NAPI receives, or that the host sends to itself.\n\n\
+           The fix makes the backlog four times as long, up to 16000, which helps with bursts. \
+           Against a constant overload only less work per packet helps: see `weir cost`.",
+    counters: &[SOFTNET],
     run: dropped,
 };
 
 pub const SOFTNET_SQUEEZED: Check = Check {
     id: "softnet-squeezed",
-    title: "softirqs run out of budget",
+    title: "softirqs run out of budget (time_squeeze)",
     severity: Severity::Warning,
-    why: "What is left when the budget is used up waits, at worst until ksoftirqd has its turn among all other threads.",
+    why: "The packets left over wait, at worst until the scheduler runs ksoftirqd.",
     source: "net_rx_action in net/core/dev.c; Documentation/admin-guide/sysctl/net.rst, netdev_budget",
-    more: "It reads the third column of /proc/net/softnet_stat twice, a second apart: it is a \
-           finding from 10 times a second on a CPU.\n\n\
-           The fix doubles net.core.netdev_budget and netdev_budget_usecs, unless they were doubled \
-           before: then a CPU is short, and `weir cost` tells what takes it.",
+    more: "Reads the third column of /proc/net/softnet_stat (time_squeeze) twice, a second apart: it \
+           is a finding from 10 times a second on a CPU.\n\n\
+           The fix doubles net.core.netdev_budget and netdev_budget_usecs once. If they are already \
+           doubled, the CPU is overloaded: see `weir cost`.",
+    counters: &[SOFTNET],
     run: squeezed,
 };
 
 pub const KSOFTIRQD_TIME: Check = Check {
     id: "ksoftirqd-time",
-    title: "ksoftirqd works",
+    title: "softirq work spills into ksoftirqd",
     severity: Severity::Warning,
-    why: "Softirqs have become too many to be handled at once: packets now wait for a turn of the scheduler, and the thread takes that CPU from the programs.",
+    why: "The CPU cannot handle its softirqs at once: packets wait for the scheduler, and ksoftirqd competes with programs.",
     source: "kernel/softirq.c, wakeup_softirqd; David Ahern, The CPU cost of networking on a host",
-    more: "It reads the time on the CPU from the schedstat of each ksoftirqd twice, a second apart: \
-           it is a finding from 10% of a CPU.\n\n\
-           No setting mends it. `weir cost` tells which device it is for and whom it takes the time \
-           from; spread the device's queues (irq-affinity), or make each packet cost less with XDP.",
+    more: "Reads the CPU time in the schedstat of each ksoftirqd twice, a second apart: it is a \
+           finding from 10% of a CPU.\n\n\
+           No setting fixes it. `weir cost` attributes the time to devices and tasks; spread the \
+           device's queues (irq-affinity), or reduce the work per packet with XDP.",
+    counters: &[],
     run: ksoftirqd,
 };
 
-/// What one column of one CPU said at both moments.
+/// One column of one CPU at both moments.
 struct Grown {
     cpu: usize,
     before: u64,
@@ -69,7 +78,7 @@ struct Grown {
 
 impl Grown {
     fn by(&self) -> u64 {
-        // It is 32 bits wide in the kernel.
+        // The kernel's counter has 32 bits.
         u64::from((self.after as u32).wrapping_sub(self.before as u32))
     }
 
@@ -86,7 +95,7 @@ fn grown(context: &Context, column: usize) -> Result<(Vec<Grown>, f64)> {
     let twice = context.twice(SOFTNET)?;
     let before = cpus(twice.before, column)?;
     let after = cpus(twice.after, column)?;
-    // A CPU that came or went between is left out.
+    // CPUs that went online or offline between are left out.
     let both = after.into_iter().filter_map(|(cpu, after)| {
         let (_, before) = *before.iter().find(|(it, _)| *it == cpu)?;
         Some(Grown { cpu, before, after })
@@ -94,14 +103,14 @@ fn grown(context: &Context, column: usize) -> Result<(Vec<Grown>, f64)> {
     Ok((both.collect(), twice.elapsed.as_secs_f64()))
 }
 
-/// CPUs and one column of each.
+/// The CPUs and one column of each.
 fn cpus(softnet: &str, column: usize) -> Result<Vec<(usize, u64)>> {
     let cpu = |(line, text): (usize, &str)| {
         let number = |index| {
             let word = text.split_whitespace().nth(index)?;
             u64::from_str_radix(word, 16).ok()
         };
-        // Before Linux 5.14 the CPU is not told: it is the line, if none is offline.
+        // Before Linux 5.14 there is no CPU column: it is the line, if no CPU is offline.
         let cpu = number(CPU).map_or(line, |cpu| cpu as usize);
         let value = number(column).with_context(|| format!("{SOFTNET} has no such columns"));
         Ok((cpu, value?))
@@ -113,7 +122,7 @@ fn dropped(context: &Context) -> Result<Vec<Verdict>> {
     let (all, seconds) = grown(context, DROPPED)?;
     let losing: Vec<_> = all.iter().filter(|it| it.by() > 0).collect();
     if losing.is_empty() {
-        return Ok(fine(SOFTNET, "no packet dropped while watched"));
+        return Ok(fine(SOFTNET, "no packet dropped in one second"));
     }
     let lost: u64 = losing.iter().map(|it| it.by()).sum();
     let mut evidence: Vec<_> = losing
@@ -130,15 +139,15 @@ fn dropped(context: &Context) -> Result<Vec<Verdict>> {
 
 fn longer_backlog(backlog: Option<&str>) -> Fix {
     let Some(backlog) = backlog else {
-        return Fix::Text(format!("raise net.core.netdev_max_backlog: {NOT_INITIAL}"));
+        return Fix::manual(format!("raise net.core.netdev_max_backlog: {NOT_INITIAL}"));
     };
     match backlog.parse::<u64>() {
         Ok(length) if length < MAX_BACKLOG => {
             let new = (length.max(250) * 4).min(MAX_BACKLOG).to_string();
-            Fix::Steps(vec![write(BACKLOG, backlog, &new)])
+            Fix::write(BACKLOG, backlog, new)
         }
-        _ => Fix::Text(
-            "the backlog is long enough: packets come faster than they are handled; `weir cost` tells what each costs".into(),
+        _ => Fix::manual(
+            "the backlog is long enough, and the CPU overloaded: see `weir cost` for the cost per packet",
         ),
     }
 }
@@ -148,7 +157,7 @@ fn squeezed(context: &Context) -> Result<Vec<Verdict>> {
     let too_often = |it: &&Grown| it.by() as f64 / seconds >= SQUEEZES_A_SECOND;
     let squeezed: Vec<_> = all.iter().filter(too_often).collect();
     if squeezed.is_empty() {
-        return Ok(fine(SOFTNET, "no CPU squeezed 10 times a second"));
+        return Ok(fine(SOFTNET, "fewer than 10 squeezes a second on each CPU"));
     }
     let mut evidence: Vec<_> = squeezed
         .iter()
@@ -160,23 +169,21 @@ fn squeezed(context: &Context) -> Result<Vec<Verdict>> {
         let Some(value) = value? else { continue };
         evidence.push(Evidence::new(path, &value));
         if let Some(new) = doubled(path, &value) {
-            steps.push(write(path, &value, &new));
+            steps.push(Step::write(path, &value, new));
         }
     }
     let fix = if !context.is_initial_netns() {
-        Fix::Text(format!("raise net.core.netdev_budget: {NOT_INITIAL}"))
+        Fix::manual(format!("raise net.core.netdev_budget: {NOT_INITIAL}"))
     } else if steps.is_empty() {
-        Fix::Text(
-            "the budget is large enough: a CPU is short; `weir cost` tells what takes it".into(),
-        )
+        Fix::manual("the budget is large enough, and the CPU overloaded: see `weir cost`")
     } else {
         Fix::Steps(steps)
     };
-    let message = "More packets come than one run of the softirq may handle.";
+    let message = "More packets arrive than the budget of a softirq allows.";
     Ok(found(evidence, message, fix))
 }
 
-/// Twice as much, unless that was done before.
+/// Twice the value, unless it is doubled already.
 fn doubled(path: &str, value: &str) -> Option<String> {
     let most = if path == BUDGET { 600 } else { 16_000 };
     let value: u64 = value.parse().ok()?;
@@ -186,7 +193,7 @@ fn doubled(path: &str, value: &str) -> Option<String> {
 fn ksoftirqd(context: &Context) -> Result<Vec<Verdict>> {
     if context.ksoftirqd().is_empty() {
         return Ok(unchecked(
-            "ksoftirqd is in another PID namespace: run it outside of the container",
+            "ksoftirqd is in another PID namespace: run weir outside of the container",
         ));
     }
     let mut all = Vec::new();
@@ -206,17 +213,17 @@ fn ksoftirqd(context: &Context) -> Result<Vec<Verdict>> {
     if busy.is_empty() {
         return Ok(fine_all(all));
     }
-    let fix = "`weir cost` tells which device it is for; spread its queues over CPUs, or handle its packets with XDP";
-    let message = format!("{} CPUs cannot keep up with their softirqs.", busy.len());
-    Ok(found(busy, message, Fix::Text(fix.into())))
+    let fix = "find the device with `weir cost`; spread its queues over CPUs, or handle its packets in XDP";
+    let message = format!("ksoftirqd takes more than 10% of {} CPUs.", busy.len());
+    Ok(found(busy, message, Fix::manual(fix)))
 }
 
-/// Nanoseconds on the CPU, the first number of a schedstat.
+/// The CPU time in nanoseconds, the first number of a schedstat.
 fn on_cpu(schedstat: &str) -> Result<u64> {
     let first = schedstat.split_whitespace().next();
     first
         .and_then(|word| word.parse().ok())
-        .context("schedstat has no number: the kernel may lack CONFIG_SCHED_INFO")
+        .context("schedstat has no CPU time: the kernel may lack CONFIG_SCHED_INFO")
 }
 
 #[cfg(test)]
@@ -243,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_raised_before_is_not_raised_again() {
+    fn a_raised_setting_is_not_raised_again() {
         assert_eq!(doubled(BUDGET, "300").as_deref(), Some("600"));
         assert_eq!(doubled(BUDGET, "600"), None);
         assert_eq!(doubled(BUDGET_USECS, "8000").as_deref(), Some("16000"));
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn time_on_the_cpu() {
+    fn cpu_time_is_the_first_number() {
         assert_eq!(on_cpu("12 34 5").ok(), Some(12));
         assert!(on_cpu("").is_err());
     }

@@ -1,9 +1,15 @@
-//! Settings below /proc/sys/net/core.
+//! Settings in /proc/sys/net/core.
 
 use anyhow::Result;
 
-use super::setting::{Wrong, absent, fine, found, judge, write};
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+use super::setting::{Wrong, absent, fine, found, judge};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::context::device::Device;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::Verdict;
 
 const BUDGET: &str = "/proc/sys/net/core/netdev_budget";
 const BUDGET_USECS: &str = "/proc/sys/net/core/netdev_budget_usecs";
@@ -19,62 +25,67 @@ const ENOUGH_FLOWS: &str = "32768";
 
 pub const NAPI_BUDGET: Check = Check {
     id: "napi-budget",
-    title: "the budget of softirqs is small",
+    title: "netdev_budget is below the default",
     severity: Severity::Warning,
-    why: "A small budget ends each run of the softirq early, and the rest of the packets waits.",
+    why: "A small budget ends each softirq early, and the remaining packets wait.",
     source: "Documentation/admin-guide/sysctl/net.rst, netdev_budget; net/core/hotdata.c",
-    more: "It reads net.core.netdev_budget, in packets, and netdev_budget_usecs. The kernel's own \
-           values are 300 packets, and two ticks or 2000 us; less is a finding. See also softnet-squeezed.",
+    more: "Reads net.core.netdev_budget, in packets, and netdev_budget_usecs. The defaults are 300 \
+           packets, and two ticks or 2000 us; less is a finding. See also softnet-squeezed.",
+    counters: &[],
     run: napi_budget,
 };
 
 pub const NETDEV_BACKLOG: Check = Check {
     id: "netdev-backlog",
-    title: "the backlog of CPUs is short",
+    title: "netdev_max_backlog is below the default",
     severity: Severity::Warning,
-    why: "A burst that RPS spreads, or that crosses a veth without NAPI, is cut off at so many packets.",
+    why: "It limits a burst that RPS spreads, or that passes a veth without NAPI: the rest is dropped.",
     source: "enqueue_to_backlog in net/core/dev.c; Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
-    more: "It reads net.core.netdev_max_backlog. The kernel's own value is 1000 packets; less is a \
-           finding. See also softnet-dropped.",
+    more: "Reads net.core.netdev_max_backlog. The default is 1000 packets; less is a finding. See \
+           also softnet-dropped.",
+    counters: &[],
     run: backlog,
 };
 
 pub const BUSY_POLL: Check = Check {
     id: "busy-poll",
-    title: "every socket busy-polls",
+    title: "busy polling is on for every socket",
     severity: Severity::Advice,
-    why: "Each poll, select or read that finds nothing then spins on its CPU before it sleeps.",
+    why: "Each poll, select or read without data then spins on its CPU before it sleeps.",
     source: "Documentation/admin-guide/sysctl/net.rst, busy_poll and busy_read; sk_busy_loop in net/core/dev.c",
-    more: "It reads net.core.busy_poll and busy_read, in microseconds, which hold for every socket \
-           of the host. A program that wants it sets SO_BUSY_POLL for its own sockets; for AF_XDP see \
+    more: "Reads net.core.busy_poll and busy_read, in microseconds, which apply to every socket of \
+           the host. A program can set SO_BUSY_POLL for its own sockets; for AF_XDP see \
            SO_PREFER_BUSY_POLL in Documentation/networking/napi.rst.\n\n\
-           Measure what it takes with `weir cost` before and after the fix.",
+           Measure the effect with `weir cost` before and after the fix.",
+    counters: &[],
     run: busy_poll,
 };
 
 pub const DEFAULT_QDISC: Check = Check {
     id: "default-qdisc",
-    title: "taps get a queueing discipline with a lock",
+    title: "the default qdisc of taps takes a lock",
     severity: Severity::Warning,
-    why: "When RSS or RPS spreads packets for one tap over several CPUs, these spin on the lock of its queueing discipline; a storm of packets to one VM then takes every CPU of the host.",
+    why: "If RSS or RPS spreads the packets for one tap over CPUs, these spin on the lock of its qdisc; a packet storm to one VM then loads every CPU of the host.",
     source: "David Ahern, RSS/RPS + locking qdisc; __dev_xmit_skb in net/core/dev.c",
-    more: "It reads net.core.default_qdisc, and looks for taps, which take it when they are made; \
-           without a tap it is no finding, since veths and bridges have no queue by themselves. \
-           fq_codel, which systemd sets, fq, sfq, cake and pfifo have a lock; pfifo_fast, the kernel's \
-           own, has none since Linux 4.16, and noqueue has no queue at all.\n\n\
-           The fix holds for devices that are made from then on: see rps-lock-qdisc for those there \
-           are. Measure it with `weir cost` under a load of many flows.",
+    more: "Reads net.core.default_qdisc, which new taps get. Without a tap it is no finding: veths \
+           and bridges have no queue by default. fq_codel, which systemd sets, fq, sfq, cake and pfifo \
+           take a lock; pfifo_fast, the kernel's default, is lockless since Linux 4.16, and noqueue \
+           has no queue.\n\n\
+           The fix affects new devices only: for existing ones see rps-lock-qdisc. Measure the \
+           effect with `weir cost` under a load of many flows.",
+    counters: &[],
     run: default_qdisc,
 };
 
 pub const RPS_FLOW_TABLE: Check = Check {
     id: "rps-flow-table",
-    title: "receive flow steering is set up by half",
+    title: "RFS is half configured",
     severity: Severity::Advice,
-    why: "Queues have a table of flows, but the host's table is empty, so no packet is steered to the CPU of its reader.",
+    why: "Queues have a flow table, but the global one is empty, so no packet is steered to the CPU of its reader.",
     source: "Documentation/networking/scaling.rst, RFS Configuration",
-    more: "It reads rps_flow_cnt of each receive queue, and net.core.rps_sock_flow_entries; both \
-           have to be set.",
+    more: "Reads rps_flow_cnt of each receive queue, and net.core.rps_sock_flow_entries; RFS needs \
+           both.",
+    counters: &[],
     run: rps_flow_table,
 };
 
@@ -82,7 +93,7 @@ fn at_least(least: u64) -> impl Fn(&str) -> Option<Wrong> {
     move |value| {
         let value: u64 = value.parse().ok()?;
         (value < least).then(|| Wrong {
-            message: "It is less than what the kernel starts with.".into(),
+            message: "It is below the kernel's default.".into(),
             new: least.to_string(),
         })
     }
@@ -101,7 +112,7 @@ fn backlog(context: &Context) -> Result<Vec<Verdict>> {
 fn busy_poll(context: &Context) -> Result<Vec<Verdict>> {
     judge(context, &BUSY, |_, value| {
         (value != "0").then(|| Wrong {
-            message: "Sockets that wait burn CPU time, whoever's they are.".into(),
+            message: "Every waiting socket spins on its CPU.".into(),
             new: "0".into(),
         })
     })
@@ -117,27 +128,22 @@ fn default_qdisc(context: &Context) -> Result<Vec<Verdict>> {
         "pfifo_fast" => !lockless,
         _ => true,
     };
-    let is_tap = |kind: &Option<String>| kind.as_deref() == Some("tun");
-    let links = context.links()?;
-    let taps: Vec<_> = links.iter().filter(|link| is_tap(&link.kind)).collect();
+    let is_tap = |device: &&Device| device.kind() == Some("tun");
+    let taps: Vec<_> = context.devices()?.iter().filter(is_tap).collect();
     if !has_lock || taps.is_empty() {
         return Ok(fine(DEFAULT_QDISC_FILE, &qdisc));
     }
-    let names: Vec<_> = taps.iter().map(|link| link.name.as_str()).collect();
+    let names: Vec<_> = taps.iter().map(|tap| tap.name()).collect();
     let evidence = vec![
         Evidence::new(DEFAULT_QDISC_FILE, &qdisc),
         Evidence::new("netlink, devices of kind tun", names.join(" ")),
     ];
     let new = if lockless { "pfifo_fast" } else { "noqueue" };
-    let fix = Fix::Steps(vec![write(DEFAULT_QDISC_FILE, &qdisc, new)]);
-    Ok(found(
-        evidence,
-        format!("A tap that is made now gets {qdisc}."),
-        fix,
-    ))
+    let fix = Fix::write(DEFAULT_QDISC_FILE, &qdisc, new);
+    Ok(found(evidence, format!("New taps get {qdisc}."), fix))
 }
 
-/// Whether `pfifo_fast` works without a lock, as it does since Linux 4.16.
+/// Whether `pfifo_fast` is lockless (Linux 4.16).
 fn is_lockless_pfifo(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0u32);
@@ -161,7 +167,7 @@ fn rps_flow_table(context: &Context) -> Result<Vec<Verdict>> {
     }
     let verdicts = judge(context, &[FLOWS], |_, value| {
         (value == "0").then(|| Wrong {
-            message: "Nothing is steered.".into(),
+            message: "The kernel steers no flow.".into(),
             new: ENOUGH_FLOWS.into(),
         })
     })?;
@@ -186,7 +192,7 @@ mod tests {
     use super::is_lockless_pfifo;
 
     #[test]
-    fn releases() {
+    fn releases_are_compared_by_number() {
         for release in ["4.16.0", "4.19.0-6-amd64", "5.4", "6.18.44-fc", "10.0"] {
             assert!(is_lockless_pfifo(release), "{release}");
         }

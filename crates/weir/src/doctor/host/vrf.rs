@@ -1,10 +1,15 @@
-//! What virtual routing and forwarding gets in the way of.
+//! Virtual routing and forwarding.
 
 use anyhow::Result;
 
 use super::setting::{Wrong, fine, found, judge};
-use crate::doctor::context::LinkBrief;
-use crate::doctor::{Check, Context, Evidence, Fix, Severity, Verdict};
+use crate::doctor::check::Check;
+use crate::doctor::context::Context;
+use crate::doctor::context::device::Device;
+use crate::doctor::evidence::Evidence;
+use crate::doctor::fix::Fix;
+use crate::doctor::severity::Severity;
+use crate::doctor::verdict::Verdict;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const L3MDEV: [&str; 2] = [
@@ -14,37 +19,39 @@ const L3MDEV: [&str; 2] = [
 
 pub const RESOLVER_VRF: Check = Check {
     id: "resolver-vrf",
-    title: "names cannot be resolved inside a VRF",
+    title: "DNS does not work inside a VRF",
     severity: Severity::Warning,
-    why: "A resolver on the loopback cannot be reached from a VRF, nor does it ask its own servers through one: `ip vrf exec NAME apt-get update` fails to resolve.",
+    why: "A resolver on the loopback is unreachable from a VRF, and does not query its own servers through one: `ip vrf exec NAME apt-get update` fails to resolve.",
     source: "David Ahern, Management VRF and DNS; Documentation/networking/vrf.rst",
-    more: "Where there is a VRF it reads /etc/resolv.conf for a server at a loopback address, as \
+    more: "Reads, if there is a VRF, /etc/resolv.conf for a server at a loopback address, as \
            systemd-resolved and dnsmasq write it. Such a server is bound to lo, which is in no VRF, and \
-           sends its own questions outside of any.\n\n\
-           Nothing of it is mended by itself, for it changes how the host resolves names. By hand: \
-           put the real servers into /etc/resolv.conf, as /run/systemd/resolve/resolv.conf has them, \
-           and stop systemd-resolved.",
+           queries its servers outside of any.\n\n\
+           There is no automatic fix, since it changes the host's name resolution. Manually: put the \
+           real servers into /etc/resolv.conf, as in /run/systemd/resolve/resolv.conf, and stop \
+           systemd-resolved.",
+    counters: &[],
     run: resolver,
 };
 
 pub const L3MDEV_ACCEPT: Check = Check {
     id: "l3mdev-accept",
-    title: "services outside of a VRF are not reached through it",
+    title: "services outside a VRF are unreachable through it",
     severity: Severity::Advice,
-    why: "A server that is bound to no device, such as sshd, then accepts nothing that comes in through a VRF.",
+    why: "A server that is bound to no device, such as sshd, then accepts no connection from a VRF.",
     source: "Documentation/networking/vrf.rst, Applications; ip-sysctl.rst, tcp_l3mdev_accept",
-    more: "Where there is a VRF it reads net.ipv4.tcp_l3mdev_accept and udp_l3mdev_accept; both hold \
-           for IPv6 too. Leave them off where services shall be reached in one VRF only, and start \
-           these with `ip vrf exec NAME`.",
+    more: "Reads, if there is a VRF, net.ipv4.tcp_l3mdev_accept and udp_l3mdev_accept; both also \
+           apply to IPv6. Leave them off for services that must be reachable in one VRF only, and \
+           start those with `ip vrf exec NAME`.",
+    counters: &[],
     run: l3mdev_accept,
 };
 
 fn vrf(context: &Context) -> Result<Option<Evidence>> {
-    let is_vrf = |link: &&LinkBrief| link.kind.as_deref() == Some("vrf");
-    let mut links = context.links()?.iter();
-    Ok(links
+    let is_vrf = |device: &&Device| device.kind() == Some("vrf");
+    let mut devices = context.devices()?.iter();
+    Ok(devices
         .find(is_vrf)
-        .map(|vrf| Evidence::new("netlink, a device of kind vrf", &vrf.name)))
+        .map(|vrf| Evidence::new("netlink, a device of kind vrf", vrf.name())))
 }
 
 fn resolver(context: &Context) -> Result<Vec<Verdict>> {
@@ -56,12 +63,12 @@ fn resolver(context: &Context) -> Result<Vec<Verdict>> {
         return Ok(fine(RESOLV_CONF, "no server at a loopback address"));
     };
     let read = Evidence::new(RESOLV_CONF, format!("nameserver {server}"));
-    let message = format!("Processes in {} cannot ask {server}.", vrf.value);
-    let fix = "name the real servers: `grep nameserver /run/systemd/resolve/resolv.conf > /etc/resolv.conf` after removing the link, and `systemctl disable --now systemd-resolved`; back with `systemctl enable --now systemd-resolved` and `ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf`";
-    Ok(found(vec![vrf, read], message, Fix::Text(fix.into())))
+    let message = format!("Processes in {} cannot query {server}.", vrf.value);
+    let fix = "name the real servers: `grep nameserver /run/systemd/resolve/resolv.conf > /etc/resolv.conf` after removing the link, and `systemctl disable --now systemd-resolved`; undo with `systemctl enable --now systemd-resolved` and `ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf`";
+    Ok(found(vec![vrf, read], message, Fix::manual(fix)))
 }
 
-/// A server of resolv.conf(5) that is at a loopback address.
+/// A server of resolv.conf(5) at a loopback address.
 fn loopback_server(conf: &str) -> Option<&str> {
     conf.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -80,7 +87,7 @@ fn l3mdev_accept(context: &Context) -> Result<Vec<Verdict>> {
     }
     judge(context, &L3MDEV, |_, value| {
         (value == "0").then(|| Wrong {
-            message: "Sockets bound to no device hear nothing from a VRF.".into(),
+            message: "Sockets bound to no device receive nothing from a VRF.".into(),
             new: "1".into(),
         })
     })
@@ -91,7 +98,7 @@ mod tests {
     use super::loopback_server;
 
     #[test]
-    fn servers_at_a_loopback_address() {
+    fn only_loopback_addresses_count() {
         let stub = "# nameserver 127.0.0.1\nsearch x\nnameserver 127.0.0.53\noptions edns0\n";
         assert_eq!(loopback_server(stub), Some("127.0.0.53"));
         assert_eq!(loopback_server("nameserver ::1"), Some("::1"));

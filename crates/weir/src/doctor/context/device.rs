@@ -1,0 +1,202 @@
+//! A network device, each of its properties read at most once.
+
+use anyhow::{Context as _, Result};
+use hostnet::genetlink::netdev::{self, XdpFeatures};
+use hostnet::{ethtool, rtnetlink};
+use xsk::AttachMode;
+
+use super::cached::Cached;
+use crate::bpf;
+
+/// A device as rtnetlink describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its number in the network namespace.
+    pub index: u32,
+    /// `IFLA_INFO_KIND`, such as `veth` or `tun`; none for real devices and the loopback.
+    pub kind: Option<String>,
+    /// Whether it is the loopback.
+    pub loopback: bool,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The number of its bridge, bond or VRF (`IFLA_MASTER`).
+    pub controller: Option<u32>,
+    /// The number of the device below it, or of its peer (`IFLA_LINK`).
+    pub lower: Option<u32>,
+    /// The namespace id of `lower`; none for the same namespace.
+    pub lower_netns: Option<i32>,
+    /// The id of its XDP program.
+    pub xdp_program: Option<u32>,
+}
+
+impl From<rtnetlink::Link> for Link {
+    fn from(link: rtnetlink::Link) -> Self {
+        Self {
+            name: link.name,
+            index: link.index,
+            kind: link.kind,
+            loopback: link.loopback,
+            mtu: link.mtu,
+            controller: link.controller,
+            lower: link.lower,
+            lower_netns: link.lower_netns,
+            xdp_program: link.xdp_program,
+        }
+    }
+}
+
+/// An attached XDP program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its id, as in `bpftool prog show id ID`.
+    pub id: u32,
+    /// Its name; none without permission to read it.
+    pub name: Option<String>,
+    /// Its mode.
+    pub mode: AttachMode,
+    /// Id, name, tag and mode as text.
+    pub description: String,
+    /// Whether it is native and has a DEVMAP to redirect to.
+    pub native_devmap: bool,
+}
+
+/// The properties of a device as values, for tests.
+#[derive(Debug, Clone, Default)]
+pub struct DeviceState {
+    /// As rtnetlink describes it.
+    pub link: Link,
+    /// Its XDP programs.
+    pub programs: Vec<Program>,
+    /// `ethtool -k`.
+    pub features: Vec<ethtool::Feature>,
+    /// `ethtool -l`.
+    pub channels: Option<ethtool::Channels>,
+    /// `ethtool -g`.
+    pub rx_ring: Option<ethtool::RxRing>,
+    /// `ethtool -c`.
+    pub rx_coalesce: Option<ethtool::RxCoalesce>,
+    /// `NETDEV_A_DEV_XDP_FEATURES`.
+    pub xdp_features: Option<XdpFeatures>,
+}
+
+/// A device of the network namespace.
+#[derive(Debug)]
+pub struct Device {
+    /// As rtnetlink describes it.
+    pub link: Link,
+    programs: Cached<Vec<Program>>,
+    features: Cached<Vec<ethtool::Feature>>,
+    channels: Cached<Option<ethtool::Channels>>,
+    rx_ring: Cached<Option<ethtool::RxRing>>,
+    rx_coalesce: Cached<Option<ethtool::RxCoalesce>>,
+    xdp_features: Cached<Option<XdpFeatures>>,
+}
+
+impl Device {
+    /// A device of the calling thread's namespace, of which only `link` is read so far.
+    pub fn of_host(link: Link) -> Self {
+        Self {
+            link,
+            programs: Cached::empty(),
+            features: Cached::empty(),
+            channels: Cached::empty(),
+            rx_ring: Cached::empty(),
+            rx_coalesce: Cached::empty(),
+            xdp_features: Cached::empty(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.link.name
+    }
+
+    /// `IFLA_INFO_KIND`, such as `veth`; none for real devices and the loopback.
+    pub fn kind(&self) -> Option<&str> {
+        self.link.kind.as_deref()
+    }
+
+    /// Whether it is one end of a veth pair.
+    pub fn is_veth(&self) -> bool {
+        self.kind() == Some("veth")
+    }
+
+    /// Its XDP programs.
+    pub fn programs(&self) -> Result<&[Program]> {
+        let read = || programs(self.name());
+        self.programs.get(read).map(Vec::as_slice)
+    }
+
+    /// Whether one of its programs runs in native mode.
+    pub fn has_native_program(&self) -> Result<bool> {
+        let native = |program: &Program| program.mode == AttachMode::Driver;
+        Ok(self.programs()?.iter().any(native))
+    }
+
+    /// Its offloads and other features (`ethtool -k`).
+    pub fn features(&self) -> Result<&[ethtool::Feature]> {
+        let read = || ethtool::features(self.name());
+        self.features.get(read).map(Vec::as_slice)
+    }
+
+    /// Whether a feature is on, by the kernel's name.
+    pub fn has_feature(&self, name: &str) -> Result<bool> {
+        let is_on = |feature: &ethtool::Feature| feature.name == name && feature.on;
+        Ok(self.features()?.iter().any(is_on))
+    }
+
+    /// Its queues (`ethtool -l`); none if the driver does not report them.
+    pub fn channels(&self) -> Result<Option<ethtool::Channels>> {
+        let read = || ethtool::channels(self.name());
+        self.channels.get(read).copied()
+    }
+
+    /// Its receive ring (`ethtool -g`); none if the driver does not report it.
+    pub fn rx_ring(&self) -> Result<Option<ethtool::RxRing>> {
+        let read = || ethtool::rx_ring(self.name());
+        self.rx_ring.get(read).copied()
+    }
+
+    /// Its interrupt coalescing (`ethtool -c`); none if the driver does not report it.
+    pub fn rx_coalesce(&self) -> Result<Option<ethtool::RxCoalesce>> {
+        let read = || ethtool::rx_coalesce(self.name());
+        self.rx_coalesce.get(read).copied()
+    }
+
+    /// The driver's XDP features; none before Linux 6.3.
+    pub fn xdp_features(&self) -> Result<Option<XdpFeatures>> {
+        let read = || netdev::xdp_features(self.link.index);
+        self.xdp_features.get(read).copied()
+    }
+}
+
+impl From<DeviceState> for Device {
+    fn from(state: DeviceState) -> Self {
+        Self {
+            link: state.link,
+            programs: state.programs.into(),
+            features: state.features.into(),
+            channels: state.channels.into(),
+            rx_ring: state.rx_ring.into(),
+            rx_coalesce: state.rx_coalesce.into(),
+            xdp_features: state.xdp_features.into(),
+        }
+    }
+}
+
+fn programs(device: &str) -> Result<Vec<Program>> {
+    let device = xsk::Device::lookup(device)
+        .with_context(|| format!("cannot read the XDP programs of {device}"))?;
+    let programs = device.programs.into_iter();
+    Ok(programs
+        .map(|program| Program {
+            id: program.id,
+            mode: program.mode,
+            description: program.to_string(),
+            native_devmap: program.mode == AttachMode::Driver && bpf::has_device_map(program.id),
+            name: program.name,
+        })
+        .collect())
+}

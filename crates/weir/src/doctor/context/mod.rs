@@ -1,0 +1,294 @@
+//! The state of the host, the only input of every check.
+
+mod cached;
+pub mod device;
+pub mod files;
+pub mod watch;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use hostnet::kernel_config::KernelConfig;
+use hostnet::rtnetlink::Rtnetlink;
+use hostnet::sock_diag::xdp_diag;
+use hostnet::{netns, nfnetlink};
+use rustix::process::geteuid;
+use rustix::time::{ClockId, clock_gettime};
+use xsk::Feature;
+
+use crate::report::machine::quote;
+use cached::Cached;
+use device::{Device, DeviceState};
+use files::Files;
+use watch::{Ksoftirqd, Twice, Watch};
+
+pub use hostnet::genetlink::netdev::XdpFeatures;
+pub use hostnet::rtnetlink::{Qdisc, QdiscOptions, TcHandle};
+pub use hostnet::sock_diag::xdp_diag::XdpSocket;
+
+/// The time between the two reads of a counter.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The clock is read in so many runs of so many reads each.
+const CLOCK_RUNS: usize = 10;
+const CLOCK_READS: u32 = 100;
+
+/// The state of the host, or that of a test.
+///
+/// It is of the network namespace of the thread that made it, and is to be used on that thread.
+/// Everything that netlink and ethtool report is read at most once; files are read each time,
+/// since a fix changes them. Paths are those of the host, such as `/proc/net/softnet_stat`,
+/// whatever the root; /sys/class/net is of this namespace even where /sys is of another.
+pub struct Context {
+    files: Files,
+    watch: Watch,
+    requested: Vec<String>,
+    live: bool,
+    devices: Cached<Vec<Device>>,
+    qdiscs: Cached<Vec<Qdisc>>,
+    xdp_sockets: Cached<Option<Vec<XdpSocket>>>,
+    nft_tables: Cached<Vec<String>>,
+}
+
+/// The state that is not in files as values, for tests.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkState {
+    /// The devices.
+    pub devices: Vec<DeviceState>,
+    /// Their queueing disciplines.
+    pub qdiscs: Vec<Qdisc>,
+    /// The AF_XDP sockets; none for a kernel that does not list them.
+    pub xdp_sockets: Option<Vec<XdpSocket>>,
+    /// The tables of nftables.
+    pub nft_tables: Vec<String>,
+}
+
+impl Context {
+    /// This host. The requested devices are those of `--dev`; all if none is given. `counters` are
+    /// the files that [`Self::twice`] compares.
+    pub fn host(requested: Vec<String>, counters: &[&'static str]) -> Self {
+        let files = Files::of_host();
+        Self {
+            watch: Watch::start(&files, counters, INTERVAL),
+            files,
+            requested,
+            live: true,
+            devices: Cached::empty(),
+            qdiscs: Cached::empty(),
+            xdp_sockets: Cached::empty(),
+            nft_tables: Cached::empty(),
+        }
+    }
+
+    /// A state for tests that never asks the kernel: files below `root`, everything else from
+    /// `network`.
+    pub fn recorded(
+        root: &Path,
+        network: NetworkState,
+        requested: Vec<String>,
+        counters: &[&'static str],
+        interval: Duration,
+    ) -> Self {
+        let files = Files::below(root);
+        let devices: Vec<_> = network.devices.into_iter().map(Device::from).collect();
+        Self {
+            watch: Watch::start(&files, counters, interval),
+            files,
+            requested,
+            live: false,
+            devices: devices.into(),
+            qdiscs: network.qdiscs.into(),
+            xdp_sockets: network.xdp_sockets.into(),
+            nft_tables: network.nft_tables.into(),
+        }
+    }
+}
+
+/// Files.
+impl Context {
+    /// The actual path of a file of the host, such as `/sys/class/net/eth0/mtu`.
+    pub fn path(&self, path: &str) -> Result<PathBuf> {
+        self.files.path(path)
+    }
+
+    /// The text of a file, without white space at its end.
+    pub fn read(&self, path: &str) -> Result<String> {
+        self.files.read(path)
+    }
+
+    /// The text of a file, or `None` if there is no such file.
+    pub fn read_if_there(&self, path: &str) -> Result<Option<String>> {
+        self.files.read_if_there(path)
+    }
+
+    /// The names in a directory, sorted; none if there is no such directory.
+    pub fn list(&self, path: &str) -> Result<Vec<String>> {
+        self.files.list(path)
+    }
+
+    /// Writes a file that exists.
+    pub fn write(&self, path: &str, value: &str) -> Result<()> {
+        self.files.write(path, value)
+    }
+
+    /// A counter file at the start of the run and one interval later. It must be among the
+    /// `counters` of a check. The first call waits for the second read.
+    pub fn twice(&self, path: &str) -> Result<Twice<'_>> {
+        self.watch.twice(&self.files, path)
+    }
+
+    /// The ksoftirqd threads; none if they are in another PID namespace.
+    pub fn ksoftirqd(&self) -> &[Ksoftirqd] {
+        self.watch.ksoftirqd()
+    }
+
+    /// The configuration of the kernel.
+    pub fn kernel_config(&self) -> Result<KernelConfig> {
+        KernelConfig::read_below(self.files.root())
+            .context("cannot read the kernel's configuration")
+    }
+}
+
+/// Devices.
+impl Context {
+    /// The devices of `--dev`; all if none is given.
+    pub fn requested(&self) -> &[String] {
+        &self.requested
+    }
+
+    /// Whether `--dev` names this device.
+    pub fn is_requested(&self, device: &Device) -> bool {
+        self.requested.iter().any(|name| name == device.name())
+    }
+
+    /// Whether this device is to be examined: a requested one, or any but the loopback.
+    pub fn is_selected(&self, device: &Device) -> bool {
+        self.is_requested(device) || (self.requested.is_empty() && !device.link.loopback)
+    }
+
+    /// Whether XDP is used or intended on this device: it has a program or is requested.
+    pub fn is_for_xdp(&self, device: &Device) -> Result<bool> {
+        Ok(self.is_requested(device) || !device.programs()?.is_empty())
+    }
+
+    /// Every device of the network namespace.
+    pub fn devices(&self) -> Result<&[Device]> {
+        let read = || -> Result<Vec<Device>> {
+            let links = Rtnetlink::open()?.links()?.into_iter();
+            Ok(links.map(|link| Device::of_host(link.into())).collect())
+        };
+        self.devices.get(read).map(Vec::as_slice)
+    }
+
+    /// The devices in /sys/class/net.
+    pub fn class_net(&self) -> Result<Vec<String>> {
+        self.files.class_net()
+    }
+
+    /// The driver of a real device.
+    pub fn driver(&self, device: &Device) -> Option<String> {
+        let path = format!("/sys/class/net/{}/device/driver", device.name());
+        self.files.link_target(&path)
+    }
+
+    /// The peer of a veth; none if that is in another network namespace.
+    pub fn veth_peer(&self, device: &Device) -> Result<Option<&Device>> {
+        let link = &device.link;
+        if !device.is_veth() || link.lower_netns.is_some() {
+            return Ok(None);
+        }
+        let mut devices = self.devices()?.iter();
+        Ok(devices
+            .find(|peer| Some(peer.link.index) == link.lower && peer.link.index != link.index))
+    }
+
+    /// Every queueing discipline of the network namespace.
+    pub fn qdiscs(&self) -> Result<&[Qdisc]> {
+        let read = || Rtnetlink::open()?.qdiscs();
+        self.qdiscs.get(read).map(Vec::as_slice)
+    }
+
+    /// Every bound AF_XDP socket of the network namespace; none for a kernel that does not list
+    /// them (`CONFIG_XDP_SOCKETS_DIAG`).
+    pub fn xdp_sockets(&self) -> Result<Option<&[XdpSocket]>> {
+        let sockets = self.xdp_sockets.get(xdp_diag::xdp_sockets)?;
+        Ok(sockets.as_deref())
+    }
+
+    /// The tables of nftables in the network namespace.
+    pub fn nft_tables(&self) -> Result<&[String]> {
+        let read =
+            || nfnetlink::tables().context("cannot list the tables of nftables: run as root");
+        self.nft_tables.get(read).map(Vec::as_slice)
+    }
+}
+
+/// The kernel and this process.
+impl Context {
+    /// The network namespace's number.
+    pub fn netns(&self) -> Result<u64> {
+        ensure!(self.live, "a recorded state has no network namespace");
+        netns::current().context("cannot read the number of the network namespace")
+    }
+
+    /// Whether the network namespace is the initial one: only that one has the settings of the
+    /// whole host (`net_core_table` in `net/core/sysctl_net_core.c`).
+    pub fn is_initial_netns(&self) -> bool {
+        self.path("/proc/sys/net/core/netdev_max_backlog")
+            .is_ok_and(|path| path.exists())
+    }
+
+    /// Whether this process runs as root.
+    pub fn is_root(&self) -> bool {
+        !self.live || geteuid().is_root()
+    }
+
+    /// Probes the kernel for a feature of AF_XDP; an error is the reason why it is missing.
+    pub fn probe(&self, feature: Feature) -> Result<(), String> {
+        if !self.live {
+            return Ok(());
+        }
+        feature.probe().map_err(|missing| missing.why)
+    }
+
+    /// The time that one read of the clock takes, in nanoseconds: the mean of the fastest run, as
+    /// others may be interrupted. None for a recorded state.
+    pub fn clock_read_ns(&self) -> Option<u128> {
+        let run = || {
+            let start = Instant::now();
+            for _ in 0..CLOCK_READS {
+                std::hint::black_box(clock_gettime(ClockId::Monotonic));
+            }
+            start.elapsed().as_nanos()
+        };
+        let runs = std::iter::repeat_with(run).take(if self.live { CLOCK_RUNS } else { 0 });
+        runs.min().map(|fastest| fastest / u128::from(CLOCK_READS))
+    }
+
+    /// Runs a command and returns its standard output.
+    pub fn run(&self, command: &[String]) -> Result<String> {
+        ensure!(self.live, "a recorded state runs no commands");
+        let (program, arguments) = command.split_first().context("there is no command")?;
+        let output = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot run {program}: is it installed?"))?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`{}` failed: {}",
+            shell(command),
+            stderr.trim()
+        );
+        String::from_utf8(output.stdout)
+            .with_context(|| format!("the output of {program} is not UTF-8"))
+    }
+}
+
+/// A command as typed in a shell.
+pub fn shell(command: &[String]) -> String {
+    let words: Vec<_> = command.iter().map(|word| quote(word)).collect();
+    words.join(" ")
+}

@@ -1,0 +1,32 @@
+//! One verdict for each device.
+
+use anyhow::Result;
+
+use crate::doctor::context::Context;
+use crate::doctor::context::device::Device;
+use crate::doctor::verdict::Verdict;
+
+/// The verdict of `examine` for each selected device; `None` if the device has no such setting.
+///
+/// An error, such as a device removed meanwhile, makes that device unchecked and no other.
+pub fn each<'a>(
+    context: &'a Context,
+    examine: impl Fn(&'a Device) -> Result<Option<Verdict>>,
+) -> Result<Vec<Verdict>> {
+    let devices = context.devices()?.iter();
+    let selected = devices.filter(|device| context.is_selected(device));
+    Ok(selected
+        .filter_map(|device| {
+            examine(device).unwrap_or_else(|error| {
+                Some(Verdict::unchecked(device.name(), format!("{error:#}")))
+            })
+        })
+        .collect())
+}
+
+/// The reason for a veth whose peer is in another network namespace; `role` of the peer.
+pub fn foreign_peer(role: &str) -> String {
+    format!(
+        "its peer, {role}, is in another network namespace: run weir doctor there too (`ip netns`, `lsns -t net`)"
+    )
+}
