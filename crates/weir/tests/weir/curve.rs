@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum as _;
 use hostnet::cpulist::CpuList;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -63,12 +64,13 @@ fn measure_every_path() -> Result<()> {
     let report: Value = serde_json::from_str(&success(&mut curve(&words))?)?;
     ensure!(array(&report, "failed")?.is_empty(), "{report}");
     ensure!(report["interrupted"] == false, "{report}");
-    for path in ["bridge", "xdp", "ovs", "stack", "af-xdp", "af-packet"] {
+    for path in Path::value_variants() {
         for receivers in [1, 2] {
-            let is_it = |it: &&Value| it["path"] == path && it["receivers"] == receivers;
+            let is_it =
+                |it: &&Value| it["path"] == path.to_string() && it["receivers"] == receivers;
             let missing = array(&report, "unavailable")?.iter().find(is_it);
             if let Some(missing) = missing {
-                let may_miss = path == "ovs" || path.starts_with("af-") && receivers == 2;
+                let may_miss = *path == Path::Ovs || path.unsupported(receivers, false).is_some();
                 ensure!(may_miss, "{missing}");
                 continue;
             }
@@ -113,7 +115,10 @@ fn add_up(point: &Value) -> Result<()> {
         ensure!(value > 0.0 && value <= most, "{figure}: {value}");
     }
     let switch = number(&point["switch_percent"])?;
-    ensure!((switch > 0.0) == (point["path"] == "ovs"), "switch");
+    let path = point["path"].as_str().context("no path")?;
+    let path = Path::from_str(path, false).map_err(anyhow::Error::msg)?;
+    let has_switch = path.datapath().forwards_in_user_space();
+    ensure!((switch > 0.0) == has_switch, "switch");
     let sum: f64 = ["softirq", "other_softirq", "receivers", "switch"]
         .iter()
         .filter_map(|name| point[format!("{name}_percent")].as_f64())
@@ -196,12 +201,12 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
     load.send(&frame(9, 6)?)?;
     load.send(&tagged(&frame(0, 7)?, [0xe0, 1]))?;
     let end = Instant::now() + scale(SOON);
-    while stage.counts()?.forward.unknown < 2 {
+    while stage.counts()?.path.unknown < 2 {
         ensure!(Instant::now() < end, "{:?}", stage.counts()?);
         sleep(Duration::from_millis(1));
     }
     ensure!(is_silent(&stage), "a frame went where it should not");
-    let forward = stage.counts()?.forward;
+    let forward = stage.counts()?.path;
     ensure!(
         (forward.forwarded, forward.unknown) == (4, 2),
         "{forward:?}"

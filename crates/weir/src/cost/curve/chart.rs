@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Result, anyhow};
+use clap::ValueEnum as _;
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
@@ -48,17 +49,11 @@ const AXIS: RGBColor = mark(3);
 const GRID: RGBColor = mark(4);
 const FIRST_PATH: u8 = 16;
 
-const PATHS: [Path; 6] = [
-    Path::Bridge,
-    Path::Xdp,
-    Path::Ovs,
-    Path::Stack,
-    Path::AfXdp,
-    Path::AfPacket,
-];
-
 fn colour(path: Path) -> RGBColor {
-    let number = PATHS.iter().position(|it| *it == path).unwrap_or(0);
+    let number = Path::value_variants()
+        .iter()
+        .position(|it| *it == path)
+        .unwrap_or(0);
     mark(FIRST_PATH + number as u8)
 }
 
@@ -144,8 +139,9 @@ fn draw(report: &Report, receivers: u8, figure: Figure) -> Drawn<String> {
         let plural = if receivers == 1 { "" } else { "s" };
         let title = format!("{receivers} receiver{plural}: {}", figure.name);
         area.draw(&Text::new(title, (8, 8), text(INK)))?;
-        let paths: Vec<Path> = PATHS
-            .into_iter()
+        let paths: Vec<Path> = Path::value_variants()
+            .iter()
+            .copied()
             .filter(|path| report.curve(*path, receivers).next().is_some())
             .collect();
         let lines = legend(&area, &paths)?;
@@ -324,7 +320,7 @@ fn with_classes(svg: &str) -> String {
     class("fill", SOFT, "soft");
     class("stroke", AXIS, "axis");
     class("stroke", GRID, "grid");
-    for path in PATHS {
+    for &path in Path::value_variants() {
         class("fill", colour(path), &format!("at-{path}"));
         class("stroke", colour(path), &format!("of-{path}"));
     }

@@ -10,11 +10,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 
 use super::Path;
+use super::counts::{Counts, Drops};
+use super::path::ReceiverKind;
 use super::plan::Combination;
 use super::receiver::{Origin, PORT, ReceiverArgs};
-use super::stage::{Counts, Stage};
+use super::stage::Stage;
 use crate::accounting::tracepoints::{Accounting, CpuTotals, now_ns};
-use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
+use crate::engine::protocol::{Bench, Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
@@ -23,7 +25,6 @@ use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 use hostnet::device::Counters;
 
-/// The longest that a process takes to begin.
 /// The longest that a window, or the end of a process, may be late.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a wait looks for Ctrl-C.
@@ -76,24 +77,6 @@ pub struct Window {
     pub switch_ns: u64,
     /// NAPI polls on the load's CPU.
     pub polls: u64,
-}
-
-/// Frames that were lost from the first to the last of a run, by where.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Drops {
-    /// The device had no room: its NAPI was late.
-    pub device: u64,
-    /// A tap's ring or a socket's buffer was full: its receiver was late.
-    pub receiver: u64,
-    /// Open vSwitch was late.
-    pub switch: u64,
-}
-
-impl Drops {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.device + self.receiver + self.switch
-    }
 }
 
 /// What a run gave.
@@ -198,21 +181,19 @@ impl<'a> Runner<'a> {
     }
 
     fn receiver_command(&self, stage: &Stage<'_>, number: u8) -> Command {
-        let engine = match stage.path {
-            Path::AfXdp => Engine::Xsk,
-            Path::AfPacket => Engine::PacketV3,
-            Path::Stack => return self.own_receiver(Origin::Udp, PORT + u16::from(number)),
-            Path::Bridge | Path::Xdp | Path::Ovs => return self.own_receiver(Origin::Tap, PORT),
+        let (engine, mode, wait) = match stage.path.datapath().receiver() {
+            ReceiverKind::Tap => return self.own_receiver(Origin::Tap, PORT),
+            ReceiverKind::Udp => return self.own_receiver(Origin::Udp, PORT + u16::from(number)),
+            ReceiverKind::Engine { engine, mode, wait } => (engine, mode, wait),
         };
         let settings = self.settings;
-        let is_xsk = engine == Engine::Xsk;
         let args = WorkerArgs {
             engine,
             bench: Bench::Rxdrop,
             dev: stage.lab.app().device.clone(),
             queue: 0,
-            mode: is_xsk.then_some(Mode::Drv),
-            wait: if is_xsk { Wait::Adaptive } else { Wait::Poll },
+            mode,
+            wait,
             size: settings.size.into(),
             batch: 64,
             warmup_ms: settings.warmup.as_millis() as u64,
@@ -244,7 +225,7 @@ impl<'a> Runner<'a> {
             size: self.settings.size.into(),
             pps: Some(rate),
             receivers: stage.receivers.into(),
-            by_port: stage.path == Path::Stack,
+            by_port: stage.path.datapath().receiver() == ReceiverKind::Udp,
             ..LoadArgs::new(&side.device, self.settings.load_cpu)
         };
         load.start(self.stop, |command| side.spawn(command))
@@ -266,7 +247,8 @@ impl<'a> Runner<'a> {
     /// What the receivers say of the window by themselves: frames a second. Those of the bench
     /// do, and nothing else counts what they got.
     fn told(&self, stage: &Stage<'_>, receivers: &mut [Receiver<'_>]) -> Result<Option<f64>> {
-        if !matches!(stage.path, Path::AfXdp | Path::AfPacket) {
+        let receiver = stage.path.datapath().receiver();
+        if !matches!(receiver, ReceiverKind::Engine { .. }) {
             return Ok(None);
         }
         let mut pps = 0.0;
@@ -300,18 +282,10 @@ impl<'a> Runner<'a> {
             at(end).saturating_sub(at(begin))
         };
         window.receivers_ns = pids.iter().map(time_of).sum();
-        window.switch_ns = stage
-            .switch
-            .iter()
-            .flat_map(|switch| &switch.pids)
-            .map(time_of)
-            .sum();
+        window.switch_ns = stage.installed.pids().iter().map(time_of).sum();
         let counts = end.counts.since(&begin.counts);
         window.offered = counts.offered();
-        window.delivered = match stage.path {
-            Path::Stack => counts.udp.received,
-            _ => counts.read_from_taps(),
-        };
+        window.delivered = stage.path.datapath().delivered(&counts);
         window
     }
 }
@@ -403,22 +377,9 @@ fn wrong(event: Event) -> anyhow::Error {
 }
 
 fn drops(path: Path, run: &Counts, totals: &[Totals]) -> Drops {
-    let read = run.read_from_taps();
-    let full: u64 = run.taps.iter().map(|tap| tap.tx_dropped).sum();
-    let missing = run.host.rx_packets.saturating_sub(read);
-    let (receiver, switch) = match path {
-        Path::Bridge => (full, 0),
-        // Of a batch that does not fit the tap counts only the first frame as dropped
-        // (`tun_xdp_xmit` in drivers/net/tun.c).
-        Path::Xdp => (run.forward.forwarded.saturating_sub(read), 0),
-        Path::Ovs => (full, missing.saturating_sub(full)),
-        Path::Stack => (run.udp.buffer_full, 0),
-        Path::AfXdp | Path::AfPacket => (totals.iter().map(|it| it.kernel_drops).sum(), 0),
-    };
     Drops {
         device: run.load.tx_dropped,
-        receiver,
-        switch,
+        ..path.datapath().drops(run, totals)
     }
 }
 
@@ -436,20 +397,8 @@ fn violations(path: Path, run: &Counts, sent: u64, totals: &[Totals]) -> Vec<Str
             received + drops.receiver + drops.switch,
         ),
     ];
-    match path {
-        Path::Xdp => pairs.push((
-            "received by the device",
-            arrived,
-            "forwarded",
-            run.forward.forwarded,
-        )),
-        Path::Stack => pairs.push((
-            "read from the sockets",
-            run.udp.received,
-            "received",
-            received,
-        )),
-        _ => {}
+    if let Some([(one, name), (other, other_name)]) = path.datapath().balance(run, received) {
+        pairs.push((name, one, other_name, other));
     }
     let mut violations: Vec<String> = pairs
         .into_iter()

@@ -13,6 +13,7 @@
 //! count them.
 
 pub mod chart;
+pub mod counts;
 pub mod csv;
 pub mod forward;
 pub mod guest;
@@ -20,44 +21,13 @@ pub mod html;
 pub mod measure;
 pub mod notes;
 pub mod ovs;
+pub mod path;
 pub mod plan;
 pub mod receiver;
 mod recvmmsg;
 pub mod report;
+pub mod run;
 pub mod stage;
 pub mod table;
 
-use clap::ValueEnum;
-use serde::Serialize;
-
-/// The way that packets go from the device to their receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Path {
-    /// A Linux bridge, to taps
-    Bridge,
-    /// An XDP program that redirects, to taps
-    Xdp,
-    /// Open vSwitch, to taps
-    Ovs,
-    /// The network stack, to UDP sockets
-    Stack,
-    /// An AF_XDP socket in the driver
-    AfXdp,
-    /// An AF_PACKET socket with a ring (TPACKET version 3)
-    AfPacket,
-}
-
-impl Path {
-    /// Whether it ends at taps, as that to a virtual machine does.
-    pub fn ends_at_taps(self) -> bool {
-        matches!(self, Self::Bridge | Self::Xdp | Self::Ovs)
-    }
-}
-
-impl std::fmt::Display for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.to_possible_value()
-            .map_or(Ok(()), |value| f.pad(value.get_name()))
-    }
-}
+pub use self::path::Path;

@@ -1,12 +1,13 @@
 //! How each figure was obtained, in words.
 
+use super::Path;
 use super::guest::GuestSettings;
 use super::measure::Settings;
 use super::report::Report;
 use crate::lab::{APP_DEVICE, LOAD_DEVICE};
 
 /// What is to be known of a measurement with these settings, one sentence each.
-pub fn setting(settings: &Settings, guest: Option<&GuestSettings>) -> Vec<String> {
+pub fn setting(settings: &Settings, guest: Option<&GuestSettings>, paths: &[Path]) -> Vec<String> {
     let (load, app) = (settings.load_cpu, settings.app_cpu);
     let cpus = if load == app {
         format!(
@@ -18,7 +19,7 @@ pub fn setting(settings: &Settings, guest: Option<&GuestSettings>) -> Vec<String
              through to the tap or the socket; CPU {app} has the receivers."
         )
     };
-    vec![
+    let mut notes = vec![
         cpus,
         format!(
             "The load is made in the kernel: frames of {} bytes leave {LOAD_DEVICE} at an even rate \
@@ -31,7 +32,10 @@ pub fn setting(settings: &Settings, guest: Option<&GuestSettings>) -> Vec<String
         "How many frames NAPI gets at a time depends on the load here, and on a network card's \
          interrupts elsewhere; the fewer, the dearer each. JSON and CSV have the frames by poll."
             .into(),
-    ]
+    ];
+    let of_paths = paths.iter().filter_map(|path| path.datapath().note());
+    notes.extend(of_paths.map(String::from));
+    notes
 }
 
 fn receiver(guest: Option<&GuestSettings>) -> &'static str {

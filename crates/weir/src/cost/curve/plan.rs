@@ -40,27 +40,6 @@ impl fmt::Display for Combination {
     }
 }
 
-/// Why a path is not measured, with guests as receivers or without.
-pub fn missing(path: Path, receivers: u8, guests: bool) -> Option<&'static str> {
-    if guests && !path.ends_at_taps() {
-        return Some("a guest receives from a tap: leave out --guest to measure sockets");
-    }
-    if receivers < 2 {
-        return None;
-    }
-    match path {
-        Path::AfXdp => Some(
-            "an AF_XDP socket is the only one of its queue, and this load is one queue: \
-             several receivers need several queues",
-        ),
-        Path::AfPacket => Some(
-            "every AF_PACKET socket gets a copy of all frames, so several receivers \
-             do not share a load",
-        ),
-        _ => None,
-    }
-}
-
 impl Choices {
     /// How many runs there are if every path can be had.
     pub fn most_runs(&self) -> u32 {

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::Path;
-use super::measure::{Drops, Measured};
+use super::counts::Drops;
+use super::measure::Measured;
 use super::plan::Combination;
 use crate::report::Machine;
 use crate::report::statistics::median;
@@ -307,7 +308,10 @@ impl Report {
 
     /// Whether a switch that is a process was measured.
     pub fn has_switch(&self) -> bool {
-        self.paths().contains(&Path::Ovs)
+        let paths = self.paths();
+        paths
+            .iter()
+            .any(|path| path.datapath().forwards_in_user_space())
     }
 
     /// The numbers of receivers that were measured.

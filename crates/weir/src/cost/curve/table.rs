@@ -2,8 +2,8 @@
 
 use comfy_table::presets;
 
+use super::notes;
 use super::report::{Ratio, Report, Spread, Summary};
-use super::{Path, notes};
 use crate::report::text::{row, table, unframed, wrap};
 use crate::traffic::rate::Rate;
 
@@ -82,9 +82,11 @@ pub fn cells(report: &Report, summary: &Summary) -> Vec<String> {
         percent(summary.receivers_percent),
     ];
     if report.has_switch() {
-        cells.push(match combination.path {
-            Path::Ovs => percent(summary.switch_percent),
-            _ => "-".into(),
+        let has_switch = combination.path.datapath().forwards_in_user_space();
+        cells.push(if has_switch {
+            percent(summary.switch_percent)
+        } else {
+            "-".into()
         });
     }
     cells.push(percent(summary.total_percent));
