@@ -9,9 +9,9 @@ use anyhow::Result;
 
 use super::mappings::Mappings;
 use super::path::Account;
-use super::sampler::{Sampler, Stack};
+use super::sampler::Stack;
 use super::symbols::KernelSymbols;
-use super::{Clock, Options};
+use crate::accounting::perf_event::Clock;
 use crate::bpf::program_ids;
 
 /// The frame of kernel code without a name.
@@ -195,24 +195,19 @@ impl Collector {
         *self.stacks.entry(folded.text).or_default() += samples;
     }
 
-    pub(super) fn finish(
-        self,
-        options: &Options,
-        sampler: &Sampler,
-        elapsed: Duration,
-        taken: u64,
-    ) -> Profile {
-        let due = options.frequency as f64 * elapsed.as_secs_f64() * options.cpus.len() as f64;
+    /// `taken`: samples in `elapsed`; the clock should have given `rate` a second.
+    pub(super) fn finish(self, clock: Clock, rate: u64, elapsed: Duration, taken: u64) -> Profile {
+        let due = rate as f64 * elapsed.as_secs_f64();
         let mut profile = Profile {
             notes: Vec::new(),
-            due: (sampler.clock() == Clock::CpuClock).then_some(due as u64),
+            due: (clock == Clock::CpuClock).then_some(due as u64),
             counts: Counts {
                 taken,
                 lost: taken.saturating_sub(self.read),
                 ..self.counts
             },
             stacks: self.stacks,
-            clock: sampler.clock(),
+            clock,
             elapsed,
             packet_path_only: self.packet_path_only,
             named: !self.symbols.are_hidden(),
@@ -300,10 +295,11 @@ fn bpf_programs_are_hidden() -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn profile(stacks: &[(&str, u64)]) -> Profile {
+    /// A profile of these stacks, which are not counted.
+    pub fn profile(stacks: &[(&str, u64)]) -> Profile {
         Profile {
             stacks: stacks
                 .iter()

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Profile, is_packet_path};
+use super::path::is_packet_path;
+use super::profile::{KERNEL, Profile};
 use crate::report::page::escape;
 
 const SCRIPT: &str = include_str!("svg.js");
@@ -143,7 +144,7 @@ impl Kind {
     fn of(frame: &str, place: Place) -> Self {
         match frame {
             _ if place.depth <= 1 => Self::Thread,
-            frame if frame.starts_with('[') && frame != super::profile::KERNEL => Self::User,
+            frame if frame.starts_with('[') && frame != KERNEL => Self::User,
             frame if frame.starts_with("bpf_prog_") && is_tagged(frame) => Self::Bpf,
             _ if place.in_path => Self::Path,
             _ => Self::Kernel,
@@ -270,26 +271,8 @@ fn xml(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::profile::tests::profile;
     use super::*;
-    use crate::cost::flame::{Clock, Counts};
-
-    fn profile(stacks: &[(&str, u64)]) -> Profile {
-        Profile {
-            stacks: stacks
-                .iter()
-                .map(|&(stack, samples)| (stack.into(), samples))
-                .collect(),
-            counts: Counts::default(),
-            clock: Clock::CpuClock,
-            due: None,
-            elapsed: Duration::ZERO,
-            packet_path_only: false,
-            named: true,
-            notes: Vec::new(),
-        }
-    }
 
     fn labels() -> Labels {
         Labels {
