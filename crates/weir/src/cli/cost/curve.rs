@@ -14,7 +14,7 @@ use crate::cost::curve::measure::Settings;
 use crate::cost::curve::plan::Choices;
 use crate::cost::curve::report::Report;
 use crate::cost::curve::run::{Options, measure};
-use crate::cost::curve::{Path, chart, csv, html, table};
+use crate::cost::curve::{Path, csv, html, picture, table};
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::ReportFile;
 use crate::traffic::rate::Rate;
@@ -169,11 +169,11 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
     let stop = StopSignal::listen()?;
     let report = measure(&args.options(&cpus), &stop)?;
     print(&report, args.format)?;
-    if let Some(picture) = picture {
-        picture.write(&chart::picture(&report)?)?;
+    if let Some(file) = picture {
+        file.write(&picture::render(&report)?)?;
     }
-    if let Some(page) = page {
-        page.write(&html::render(&report)?)?;
+    if let Some(file) = page {
+        file.write(&html::render(&report)?)?;
     }
     Ok(match &report {
         report if report.interrupted => ExitCode::from(EXIT_CODE),

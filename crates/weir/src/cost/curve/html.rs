@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::report::Report;
-use super::{chart, notes, table};
+use super::{notes, picture, table};
 use crate::report::page;
 use crate::report::page::{escape, page};
 
@@ -32,7 +32,7 @@ pub fn render(report: &Report) -> Result<String> {
     }
     add(&format!(
         "<div class=\"charts\">\n{}</div>",
-        chart::figures(report)?
+        picture::figures(report)?
     ));
     add(
         "<p>By packets a second, all receivers together, on a logarithmic scale. A hollow point stands \

@@ -22,6 +22,7 @@ pub mod measure;
 pub mod notes;
 pub mod ovs;
 pub mod path;
+pub mod picture;
 pub mod plan;
 pub mod receiver;
 mod recvmmsg;

@@ -306,6 +306,11 @@ impl Report {
             .filter(move |it| it.combination.path == path && it.combination.receivers == receivers)
     }
 
+    /// The number of rounds; `None` without points.
+    pub fn rounds(&self) -> Option<u32> {
+        self.points.iter().map(|point| point.round).max()
+    }
+
     /// Whether a switch that is a process was measured.
     pub fn has_switch(&self) -> bool {
         let paths = self.paths();

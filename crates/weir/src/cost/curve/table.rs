@@ -49,8 +49,7 @@ pub fn render(report: &Report) -> String {
 
 /// What was measured, where.
 pub fn title(report: &Report) -> String {
-    let rounds = report.points.iter().map(|point| point.round).max();
-    let rounds = match rounds {
+    let rounds = match report.rounds() {
         None | Some(1) => String::new(),
         Some(rounds) => format!(", medians of {rounds} rounds, each column by itself"),
     };
