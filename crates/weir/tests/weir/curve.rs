@@ -1,4 +1,4 @@
-//! `weir cost curve`: whole runs, in labs of its own.
+//! `weir cost curve`: whole runs, in labs of their own.
 
 use std::fs;
 use std::io::Read as _;
@@ -35,7 +35,7 @@ pub fn trials() -> Vec<Test> {
         a_bridge_sends_nothing_of_its_own,
         files_are_written_whole_and_kept,
         bad_input_is_one_error,
-        without_rights_the_cure_is_said,
+        without_rights_the_error_names_root,
         ctrl_c_prints_what_is_finished,
         a_killed_curve_leaves_nothing,
     ];
@@ -52,7 +52,7 @@ fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
     value[key].as_array().with_context(|| format!("no {key}"))
 }
 
-/// An allowed failure of the measurement: its samples have to be taken at one moment each.
+/// CPU time of others, in percent, that the test tolerates: each sample must be of one moment.
 const OTHERS: f64 = 5.0;
 
 fn the_numbers_of_every_path_add_up() -> Result<()> {
@@ -81,10 +81,10 @@ fn measure_every_path() -> Result<()> {
             }
         }
     }
-    // Loosely: XDP takes about a quarter.
+    // A loose limit: XDP needs about a quarter.
     let ratios: Vec<f64> = array(&report, "ratios")?
         .iter()
-        .filter(|it| it["asked_pps"] == 100_000)
+        .filter(|it| it["target_pps"] == 100_000)
         .filter_map(|it| it["ns_per_packet_percent_of_bridge"].as_f64())
         .collect();
     ensure!(ratios.len() == 2, "{report}");
@@ -133,7 +133,7 @@ fn add_up(point: &Value) -> Result<()> {
 fn a_guest_receives_what_its_tap_has() -> Result<()> {
     let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest");
     if !PathBuf::from(guest).join("initramfs.gz").exists() {
-        return Err(skip("there is no guest: `./run guest` makes it"));
+        return Err(skip("no guest: build it with `./run guest`"));
     }
     when_quiet(&CpuList::allowed()?, OTHERS, || measure_a_guest(guest))
 }
@@ -150,7 +150,7 @@ fn measure_a_guest(guest: &str) -> Result<()> {
     Ok(())
 }
 
-/// The next frame that a tap has, which must come.
+/// The next frame of a tap; an error if none comes.
 fn read(stage: &Stage<'_>, tap: usize) -> Result<Vec<u8>> {
     let end = Instant::now() + scale(SOON);
     let mut buffer = [0; 2048];
@@ -250,7 +250,7 @@ fn files_are_written_whole_and_kept() -> Result<()> {
     let (svg, html) = (file("curve.svg"), file("curve.html"));
     let files = ["--svg", &svg, "--html", &html];
     let csv = success(curve(&SHORT).args(files).args(["--format", "csv"]))?;
-    ensure!(csv.starts_with("path,receivers,asked_pps,"), "{csv}");
+    ensure!(csv.starts_with("path,receivers,target_pps,"), "{csv}");
     ensure!(csv.contains("\nxdp,1,20000,1,"), "{csv}");
     ensure!(csv.lines().count() == 2, "{csv}");
     let picture = fs::read_to_string(&svg)?;
@@ -259,7 +259,7 @@ fn files_are_written_whole_and_kept() -> Result<()> {
     ensure!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     ensure!(page.contains("weir cost curve --path xdp"), "{page}");
 
-    // Refused before anything is measured: this would take an hour.
+    // Refused before the measurement, which would take an hour.
     let mut long = curve(&["--seconds", "3600"]);
     let stderr = failure(long.args(["--html", &html]), 1)?;
     ensure!(stderr.contains("--force"), "{stderr}");
@@ -294,7 +294,7 @@ fn bad_input_is_one_error() -> Result<()> {
     Ok(())
 }
 
-fn without_rights_the_cure_is_said() -> Result<()> {
+fn without_rights_the_error_names_root() -> Result<()> {
     let mut command = Command::new("setpriv");
     command
         .args(["--bounding-set=-all", "--inh-caps=-all", "--"])

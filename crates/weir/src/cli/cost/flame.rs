@@ -30,11 +30,11 @@ Packet path:
   and system calls on IP, packet and AF_XDP sockets. --all keeps all samples, idle included.
 
 Method:
-  A perf event on each CPU runs a BPF program: on CPU cycles if the hardware counts them, else on the
-  kernel's cpu-clock; the summary shows which. With cpu-clock, code that runs with interrupts
+  A perf event on each CPU runs a BPF program: on CPU cycles if the hardware counts them, else on
+  the kernel's cpu-clock; the summary shows which. With cpu-clock, code that runs with interrupts
   disabled is attributed to the place that enables them.
-  Kernel functions and BPF programs are named from /proc/kallsyms, user code by its file only. Code
-  built without frame pointers may miss callers.
+  Kernel functions and BPF programs are named from /proc/kallsyms, user code by its file only.
+  Callers may be missing in code built without frame pointers.
 
 Exit status:
   0    sampled, even if no sample is in the packet path

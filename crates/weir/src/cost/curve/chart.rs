@@ -34,7 +34,7 @@ const LINE: i32 = 16;
 const GAP: i32 = 8;
 /// The radius of a point.
 const POINT: i32 = 3;
-/// A point below its rate is drawn if it is this much further than the one before.
+/// A point below its target rate is drawn if it is this much further than the one before.
 const FURTHER: f64 = 1.05;
 /// The number of grid lines, roughly.
 const GRID_LINES: f64 = 5.0;
@@ -151,19 +151,19 @@ impl Chart<'_> {
         all.filter(is_measured)
     }
 
-    /// The points of a path: at the rate that was asked for, or at the lower one that the load
-    /// reached. A full CPU reaches the same again and again, so of the latter only those count that
-    /// are further than all before.
+    /// The points of a path: at the target rate, or at the lower rate that the load reached. A
+    /// saturated CPU reaches about the same rate each time; of these points only those are drawn
+    /// that are further than all before.
     fn points(&self, path: Path) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
         for summary in self.report.curve(path, self.receivers) {
             let furthest = points.last().map_or(0.0, |(pps, ..)| *pps);
-            let made = summary.offered_pps.median;
-            if summary.as_asked {
-                let asked = summary.combination.rate.0 as f64;
-                points.push((asked, (self.figure.of)(summary), true));
-            } else if made > furthest * FURTHER {
-                points.push((made, (self.figure.of)(summary), false));
+            let offered = summary.offered_pps.median;
+            if summary.target_reached {
+                let target = summary.combination.rate.0 as f64;
+                points.push((target, (self.figure.of)(summary), true));
+            } else if offered > furthest * FURTHER {
+                points.push((offered, (self.figure.of)(summary), false));
             }
         }
         points
@@ -258,19 +258,19 @@ fn step(most: f64) -> f64 {
         .unwrap_or(rough)
 }
 
-/// Packets a second, the figure, and whether the load reached the rate that was asked for.
+/// Packets a second, the figure, and whether the load reached the target rate.
 type Point = (f64, Spread, bool);
 
 fn line(plane: &mut Plane<'_>, points: &[Point], colour: RGBColor) -> Drawn<()> {
     let medians = points.iter().map(|(pps, spread, _)| (*pps, spread.median));
     let stroke = colour.stroke_width(2);
     plane.draw_series([PathElement::new(medians.collect::<Vec<_>>(), stroke)])?;
-    for (pps, spread, as_asked) in points {
+    for (pps, spread, reached) in points {
         if spread.max > spread.min {
             let ends = [(*pps, spread.min), (*pps, spread.max)];
             plane.draw_series([PathElement::new(ends, colour.stroke_width(1))])?;
         }
-        let (size, style) = if *as_asked {
+        let (size, style) = if *reached {
             (POINT, colour.filled())
         } else {
             (POINT + 2, colour.stroke_width(2))

@@ -25,10 +25,10 @@ pub struct PathCounters {
     pub forwarded: u64,
     /// Frames left to the network stack.
     pub unknown: u64,
-    /// Datagrams that receivers read.
+    /// Packets that receivers read.
     pub received: u64,
-    /// Datagrams dropped at a full socket buffer.
-    pub buffer_full: u64,
+    /// Packets dropped by the path itself or at a full receive buffer.
+    pub dropped: u64,
 }
 
 /// Frames lost from the first to the last of a run, by place.
@@ -77,7 +77,7 @@ impl PathCounters {
             forwarded: self.forwarded - earlier.forwarded,
             unknown: self.unknown - earlier.unknown,
             received: self.received - earlier.received,
-            buffer_full: self.buffer_full - earlier.buffer_full,
+            dropped: self.dropped - earlier.dropped,
         }
     }
 }

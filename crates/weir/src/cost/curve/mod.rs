@@ -1,5 +1,4 @@
-//! `weir cost curve`: what receiving takes from the CPUs, against the rate of packets, by the way
-//! that the packets go.
+//! `weir cost curve`: CPU time of receiving, by packet rate and path.
 //!
 //! ```text
 //!  namespace load         namespace host
@@ -8,9 +7,8 @@
 //!   part of receiving)            └─ socket: UDP, AF_XDP, AF_PACKET ── receiver
 //! ```
 //!
-//! The load's CPU runs the kernel's part, as softirqs of the load's process; the receivers have
-//! the other CPU. Receivers stand for virtual machines: they read frames from taps, check and
-//! count them.
+//! The load's CPU runs the softirqs that receive; the receivers run on the other CPU. They stand
+//! for virtual machines: they read frames from taps, check and count them.
 
 pub mod chart;
 pub mod counts;

@@ -86,7 +86,7 @@ fn about(report: &Report) -> Vec<String> {
             "Medians of {rounds} rounds, bars from minimum to maximum."
         ));
     }
-    if report.summary.iter().any(|it| !it.as_asked) {
+    if report.summary.iter().any(|it| !it.target_reached) {
         key.push("Hollow points: the load's CPU is saturated.".into());
     }
     let machine = &report.host.machine;

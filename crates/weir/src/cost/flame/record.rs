@@ -18,7 +18,7 @@ const READ_EVERY: Duration = Duration::from_millis(200);
 /// Longer recordings show their progress.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// What to record.
+/// The settings of a recording.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The CPUs, see [`online`].

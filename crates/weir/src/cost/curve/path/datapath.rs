@@ -53,7 +53,7 @@ pub struct Stroke {
     pub dash: &'static str,
 }
 
-/// A path that has been set up; dropping it removes what the lab does not remove by itself.
+/// A path that has been set up. Dropping it ends its processes and detaches its programs.
 pub trait Installed {
     /// The path's own counters.
     fn counters(&self, _lab: &Lab) -> Result<PathCounters> {

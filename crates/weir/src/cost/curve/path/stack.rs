@@ -46,7 +46,7 @@ impl Datapath for Stack {
 
     fn drops(&self, run: &Counts, _totals: &[Totals]) -> Drops {
         Drops {
-            receiver: run.path.buffer_full,
+            receiver: run.path.dropped,
             ..Drops::default()
         }
     }
@@ -82,7 +82,7 @@ fn parse(text: &str) -> Option<PathCounters> {
     };
     Some(PathCounters {
         received: value("InDatagrams")?,
-        buffer_full: value("RcvbufErrors")?,
+        dropped: value("RcvbufErrors")?,
         ..PathCounters::default()
     })
 }
@@ -97,7 +97,7 @@ mod tests {
                     Udp: 7 0 2 5 3\nUdpLite: InDatagrams\nUdpLite: 9\n";
         let expected = PathCounters {
             received: 7,
-            buffer_full: 3,
+            dropped: 3,
             ..PathCounters::default()
         };
         assert_eq!(parse(text), Some(expected));
