@@ -64,8 +64,8 @@ pub fn figures(report: &Report) -> Vec<(&'static str, &'static str)> {
         ),
         (
             "delivered",
-            "rate of the receivers in the window, by the counters of taps or sockets; af-xdp and \
-             af-packet: by the receiver's own",
+            "rate of the receivers in the window, by the counters of taps or UDP sockets, or by \
+             the receiver's own",
         ),
         (
             "loss %",

@@ -87,7 +87,7 @@ fn about(report: &Report) -> Vec<String> {
         ));
     }
     if report.summary.iter().any(|it| !it.target_reached) {
-        key.push("Hollow points: the load's CPU is saturated.".into());
+        key.push("Hollow points: the load's CPU was too busy for the target rate.".into());
     }
     let machine = &report.host.machine;
     let day = machine.date.split('T').next().unwrap_or_default();
