@@ -35,8 +35,8 @@ pub fn render(report: &Report) -> Result<String> {
         picture::figures(report)?
     ));
     add(
-        "<p>The rate is shared by all receivers. At a hollow point the load's CPU was too busy for the \
-         target rate; vertical bars reach from the minimum to the maximum of the rounds.</p>",
+        "<p>The rate is shared by all receivers. At a hollow point the load did not reach the target \
+         rate; vertical bars reach from the minimum to the maximum of the rounds.</p>",
     );
     for receivers in report.receivers() {
         let plural = if receivers == 1 { "" } else { "s" };

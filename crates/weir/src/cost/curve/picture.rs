@@ -18,7 +18,9 @@ const MARGIN: u16 = 16;
 const CHART: u16 = (WIDTH - 3 * MARGIN) / 2;
 /// The room for the title.
 const HEAD: u16 = 44;
-/// A line below the charts.
+/// The height of a row of charts.
+const ROW: u16 = HEIGHT + 12;
+/// The height of a line below the charts.
 const LINE: u16 = 18;
 /// The width of a chart that is a figure of a page: narrow enough for a phone.
 const FIGURE: u16 = 440;
@@ -27,20 +29,20 @@ const FIGURE: u16 = 440;
 pub fn render(report: &Report) -> Result<String> {
     let about = about(report);
     let receivers = report.receivers();
-    let foot = HEAD + HEIGHT * receivers.len() as u16;
+    let foot = HEAD + ROW * receivers.len() as u16;
     let height = foot + LINE * about.len() as u16 + MARGIN;
     let title = title(report);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n\
          <title>{title}</title>\n<desc>{}</desc>\n<style>\n{}</style>\n\
-         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"6\"/>\n\
          <text class=\"title ink\" x=\"{MARGIN}\" y=\"27\">{title}</text>\n",
         escape(&report.host.machine.command),
         style(report),
     );
     for (row, receivers) in (0..).zip(receivers) {
-        let y = HEAD + HEIGHT * row;
+        let y = HEAD + ROW * row;
         for (x, figure) in [(MARGIN, SOFTIRQ), (2 * MARGIN + CHART, TOTAL)] {
             let chart = draw(report, receivers, figure, CHART)?;
             let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">\n{chart}</g>");
@@ -87,7 +89,7 @@ fn about(report: &Report) -> Vec<String> {
         ));
     }
     if report.summary.iter().any(|it| !it.target_reached) {
-        key.push("Hollow points: the load's CPU was too busy for the target rate.".into());
+        key.push("Hollow points: target rate not reached.".into());
     }
     let machine = &report.host.machine;
     let day = machine.date.split('T').next().unwrap_or_default();

@@ -17,7 +17,7 @@ impl Datapath for AfXdp {
         Stroke {
             light: "#2b7a37",
             dark: "#69db7c",
-            dash: "9 3 2 3",
+            dash: "",
         }
     }
 

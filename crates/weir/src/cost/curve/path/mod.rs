@@ -78,6 +78,32 @@ mod tests {
         }
     }
 
+    /// The relative luminance of a colour `#rrggbb`, see WCAG 2.2.
+    fn luminance(colour: &str) -> f64 {
+        let hex = u32::from_str_radix(&colour[1..], 16).expect("hexadecimal");
+        let linear = |byte: u32| match f64::from(byte & 0xff) / 255.0 {
+            low if low <= 0.04045 => low / 12.92,
+            high => ((high + 0.055) / 1.055).powf(2.4),
+        };
+        0.2126 * linear(hex >> 16) + 0.7152 * linear(hex >> 8) + 0.0722 * linear(hex)
+    }
+
+    #[test]
+    fn labels_are_legible_in_both_schemes() {
+        let contrast = |one: &str, other: &str| {
+            let (one, other) = (luminance(one), luminance(other));
+            (one.max(other) + 0.05) / (one.min(other) + 0.05)
+        };
+        for path in Path::value_variants() {
+            let stroke = path.datapath().stroke();
+            // The backgrounds of chart.css.
+            for (colour, background) in [(stroke.light, "#ffffff"), (stroke.dark, "#15191d")] {
+                let contrast = contrast(colour, background);
+                assert!(contrast >= 4.5, "{path}: {colour} has {contrast:.1}");
+            }
+        }
+    }
+
     #[test]
     fn guests_have_taps_and_a_queue_has_one_socket() {
         assert_eq!(Path::Bridge.unsupported(2, true), None);
