@@ -177,8 +177,8 @@ impl Chart<'_> {
         let most = values.fold(1.0, f64::max);
         let step = step(most);
         let highest = (most / step).ceil() * step;
-        let longest = self.paths().map(|path| path.datapath().label().len());
-        let right = longest.max().unwrap_or(0) as u32 * LETTER as u32 + GAP as u32;
+        let labels = self.paths().map(width);
+        let right = labels.max().unwrap_or(0) + GAP;
         let plane = ChartBuilder::on(area)
             .margin_top(TOP)
             .margin_right(right)
@@ -280,11 +280,15 @@ fn line(plane: &mut Plane<'_>, points: &[Point], colour: RGBColor) -> Drawn<()> 
     Ok(())
 }
 
+/// The width of a label, roughly.
+fn width(path: Path) -> i32 {
+    i32::from(path.datapath().label().len() as u16) * LETTER
+}
+
 /// Places of labels beside the ends of lines, lowest first. A label that would cover another one or
 /// the end of another line is moved up.
 fn apart(mut ends: Vec<(Path, (i32, i32))>) -> Vec<(Path, (i32, i32))> {
     ends.sort_by_key(|(_, (_, y))| std::cmp::Reverse(*y));
-    let width = |path: Path| path.datapath().label().len() as i32 * LETTER;
     let mut placed: Vec<(Path, (i32, i32))> = Vec::new();
     for &(path, (end, mut y)) in &ends {
         let left = end + GAP;

@@ -68,7 +68,7 @@ pub struct Window {
     pub offered: u64,
     /// Frames that receivers received.
     pub delivered: u64,
-    /// NET_RX and NET_TX softirqs, those in ksoftirqd included, on the load's CPU.
+    /// The softirqs `NET_RX` and `NET_TX`, those in ksoftirqd included, on the load's CPU.
     pub softirq_ns: u64,
     /// The same on all other CPUs.
     pub other_softirq_ns: u64,

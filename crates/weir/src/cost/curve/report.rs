@@ -81,7 +81,7 @@ pub struct Figures {
     pub delivered_pps: f64,
     /// Frames of the whole run that no receiver received, in percent.
     pub loss_percent: f64,
-    /// NET_RX and NET_TX softirqs on the load's CPU, in percent of it.
+    /// The softirqs `NET_RX` and `NET_TX` on the load's CPU, in percent of it.
     pub softirq_percent: f64,
     /// The same on all other CPUs, in percent of one.
     pub other_softirq_percent: f64,

@@ -69,9 +69,9 @@ fn plain(function: &str) -> &str {
 /// The context of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
-    /// The NET_RX softirq.
+    /// The softirq `NET_RX`.
     NetRx,
-    /// The NET_TX softirq, which frees sent packets and runs deferred qdiscs.
+    /// The softirq `NET_TX`, which frees sent packets and runs deferred qdiscs.
     NetTx,
     /// The packet path outside of softirqs: system calls, threads of NAPI and vhost, interrupts.
     OtherPath,

@@ -24,9 +24,9 @@ pub struct Counts {
     pub taken: u64,
     /// Samples that found no room in the kernel.
     pub lost: u64,
-    /// In the NET_RX softirq.
+    /// In the softirq `NET_RX`.
     pub net_rx: u64,
-    /// In the NET_TX softirq.
+    /// In the softirq `NET_TX`.
     pub net_tx: u64,
     /// In the packet path, in other contexts.
     pub other_path: u64,

@@ -1,4 +1,4 @@
-//! An AF_PACKET socket with a TPACKET_V3 ring on the device.
+//! An AF_PACKET socket with a ring (TPACKET version 3) on the device.
 
 use anyhow::Result;
 

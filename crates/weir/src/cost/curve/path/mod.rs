@@ -27,7 +27,7 @@ pub enum Path {
     Stack,
     /// AF_XDP socket in driver mode
     AfXdp,
-    /// AF_PACKET socket with a TPACKET_V3 ring
+    /// AF_PACKET socket with a ring (TPACKET version 3)
     AfPacket,
 }
 
