@@ -22,6 +22,8 @@ const HEAD: u16 = 44;
 const ROW: u16 = HEIGHT + 12;
 /// The height of a line below the charts.
 const LINE: u16 = 18;
+/// Loss in percent above which a picture mentions it.
+const WORTH_A_NOTE: f64 = 1.0;
 /// The width of a chart that is a figure of a page: narrow enough for a phone.
 const FIGURE: u16 = 440;
 
@@ -93,14 +95,30 @@ fn about(report: &Report) -> Vec<String> {
     }
     let machine = &report.host.machine;
     let day = machine.date.split('T').next().unwrap_or_default();
-    [
-        key.join(" "),
-        format!("veth pair, {}, {day}", machine.summary()),
-    ]
-    .iter()
-    .filter(|line| !line.is_empty())
-    .flat_map(|line| wrap(line, 0).lines().map(String::from).collect::<Vec<_>>())
-    .collect()
+    let machine = format!("veth pair, {}, {day}", machine.summary());
+    [key.join(" "), loss(report).unwrap_or_default(), machine]
+        .iter()
+        .filter(|line| !line.is_empty())
+        .flat_map(|line| wrap(line, 0).lines().map(String::from).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The highest loss of each path at rates that the load reached.
+fn loss(report: &Report) -> Option<String> {
+    let most = |path: &Path| {
+        let of_path = report
+            .summary
+            .iter()
+            .filter(|it| it.combination.path == *path);
+        let reached = of_path.filter(|it| it.target_reached);
+        reached.map(|it| it.loss_percent.median).fold(0.0, f64::max)
+    };
+    let losses = report.paths().into_iter().map(|path| (path, most(&path)));
+    let losses: Vec<String> = losses
+        .filter(|(_, percent)| *percent > WORTH_A_NOTE)
+        .map(|(path, percent)| format!("{} up to {percent:.0}%", path.datapath().label()))
+        .collect();
+    (!losses.is_empty()).then(|| format!("Loss: {}.", losses.join(", ")))
 }
 
 /// The style sheet, with the lines of the paths that were measured.
@@ -154,6 +172,17 @@ mod tests {
         // The name of the format is the only address.
         assert_eq!(svg.matches("://").count(), 1, "{svg}");
         assert!(!svg.contains("url(") && !svg.contains("@import"), "{svg}");
+    }
+
+    #[test]
+    fn losses_are_mentioned() {
+        let mut report = report();
+        assert_eq!(loss(&report), None);
+        for summary in &mut report.summary {
+            summary.loss_percent.median = 12.3;
+        }
+        let expected = "Loss: bridge up to 12%, XDP up to 12%.";
+        assert_eq!(loss(&report).as_deref(), Some(expected));
     }
 
     #[test]
