@@ -1,4 +1,4 @@
-//! `weir cost curve`: whole runs, in labs of its own.
+//! `weir cost curve`: whole runs, in labs of their own.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum as _;
 use hostnet::cpulist::CpuList;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -34,7 +35,7 @@ pub fn trials() -> Vec<Test> {
         a_bridge_sends_nothing_of_its_own,
         files_are_written_whole_and_kept,
         bad_input_is_one_error,
-        without_rights_the_cure_is_said,
+        without_rights_the_error_names_root,
         ctrl_c_prints_what_is_finished,
         a_killed_curve_leaves_nothing,
     ];
@@ -51,7 +52,7 @@ fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
     value[key].as_array().with_context(|| format!("no {key}"))
 }
 
-/// An allowed failure of the measurement: its samples have to be taken at one moment each.
+/// CPU time of others, in percent, that the test tolerates: each sample must be of one moment.
 const OTHERS: f64 = 5.0;
 
 fn the_numbers_of_every_path_add_up() -> Result<()> {
@@ -63,12 +64,13 @@ fn measure_every_path() -> Result<()> {
     let report: Value = serde_json::from_str(&success(&mut curve(&words))?)?;
     ensure!(array(&report, "failed")?.is_empty(), "{report}");
     ensure!(report["interrupted"] == false, "{report}");
-    for path in ["bridge", "xdp", "ovs", "stack", "af-xdp", "af-packet"] {
+    for path in Path::value_variants() {
         for receivers in [1, 2] {
-            let is_it = |it: &&Value| it["path"] == path && it["receivers"] == receivers;
+            let is_it =
+                |it: &&Value| it["path"] == path.to_string() && it["receivers"] == receivers;
             let missing = array(&report, "unavailable")?.iter().find(is_it);
             if let Some(missing) = missing {
-                let may_miss = path == "ovs" || path.starts_with("af-") && receivers == 2;
+                let may_miss = *path == Path::Ovs || path.unsupported(receivers, false).is_some();
                 ensure!(may_miss, "{missing}");
                 continue;
             }
@@ -79,10 +81,10 @@ fn measure_every_path() -> Result<()> {
             }
         }
     }
-    // Loosely: XDP takes about a quarter.
+    // A loose limit: XDP needs about a quarter.
     let ratios: Vec<f64> = array(&report, "ratios")?
         .iter()
-        .filter(|it| it["asked_pps"] == 100_000)
+        .filter(|it| it["target_pps"] == 100_000)
         .filter_map(|it| it["ns_per_packet_percent_of_bridge"].as_f64())
         .collect();
     ensure!(ratios.len() == 2, "{report}");
@@ -113,7 +115,10 @@ fn add_up(point: &Value) -> Result<()> {
         ensure!(value > 0.0 && value <= most, "{figure}: {value}");
     }
     let switch = number(&point["switch_percent"])?;
-    ensure!((switch > 0.0) == (point["path"] == "ovs"), "switch");
+    let path = point["path"].as_str().context("no path")?;
+    let path = Path::from_str(path, false).map_err(anyhow::Error::msg)?;
+    let has_switch = path.datapath().forwards_in_user_space();
+    ensure!((switch > 0.0) == has_switch, "switch");
     let sum: f64 = ["softirq", "other_softirq", "receivers", "switch"]
         .iter()
         .filter_map(|name| point[format!("{name}_percent")].as_f64())
@@ -128,7 +133,7 @@ fn add_up(point: &Value) -> Result<()> {
 fn a_guest_receives_what_its_tap_has() -> Result<()> {
     let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guest");
     if !PathBuf::from(guest).join("initramfs.gz").exists() {
-        return Err(skip("there is no guest: `./run guest` makes it"));
+        return Err(skip("no guest: build it with `./run guest`"));
     }
     when_quiet(&CpuList::allowed()?, OTHERS, || measure_a_guest(guest))
 }
@@ -145,7 +150,7 @@ fn measure_a_guest(guest: &str) -> Result<()> {
     Ok(())
 }
 
-/// The next frame that a tap has, which must come.
+/// The next frame of a tap; an error if none comes.
 fn read(stage: &Stage<'_>, tap: usize) -> Result<Vec<u8>> {
     let end = Instant::now() + scale(SOON);
     let mut buffer = [0; 2048];
@@ -196,12 +201,12 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
     load.send(&frame(9, 6)?)?;
     load.send(&tagged(&frame(0, 7)?, [0xe0, 1]))?;
     let end = Instant::now() + scale(SOON);
-    while stage.counts()?.forward.unknown < 2 {
+    while stage.counts()?.path.unknown < 2 {
         ensure!(Instant::now() < end, "{:?}", stage.counts()?);
         sleep(Duration::from_millis(1));
     }
     ensure!(is_silent(&stage), "a frame went where it should not");
-    let forward = stage.counts()?.forward;
+    let forward = stage.counts()?.path;
     ensure!(
         (forward.forwarded, forward.unknown) == (4, 2),
         "{forward:?}"
@@ -245,7 +250,7 @@ fn files_are_written_whole_and_kept() -> Result<()> {
     let (svg, html) = (file("curve.svg"), file("curve.html"));
     let files = ["--svg", &svg, "--html", &html];
     let csv = success(curve(&SHORT).args(files).args(["--format", "csv"]))?;
-    ensure!(csv.starts_with("path,receivers,asked_pps,"), "{csv}");
+    ensure!(csv.starts_with("path,receivers,target_pps,"), "{csv}");
     ensure!(csv.contains("\nxdp,1,20000,1,"), "{csv}");
     ensure!(csv.lines().count() == 2, "{csv}");
     let picture = fs::read_to_string(&svg)?;
@@ -254,7 +259,7 @@ fn files_are_written_whole_and_kept() -> Result<()> {
     ensure!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     ensure!(page.contains("weir cost curve --path xdp"), "{page}");
 
-    // Refused before anything is measured: this would take an hour.
+    // Refused before the measurement, which would take an hour.
     let mut long = curve(&["--seconds", "3600"]);
     let stderr = failure(long.args(["--html", &html]), 1)?;
     ensure!(stderr.contains("--force"), "{stderr}");
@@ -289,7 +294,7 @@ fn bad_input_is_one_error() -> Result<()> {
     Ok(())
 }
 
-fn without_rights_the_cure_is_said() -> Result<()> {
+fn without_rights_the_error_names_root() -> Result<()> {
     let mut command = Command::new("setpriv");
     command
         .args(["--bounding-set=-all", "--inh-caps=-all", "--"])

@@ -88,6 +88,7 @@ impl Broken {
     /// A namespace after each line of `script`.
     fn new(script: &str) -> Result<Self> {
         let namespace = netns::create()?;
+        netns::disable_ipv6(namespace.as_fd())?;
         let broken = Self { namespace };
         broken.run(script)?;
         Ok(broken)

@@ -15,13 +15,13 @@ use crate::{Test, failure, output, success, tests, weir};
 pub fn trials() -> Vec<Test> {
     tests![
         the_packet_path_of_a_bench_is_seen,
-        the_graph_needs_nothing_else,
+        the_graph_is_self_contained,
         no_more_than_the_packet_path_is_shown,
         bad_input_is_one_error,
-        ctrl_c_gives_what_was_sampled,
+        ctrl_c_writes_the_samples_so_far,
         a_killed_run_leaves_no_program,
-        without_permission_it_says_what_is_needed,
-        hidden_symbols_are_said,
+        without_permission_the_error_names_the_capability,
+        hidden_symbols_are_a_note,
     ]
 }
 
@@ -31,7 +31,7 @@ fn flame(words: &[&str]) -> Command {
     command
 }
 
-/// A process that is ended with the test.
+/// A process that ends with the test.
 struct Started(Child);
 
 impl Started {
@@ -94,7 +94,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A test that failed for another reason should say that one.
+        // The error of a failed test must stay the first one.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -118,7 +118,7 @@ fn setting(name: &str) -> String {
 fn the_packet_path_of_a_bench_is_seen() -> Result<()> {
     let _bench = Started::bench()?;
     let mut seen = String::new();
-    // What the load does, the receiver's side in softirq, and the engine's sending.
+    // The load, the softirq of the receiving side, and the engine's transmit.
     let mut expected = vec![
         "bpf_test_run_xdp_live",
         "net_rx_action",
@@ -146,7 +146,7 @@ fn the_packet_path_of_a_bench_is_seen() -> Result<()> {
     Ok(())
 }
 
-fn the_graph_needs_nothing_else() -> Result<()> {
+fn the_graph_is_self_contained() -> Result<()> {
     let directory = Directory::new("graph")?;
     let (graph, stacks) = (directory.file("a.svg"), directory.file("a.txt"));
     let files = ["--output", &graph, "--folded", &stacks];
@@ -181,7 +181,7 @@ fn the_graph_needs_nothing_else() -> Result<()> {
         "something is left"
     );
 
-    // What exists is refused before anything is sampled.
+    // An existing file is refused before sampling.
     let long = ["--seconds", "3600", "--output", &graph];
     let stderr = failure(&mut flame(&long), 1)?;
     ensure!(stderr.contains("--force"), "{stderr}");
@@ -189,7 +189,7 @@ fn the_graph_needs_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// Of a CPU that is busy with something else.
+/// On a CPU that is busy with other work.
 fn no_more_than_the_packet_path_is_shown() -> Result<()> {
     let _busy = Started::busy()?;
     let shell = |words: &[&str]| -> Result<u64> {
@@ -253,7 +253,7 @@ fn running(words: &[&str]) -> Result<(Started, Vec<u32>)> {
     Ok((started, programs))
 }
 
-fn ctrl_c_gives_what_was_sampled() -> Result<()> {
+fn ctrl_c_writes_the_samples_so_far() -> Result<()> {
     let directory = Directory::new("interrupt")?;
     let _busy = Started::busy()?;
     let graph = directory.file("a.svg");
@@ -285,8 +285,8 @@ fn a_killed_run_leaves_no_program() -> Result<()> {
 /// The id of an ordinary user.
 const NOBODY: u32 = 65534;
 
-fn without_permission_it_says_what_is_needed() -> Result<()> {
-    // The directory that it was built in may be closed to others, so it is opened before.
+fn without_permission_the_error_names_the_capability() -> Result<()> {
+    // The build directory may be closed to other users, so the program is copied.
     let directory = Directory::new("nobody")?;
     let program = directory.file("weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;
@@ -298,8 +298,8 @@ fn without_permission_it_says_what_is_needed() -> Result<()> {
     Ok(())
 }
 
-/// An ordinary user with what sampling needs, but not what /proc/kallsyms needs.
-fn hidden_symbols_are_said() -> Result<()> {
+/// An ordinary user with the capabilities for sampling, without the one for /proc/kallsyms.
+fn hidden_symbols_are_a_note() -> Result<()> {
     let directory = Directory::new("hidden")?;
     let program = directory.file("weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;

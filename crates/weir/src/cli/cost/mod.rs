@@ -1,4 +1,4 @@
-//! `weir cost`: its flags, and what they mean.
+//! `weir cost`: its flags.
 
 pub mod curve;
 pub mod flame;
@@ -30,37 +30,38 @@ use hostnet::rtnetlink::{Link, Rtnetlink};
 const AFTER_HELP: &str = "\
 Examples:
   weir cost --seconds 10
-      What this host's network takes from each CPU
+      All CPUs of this host for ten seconds
   weir cost --passive --seconds 60
-      The same on a production host, without a load of its own
+      Without the busy loop, for production hosts
   weir cost --cpu 3 -- openssl speed -seconds 5 aes-256-cbc
-      While a command runs
+      One CPU while a command runs
   weir cost --lab --pps 500000
-      A try: packets in a network of its own, received by the second CPU
+      A demonstration: packets in network namespaces, received by the second CPU
 
-How it measures:
-  by gaps         a busy loop on each CPU, at normal priority; each gap in its work is attributed to
-                  the network, other interrupts, other tasks, or the outside (hypervisor, firmware)
-  by tracepoints  BPF programs at irq, softirq, napi, sched_switch and hrtimer, summed in the kernel
-  /proc/stat      what other tools show
+Methods:
+  by gaps         a calibrated busy loop on each CPU, at normal priority; gaps in its progress are
+                  attributed to the network, other interrupts, other tasks, or the outside
+                  (hypervisor, firmware)
+  by tracepoints  BPF programs at the tracepoints of irq, softirq, napi, sched_switch and hrtimer
+  /proc/stat      the kernel's own accounting, as top and mpstat show it
 
-What it needs:
-  by gaps         nothing to find the gaps, tracepoints to tell who took them; it keeps each CPU
-                  busy: on a production host use --passive
-  by tracepoints  CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to time itself: root has them
+Requirements:
+  by gaps         no privilege for the total, tracepoints for its attribution; keeps each CPU busy:
+                  use --passive on production hosts
+  by tracepoints  CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN for its own run time; root has them
   --lab           root
   Unavailable measurements are reported; the rest still run.
 
 Exit status:
-  0    measured; what could not be seen is said so
+  0    measured; unavailable measurements are listed
   1    something failed
-  2    the command line is wrong
-  130  interrupted; what was measured so far is printed
-  N    that of COMMAND, if it ended by itself and failed";
+  2    usage error
+  130  interrupted; the measurement so far is printed
+  N    exit status of COMMAND, if it failed";
 
-/// The rate of the lab's load unless told: enough to see, few enough for any machine.
+/// The default rate of the lab's load: measurable, and low enough for any machine.
 const LAB_PPS: Rate = Rate(200_000);
-/// A measurement without a command lasts so long unless told.
+/// The default duration without a command.
 const SECONDS: f64 = 10.0;
 
 /// `weir cost`
@@ -71,48 +72,55 @@ const SECONDS: f64 = 10.0;
     subcommand_negates_reqs = true
 )]
 pub struct CostArgs {
-    /// What else to do than measure this host.
+    /// Another measurement.
     #[command(subcommand)]
     pub command: Option<CostCommand>,
 
-    /// The CPUs to measure, such as 0-3,5 [default: all that may be used]
+    /// CPUs to measure, such as 0-3,5 [default: all allowed]
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<CpuList>,
-    /// How long to measure [default: 10, or until COMMAND ends]
+    /// Duration [default: 10, or until COMMAND ends]
     #[arg(long, value_name = "N", value_parser = flags::seconds(0.1..=86_400.0))]
     pub seconds: Option<f64>,
-    /// Count packets of this device only; may be repeated [default: all of this namespace]
+    /// Count packets of this device; may be repeated [default: all devices of the namespace]
     #[arg(long, value_name = "IF", conflicts_with = "lab")]
     pub dev: Vec<String>,
-    /// Only watch: no load of its own, for production hosts
+    /// Do not run the busy loop; for production hosts
     #[arg(long)]
     pub passive: bool,
-    /// What the tracepoints may cost, in percent of one CPU: where they would cost more, they look
-    /// now and then only, and a passive measurement that still costs more ends
+    /// Limit of the tracepoints' own cost, in percent of one CPU: above it they are duty-cycled, and
+    /// a passive measurement that still exceeds it ends
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_limit)]
     pub limit: f64,
-    /// Measure while packets come in a network made for this run
+    /// Measure under load in network namespaces created for this run
     #[arg(long)]
     pub lab: bool,
-    /// Packets a second in the lab
+    /// Packets per second in the lab
     #[arg(long, value_name = "N", requires = "lab", default_value_t = LAB_PPS)]
     pub pps: Rate,
-    /// How to print the report
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Run this meanwhile, on any CPU and without input; what it leaves in its process group ends
-    /// with the measurement
+    /// Command to run during the measurement, on any CPU, without standard input; its process group
+    /// ends with the measurement
     #[arg(last = true, value_name = "COMMAND")]
     pub run: Vec<String>,
 }
 
-/// What else `weir cost` can do.
+/// The other measurements of `weir cost`.
 #[derive(Debug, Subcommand)]
 pub enum CostCommand {
-    /// What receiving costs, against the rate of packets, by the way that they go
+    /// CPU time of receiving, by packet rate and path (bridge, XDP, AF_XDP, ...)
+    ///
+    /// Sends a load of constant rate through a veth pair into each path and accounts for the softirqs
+    /// and processes that receive it. The networks are namespaces of this process and leave nothing
+    /// behind.
     Curve(curve::CurveArgs),
 
-    /// Where on the packet path the CPUs are: a flame graph
+    /// Flame graph of the packet path
+    ///
+    /// Samples the stacks of each CPU, keeps those that handle packets, and draws them as a
+    /// self-contained SVG.
     Flame(flame::FlameArgs),
 }
 
@@ -130,7 +138,7 @@ pub fn run(args: &CostArgs) -> Result<ExitCode> {
             let stop = StopSignal::listen()?;
             let result = measure_host(args, &stop);
             if result.is_err() && stop.is_raised() {
-                eprintln!("weir: interrupted before anything was measured");
+                eprintln!("weir: interrupted before the measurement began");
                 return Ok(ExitCode::from(EXIT_CODE));
             }
             result
@@ -193,7 +201,7 @@ fn measure_host(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
     })
 }
 
-/// That of the command, as a shell tells it.
+/// The exit status of the command, as a shell reports it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(code as u8),
@@ -201,14 +209,14 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     }
 }
 
-/// Starts the command, on any CPU: one that the load keeps busy, too.
+/// Starts the command, on any CPU, one with a busy loop included.
 fn start(args: &CostArgs) -> Result<Option<Child>> {
     let Some((program, rest)) = args.run.split_first() else {
         return Ok(None);
     };
     let mut command = Command::new(program);
-    // Ctrl-C on a terminal is for the measurement, which then ends the command in order. So the
-    // command cannot read from the terminal.
+    // Ctrl-C on a terminal goes to the measurement, which then ends the command. In a process group
+    // of its own the command cannot read from the terminal.
     command.args(rest).process_group(0).stdin(Stdio::null());
     if args.format == Format::Json {
         let error = stderr().as_fd().try_clone_to_owned();
@@ -222,7 +230,7 @@ fn start(args: &CostArgs) -> Result<Option<Child>> {
 
 type Devices<'a> = Box<dyn FnMut() -> Option<Vec<DeviceTraffic>> + 'a>;
 
-/// Reads the counters of the devices that were asked for.
+/// Reads the counters of the chosen devices.
 fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<Devices<'a>> {
     if let Some(load) = load {
         return Ok(Box::new(|| load.traffic()));
@@ -250,7 +258,7 @@ fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<D
     }))
 }
 
-/// How far it is, on a terminal, when that takes more than two seconds.
+/// Progress on a terminal, if the measurement takes more than two seconds.
 fn progress_bar(duration: Option<Duration>) -> ProgressBar {
     let long = duration.is_none_or(|duration| duration > Duration::from_secs(2));
     let target = if long {

@@ -1,12 +1,12 @@
-//! The curve as charts: SVG whose colours are classes, so that they follow the reader's theme.
-
-use std::fmt::Write as _;
+//! A chart of the curve: CPU time against the rate, a line for each path.
+//!
+//! Colours are CSS classes, so that a chart follows the reader's colour scheme.
 
 use anyhow::{Result, anyhow};
+use clap::ValueEnum as _;
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
-use plotters::coord::combinators::{IntoLogRange as _, LogCoord};
 use plotters::coord::types::RangedCoordf64;
 use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
 use plotters::element::{Circle, PathElement, Text};
@@ -16,29 +16,30 @@ use plotters::style::{Color as _, IntoTextStyle as _, RGBColor, TextStyle};
 
 use super::Path;
 use super::report::{Report, Spread, Summary};
-use crate::report::page::escape;
 use crate::traffic::rate::Rate;
 
-/// What charts look like, wherever they are.
-const STYLE: &str = include_str!("chart.css");
-
-/// Geometry of a chart, in pixels of the SVG: narrow enough to be read on a phone.
-const WIDTH: u16 = 440;
-const HEIGHT: u16 = 300;
-/// Where the names of the paths stand.
-const LEGEND: i32 = 44;
-/// The room for one name, and how many stand in a line.
-const NAME: i32 = 88;
-/// The size of text, which the style sheet has, too.
+/// The height of a chart, in pixels of the SVG.
+pub const HEIGHT: u16 = 300;
+/// Room around the axes: the title above, rates below, percentages on the left.
+const TOP: u32 = 40;
+const BELOW: u32 = 44;
+const LEFT: u32 = 36;
+/// The size of text, as in chart.css.
 const FONT: i32 = 13;
-/// The size of a point.
+/// The width of a letter of that size, on average.
+const LETTER: i32 = 8;
+/// The distance between labels above each other.
+const LINE: i32 = 16;
+/// The gap between a line and its label.
+const GAP: i32 = 8;
+/// The radius of a point.
 const POINT: i32 = 3;
-/// A point that the load could not make is drawn if it is so much further than the one before.
+/// A point below its target rate is drawn if it is this much further than the one before.
 const FURTHER: f64 = 1.05;
-/// Horizontal lines, about.
-const LINES: f64 = 5.0;
+/// The number of grid lines, roughly.
+const GRID_LINES: f64 = 5.0;
 
-/// A colour that becomes a class: it exists only between drawing and [`with_classes`].
+/// A colour that stands for a class until [`with_classes`] replaces it.
 const fn mark(number: u8) -> RGBColor {
     RGBColor(0, number, 0xff)
 }
@@ -48,219 +49,207 @@ const AXIS: RGBColor = mark(3);
 const GRID: RGBColor = mark(4);
 const FIRST_PATH: u8 = 16;
 
-const PATHS: [Path; 6] = [
-    Path::Bridge,
-    Path::Xdp,
-    Path::Ovs,
-    Path::Stack,
-    Path::AfXdp,
-    Path::AfPacket,
-];
-
 fn colour(path: Path) -> RGBColor {
-    let number = PATHS.iter().position(|it| *it == path).unwrap_or(0);
-    mark(FIRST_PATH + number as u8)
+    let number = Path::value_variants().iter().position(|it| *it == path);
+    mark(FIRST_PATH + number.unwrap_or(0) as u8)
 }
 
 /// A figure against the rate.
 #[derive(Clone, Copy)]
 pub struct Figure {
-    /// What it is.
-    name: &'static str,
     of: fn(&Summary) -> Spread,
+    name: fn(&Report) -> &'static str,
 }
 
-/// The kernel's part on the CPU that receives.
+/// Softirqs on the CPU that receives.
 pub const SOFTIRQ: Figure = Figure {
-    name: "softirq, % of the load's CPU",
     of: |summary| summary.softirq_percent,
+    name: |_| "Kernel (softirq), % of one CPU",
 };
-/// All that it costs.
+/// All CPU time of receiving.
 pub const TOTAL: Figure = Figure {
-    name: "softirqs, receivers and switch, % of one CPU",
     of: |summary| summary.total_percent,
+    name: |report| {
+        if report.has_switch() {
+            "Kernel, switch and receiver, % of one CPU"
+        } else {
+            "Kernel and receiver, % of one CPU"
+        }
+    },
 };
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, RangedCoordf64>>;
+type Plane<'b> = ChartContext<'static, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// All charts below each other, as a file of its own.
-pub fn picture(report: &Report) -> Result<String> {
-    let charts = charts(report)?;
-    let height = usize::from(HEIGHT) * charts.len().max(1);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\">\n<title>{}</title>\n<style>\n\
-         :root {{ color-scheme: light dark; background: Canvas; }}\n{STYLE}</style>\n",
-        escape(&report.host.machine.command)
-    );
-    for (number, chart) in (0..).zip(&charts) {
-        let top = HEIGHT * number;
-        let _ = writeln!(svg, "<g transform=\"translate(0 {top})\">\n{chart}</g>");
-    }
-    svg.push_str("</svg>\n");
-    Ok(svg)
+/// The elements of a chart, without the `svg` element around them.
+pub fn draw(report: &Report, receivers: u8, figure: Figure, width: u16) -> Result<String> {
+    let chart = Chart {
+        report,
+        receivers,
+        figure,
+        width,
+    };
+    let svg = chart
+        .draw()
+        .map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
+    Ok(with_classes(&svg))
 }
 
-/// All charts, for a page.
-pub fn figures(report: &Report) -> Result<String> {
-    let mut html = String::new();
-    for (number, chart) in charts(report)?.iter().enumerate() {
-        // The style of the first one holds for all of the page.
-        let style = if number == 0 {
-            format!("<style>\n{STYLE}</style>\n")
-        } else {
-            String::new()
-        };
-        let _ = writeln!(
-            html,
-            "<figure><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n{style}{chart}</svg></figure>"
-        );
-    }
-    Ok(html)
-}
-
-/// The inside of each chart: for each number of receivers softirqs and all CPU time.
-fn charts(report: &Report) -> Result<Vec<String>> {
-    let mut charts = Vec::new();
-    for receivers in report.receivers() {
-        for figure in [SOFTIRQ, TOTAL] {
-            let svg = draw(report, receivers, figure)
-                .map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
-            charts.push(with_classes(&svg));
-        }
-    }
-    Ok(charts)
-}
-
-/// An error of plotters, which borrows what it is about.
+/// An error of plotters, which borrows its subject.
 type Drawn<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn draw(report: &Report, receivers: u8, figure: Figure) -> Drawn<String> {
-    let mut svg = String::new();
-    {
-        let area =
-            SVGBackend::with_string(&mut svg, (WIDTH.into(), HEIGHT.into())).into_drawing_area();
-        let plural = if receivers == 1 { "" } else { "s" };
-        let title = format!("{receivers} receiver{plural}: {}", figure.name);
-        area.draw(&Text::new(title, (8, 8), text(INK)))?;
-        let paths: Vec<Path> = PATHS
-            .into_iter()
-            .filter(|path| report.curve(*path, receivers).next().is_some())
-            .collect();
-        let lines = legend(&area, &paths)?;
-        let mut chart = axes(&area, report, receivers, figure, lines)?;
-        for path in paths {
-            line(
-                &mut chart,
-                &points(report, path, receivers, figure),
-                colour(path),
-            )?;
+struct Chart<'a> {
+    report: &'a Report,
+    receivers: u8,
+    figure: Figure,
+    width: u16,
+}
+
+impl Chart<'_> {
+    fn draw(&self) -> Drawn<String> {
+        let mut svg = String::new();
+        {
+            let size = (self.width.into(), HEIGHT.into());
+            let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            area.draw(&Text::new(self.title(), (0, 6), text(INK)))?;
+            let mut plane = self.plane(&area)?;
+            let mut ends = Vec::new();
+            for path in self.paths() {
+                let points = self.points(path);
+                line(&mut plane, &points, colour(path))?;
+                if let Some((pps, spread, _)) = points.last() {
+                    ends.push((path, plane.backend_coord(&(*pps, spread.median))));
+                }
+            }
+            for (path, at) in apart(ends) {
+                let style = text(colour(path)).pos(Pos::new(HPos::Left, VPos::Center));
+                area.draw(&Text::new(path.datapath().label(), at, style))?;
+            }
+            area.present()?;
         }
-        area.present()?;
+        Ok(svg)
     }
-    Ok(svg)
+
+    fn title(&self) -> String {
+        let name = (self.figure.name)(self.report);
+        match self.receivers {
+            1 if self.report.receivers() == [1] => name.into(),
+            1 => format!("1 receiver: {name}"),
+            receivers => format!("{receivers} receivers: {name}"),
+        }
+    }
+
+    fn summaries(&self) -> impl Iterator<Item = &Summary> {
+        let receivers = self.receivers;
+        let all = self.report.summary.iter();
+        all.filter(move |it| it.combination.receivers == receivers)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = Path> {
+        let is_measured = |path: &Path| self.report.curve(*path, self.receivers).next().is_some();
+        let all = Path::value_variants().iter().copied();
+        all.filter(is_measured)
+    }
+
+    /// The points of a path: at the target rate, or at the lower rate that the load reached. A
+    /// saturated CPU reaches about the same rate each time; of these points only those are drawn
+    /// that are further than all before.
+    fn points(&self, path: Path) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::new();
+        for summary in self.report.curve(path, self.receivers) {
+            let furthest = points.last().map_or(0.0, |(pps, ..)| *pps);
+            let offered = summary.offered_pps.median;
+            if summary.target_reached {
+                let target = summary.combination.rate.0 as f64;
+                points.push((target, (self.figure.of)(summary), true));
+            } else if offered > furthest * FURTHER {
+                points.push((offered, (self.figure.of)(summary), false));
+            }
+        }
+        points
+    }
+
+    /// The axes, from zero.
+    fn plane<'b>(&self, area: &Area<'b>) -> Drawn<Plane<'b>> {
+        let points = self.paths().flat_map(|path| self.points(path));
+        let most_pps = points.map(|(pps, ..)| pps).fold(1.0, f64::max);
+        let values = self.summaries().map(|it| (self.figure.of)(it).max);
+        let most = values.fold(1.0, f64::max);
+        let step = step(most);
+        let highest = (most / step).ceil() * step;
+        let labels = self.paths().map(width);
+        let right = labels.max().unwrap_or(0) + GAP;
+        let plane = ChartBuilder::on(area)
+            .margin_top(TOP)
+            .margin_right(right)
+            .x_label_area_size(BELOW)
+            .y_label_area_size(LEFT)
+            .build_cartesian_2d(0.0..most_pps, 0.0..highest)?;
+        percentages(area, &plane, most_pps, ticks(step, highest))?;
+        rates(area, &plane, most_pps)?;
+        Ok(plane)
+    }
 }
 
 fn text(colour: RGBColor) -> TextStyle<'static> {
     TextStyle {
         color: colour.to_backend_color(),
-        ..("sans-serif", FONT).into_text_style(&(u32::from(WIDTH), u32::from(HEIGHT)))
+        ..("sans-serif", FONT).into_text_style(&(1, 1))
     }
 }
 
-/// The names of the paths with their lines; returns where the chart may begin.
-fn legend(area: &Area<'_>, paths: &[Path]) -> Drawn<i32> {
-    let each_line = (i32::from(WIDTH) - 16) / NAME;
-    for (number, path) in (0..).zip(paths) {
-        let left = 8 + number % each_line * NAME;
-        let middle = LEGEND - 8 + number / each_line * 18;
-        let stroke = colour(*path).stroke_width(2);
-        area.draw(&PathElement::new(
-            [(left, middle), (left + 20, middle)],
-            stroke,
-        ))?;
-        area.draw(&Circle::new(
-            (left + 10, middle),
-            POINT,
-            colour(*path).filled(),
-        ))?;
-        area.draw(&Text::new(
-            path.to_string(),
-            (left + 24, middle - 6),
-            text(SOFT),
-        ))?;
-    }
-    let last = (0..).zip(paths).last().map_or(0, |(number, _)| number);
-    Ok(LEGEND + 8 + last / each_line * 18)
-}
-
-/// The chart itself, by the logarithm of the rate: what matters below 100k is seen as well.
-fn axes<'b>(
-    area: &Area<'b>,
-    report: &Report,
-    receivers: u8,
-    figure: Figure,
-    top: i32,
-) -> Drawn<Chart<'static, 'b>> {
-    let (asked, most) = extent(report, receivers, figure);
-    let lowest = report.summary.iter().map(|it| it.offered_pps.median);
-    let first = lowest.chain(asked.first().copied()).reduce(f64::min);
-    let first = first.unwrap_or(1.0).max(1.0);
-    let last = asked.last().copied().unwrap_or(first);
-    let step = step(most);
-    let highest = (most / step).ceil().max(1.0) * step;
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(top)
-        .margin_right(24)
-        .margin_bottom(6)
-        .x_label_area_size(28)
-        .y_label_area_size(40)
-        .build_cartesian_2d((first / 1.15..last * 1.15).log_scale(), 0.0..highest)?;
-    let mut at = 0.0;
-    while at <= highest {
-        let style = if at == 0.0 { AXIS } else { GRID };
-        chart.draw_series([PathElement::new(
-            [(first / 1.15, at), (last * 1.15, at)],
-            style,
-        )])?;
-        let (x, y) = chart.backend_coord(&(first / 1.15, at));
+/// Horizontal lines and their values.
+fn percentages(
+    area: &Area<'_>,
+    plane: &Plane<'_>,
+    right: f64,
+    ticks: impl Iterator<Item = f64>,
+) -> Drawn<()> {
+    for at in ticks {
+        let (x, y) = plane.backend_coord(&(0.0, at));
+        let end = plane.backend_coord(&(right, at));
+        let stroke = if at == 0.0 { AXIS } else { GRID };
+        area.draw(&PathElement::new([(x, y), end], stroke))?;
         let style = text(SOFT).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(format!("{at}"), (x - 6, y), style))?;
-        at += step;
+        area.draw(&Text::new(number(at), (x - GAP, y), style))?;
     }
-    let mut free = i32::MAX;
-    for pps in asked.into_iter().rev() {
-        let (x, y) = chart.backend_coord(&(pps, 0.0));
+    Ok(())
+}
+
+/// Values of the rate, and their unit.
+fn rates(area: &Area<'_>, plane: &Plane<'_>, most: f64) -> Drawn<()> {
+    let (left, y) = plane.backend_coord(&(0.0, 0.0));
+    let style = text(SOFT).pos(Pos::new(HPos::Center, VPos::Top));
+    for pps in ticks(step(most), most) {
+        let (x, _) = plane.backend_coord(&(pps, 0.0));
         area.draw(&PathElement::new([(x, y), (x, y + 4)], AXIS))?;
-        let name = Rate(pps as u64).to_string();
-        let half = i32::try_from(name.len())? * 4;
-        // A rate whose name does not fit beside that of a higher one has its tick only.
-        if x + half < free {
-            let style = text(SOFT).pos(Pos::new(HPos::Center, VPos::Top));
-            area.draw(&Text::new(name, (x, y + 8), style))?;
-            free = x - half;
-        }
+        let name = Rate(pps.round() as u64).to_string();
+        area.draw(&Text::new(name, (x, y + GAP), style.clone()))?;
     }
-    Ok(chart)
+    let (right, _) = plane.backend_coord(&(most, 0.0));
+    let middle = left.midpoint(right);
+    area.draw(&Text::new(
+        "packets per second",
+        (middle, y + GAP + LINE + 2),
+        style,
+    ))?;
+    Ok(())
 }
 
-/// The rates in ascending order, and the highest value.
-fn extent(report: &Report, receivers: u8, figure: Figure) -> (Vec<f64>, f64) {
-    let all = || {
-        let of = move |it: &&Summary| it.combination.receivers == receivers;
-        report.summary.iter().filter(of)
-    };
-    let mut asked: Vec<f64> = all().map(|it| it.combination.rate.0 as f64).collect();
-    asked.sort_by(f64::total_cmp);
-    asked.dedup();
-    let most = all().map(|it| (figure.of)(it).max).fold(1.0, f64::max);
-    (asked, most)
+/// Values from zero to `end`.
+fn ticks(step: f64, end: f64) -> impl Iterator<Item = f64> {
+    let count = (end / step * (1.0 + 1e-9)) as u32;
+    (0..=count).map(move |number| f64::from(number) * step)
 }
 
-/// A round distance between about [`LINES`] horizontal lines.
+/// Without the noise of binary fractions.
+fn number(value: f64) -> String {
+    format!("{}", (value * 1e6).round() / 1e6)
+}
+
+/// A round distance for about [`GRID_LINES`] lines.
 fn step(most: f64) -> f64 {
-    let rough = most / LINES;
+    let rough = most / GRID_LINES;
     let power = 10_f64.powf(rough.log10().floor());
     let round = [1.0, 2.0, 5.0, 10.0].into_iter();
     round
@@ -269,46 +258,57 @@ fn step(most: f64) -> f64 {
         .unwrap_or(rough)
 }
 
-/// A point: packets a second, the figure, and whether the load made what was asked.
-type Value = (f64, Spread, bool);
+/// Packets a second, the figure, and whether the load reached the target rate.
+type Point = (f64, Spread, bool);
 
-/// The points of a path, by what the load made where it could not make what was asked: of those
-/// only the ones that are further than all before, as a full CPU gives the same again and again.
-fn points(report: &Report, path: Path, receivers: u8, figure: Figure) -> Vec<Value> {
-    let mut points: Vec<Value> = Vec::new();
-    for summary in report.curve(path, receivers) {
-        let furthest = points.last().map_or(0.0, |(pps, ..)| *pps);
-        let made = summary.offered_pps.median;
-        if summary.as_asked {
-            let asked = summary.combination.rate.0 as f64;
-            points.push((asked, (figure.of)(summary), true));
-        } else if made > furthest * FURTHER {
-            points.push((made, (figure.of)(summary), false));
-        }
-    }
-    points
-}
-
-fn line(chart: &mut Chart<'_, '_>, points: &[Value], colour: RGBColor) -> Drawn<()> {
+fn line(plane: &mut Plane<'_>, points: &[Point], colour: RGBColor) -> Drawn<()> {
     let medians = points.iter().map(|(pps, spread, _)| (*pps, spread.median));
     let stroke = colour.stroke_width(2);
-    chart.draw_series([PathElement::new(medians.collect::<Vec<_>>(), stroke)])?;
-    for (pps, spread, as_asked) in points {
+    plane.draw_series([PathElement::new(medians.collect::<Vec<_>>(), stroke)])?;
+    for (pps, spread, reached) in points {
         if spread.max > spread.min {
             let ends = [(*pps, spread.min), (*pps, spread.max)];
-            chart.draw_series([PathElement::new(ends, colour.stroke_width(1))])?;
+            plane.draw_series([PathElement::new(ends, colour.stroke_width(1))])?;
         }
-        let (size, style) = if *as_asked {
+        let (size, style) = if *reached {
             (POINT, colour.filled())
         } else {
             (POINT + 2, colour.stroke_width(2))
         };
-        chart.draw_series([Circle::new((*pps, spread.median), size, style)])?;
+        plane.draw_series([Circle::new((*pps, spread.median), size, style)])?;
     }
     Ok(())
 }
 
-/// The inside of a drawing, with classes where it has marks for colours.
+/// The width of a label, roughly.
+fn width(path: Path) -> i32 {
+    i32::from(path.datapath().label().len() as u16) * LETTER
+}
+
+/// Places of labels beside the ends of lines, lowest first. A label that would cover another one or
+/// the end of another line is moved up.
+fn apart(mut ends: Vec<(Path, (i32, i32))>) -> Vec<(Path, (i32, i32))> {
+    ends.sort_by_key(|(_, (_, y))| std::cmp::Reverse(*y));
+    let mut placed: Vec<(Path, (i32, i32))> = Vec::new();
+    for &(path, (end, mut y)) in &ends {
+        let left = end + GAP;
+        let others = ends.iter().filter(|(other, _)| *other != path);
+        let ends = others.map(|(_, (x, y))| (x - POINT, x + POINT, *y));
+        let labels = placed.iter().map(|(it, (x, y))| (*x, x + width(*it), *y));
+        let mut blockers: Vec<(i32, i32, i32)> = ends.chain(labels).collect();
+        blockers.sort_by_key(|(_, _, y)| std::cmp::Reverse(*y));
+        for (start, end, at) in blockers {
+            let beside = end < left || start > left + width(path);
+            if !beside && (at - y).abs() < LINE {
+                y = at - LINE;
+            }
+        }
+        placed.push((path, (left, y)));
+    }
+    placed
+}
+
+/// The inside of a drawing, with classes in place of marks. Attributes that chart.css has go.
 fn with_classes(svg: &str) -> String {
     let lines = svg.lines();
     let mut inside = lines
@@ -324,9 +324,19 @@ fn with_classes(svg: &str) -> String {
     class("fill", SOFT, "soft");
     class("stroke", AXIS, "axis");
     class("stroke", GRID, "grid");
-    for path in PATHS {
+    for &path in Path::value_variants() {
         class("fill", colour(path), &format!("at-{path}"));
         class("stroke", colour(path), &format!("of-{path}"));
+    }
+    let size = f64::from(FONT) / 1.24;
+    for plain in [
+        " opacity=\"1\"".to_owned(),
+        " stroke=\"none\"".to_owned(),
+        " stroke-width=\"1\"".to_owned(),
+        " fill=\"none\"".to_owned(),
+        format!(" font-family=\"sans-serif\" font-size=\"{size}\""),
+    ] {
+        inside = inside.replace(&plain, "");
     }
     format!("<g class=\"chart\">\n{inside}</g>\n")
 }
@@ -337,31 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_colour_is_a_class() {
-        let svg = picture(&report()).expect("is drawn");
-        assert!(!svg.contains("\"#"), "{svg}");
-        for class in ["ink", "grid", "axis", "of-bridge", "at-bridge", "of-xdp"] {
-            assert!(
-                svg.contains(&format!("class=\"{class}\"")),
-                "no {class}: {svg}"
-            );
-        }
-        assert!(!svg.contains("class=\"of-ovs\""), "{svg}");
-        assert_eq!(svg.matches("<svg").count(), 1);
-        assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
-    }
-
-    #[test]
-    fn a_chart_without_points_is_drawn_too() {
-        let mut report = report();
-        report.points.clear();
-        report.summarize();
-        assert!(picture(&report).expect("is drawn").ends_with("</svg>\n"));
-        assert_eq!(figures(&report).expect("is drawn"), "");
-    }
-
-    #[test]
-    fn lines_stand_at_round_numbers() {
+    fn grid_lines_are_at_round_numbers() {
         for (most, expected) in [
             (1.0, 0.2),
             (4.0, 1.0),
@@ -375,16 +361,42 @@ mod tests {
                 step(most)
             );
         }
+        let values = ticks(0.2, 1.0).map(number).collect::<Vec<_>>();
+        assert_eq!(values, ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
     }
 
     #[test]
     fn a_rate_that_was_not_reached_is_drawn_where_it_was() {
         let report = report();
+        let chart = Chart {
+            report: &report,
+            receivers: 1,
+            figure: SOFTIRQ,
+            width: 400,
+        };
         let ends = |path| {
-            let points = points(&report, path, 1, SOFTIRQ);
+            let points = chart.points(path);
             points.iter().map(|it| (it.0, it.2)).collect::<Vec<_>>()
         };
         assert_eq!(ends(Path::Xdp), [(100_000.0, true), (1_000_000.0, true)]);
         assert_eq!(ends(Path::Bridge), [(100_000.0, true), (900_000.0, false)]);
+    }
+
+    #[test]
+    fn labels_do_not_overlap() {
+        let ends = vec![
+            (Path::Bridge, (300, 50)),
+            (Path::Xdp, (302, 55)),
+            (Path::Stack, (290, 60)),
+            (Path::AfXdp, (100, 56)),
+        ];
+        let labels = apart(ends);
+        let expected = [
+            (Path::Stack, (298, 34)),
+            (Path::AfXdp, (108, 56)),
+            (Path::Xdp, (310, 55)),
+            (Path::Bridge, (308, 18)),
+        ];
+        assert_eq!(labels, expected);
     }
 }

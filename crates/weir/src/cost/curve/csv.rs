@@ -1,11 +1,11 @@
-//! The points for spreadsheets: RFC 4180, one line a run. No field needs quotes.
+//! The points as CSV (RFC 4180), one line for each run. No field needs quotes.
 
 use std::fmt::Write as _;
 
 use super::report::{Point, Report};
 
-const NAMES: &str = "path,receivers,asked_pps,round,seconds,offered_pps,delivered_pps,as_asked,\
-    lost_percent,softirq_percent,other_softirq_percent,receivers_percent,switch_percent,\
+const NAMES: &str = "path,receivers,target_pps,round,seconds,offered_pps,delivered_pps,target_reached,\
+    loss_percent,softirq_percent,other_softirq_percent,receivers_percent,switch_percent,\
     total_percent,softirq_ns_per_packet,total_ns_per_packet,packets_per_poll,sent,received,dropped_device,\
     dropped_receiver,dropped_switch,violations\r\n";
 
@@ -21,17 +21,17 @@ pub fn render(report: &Report) -> String {
 fn line(text: &mut String, point: &Point) {
     let (combination, figures) = (point.combination, point.figures);
     let some = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
-    let (path, receivers, asked) = (combination.path, combination.receivers, combination.rate.0);
-    // A string takes whatever is written to it.
+    let (path, receivers, target) = (combination.path, combination.receivers, combination.rate.0);
+    // Writing to a string does not fail.
     let _ = write!(
         text,
-        "{path},{receivers},{asked},{},{:.3},",
+        "{path},{receivers},{target},{},{:.3},",
         point.round, point.seconds
     );
     let _ = write!(
         text,
         "{:.0},{:.0},{},{:.2},",
-        figures.offered_pps, figures.delivered_pps, point.as_asked, figures.lost_percent
+        figures.offered_pps, figures.delivered_pps, point.target_reached, figures.loss_percent
     );
     for percent in [
         figures.softirq_percent,

@@ -1,4 +1,4 @@
-//! A virtual machine as the receiver: QEMU on a tap, with a guest that drops what comes.
+//! A virtual machine as the receiver: QEMU on a tap, with a guest that drops all packets.
 //!
 //! The guest is that of tests/guest/README.md, "The receiver".
 
@@ -13,20 +13,20 @@ use crate::process::child::Child;
 use crate::process::stop::StopSignal;
 use hostnet::tap::Tap;
 
-/// What begins the guest's own lines; the rest of its console is the kernel's.
-const SAYS: &str = "weir-guest: ";
-/// The longest that a guest takes to begin: three seconds where nothing else runs.
+/// The prefix of the guest's own lines on its console; the other lines are its kernel's.
+const PREFIX: &str = "weir-guest: ";
+/// Time limit for a guest to boot; it takes three seconds on an idle machine.
 const BOOT: Duration = Duration::from_secs(90);
 /// The guest's network card: with any of these offloads its driver refuses native XDP.
 const CARD: &str = "virtio-net-pci,netdev=n0,romfile=,csum=off,guest_csum=off,guest_tso4=off,\
     guest_tso6=off,guest_ecn=off,guest_ufo=off";
 
-/// Which guest is to receive.
+/// A guest to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestSettings {
     kernel: PathBuf,
     root: PathBuf,
-    /// When it ends by itself, whatever happens.
+    /// Its lifetime: it powers off by itself.
     pub seconds: u64,
     /// The CPU to run on.
     pub cpu: usize,
@@ -47,7 +47,7 @@ impl GuestSettings {
             let path = directory.join(name);
             ensure!(
                 path.is_file(),
-                "there is no guest in {}: {name} is missing; `./run guest` in weir's source makes it",
+                "no guest in {}: {name} is missing; build it with `./run guest` in weir's source tree",
                 directory.display()
             );
             Ok(path)
@@ -60,7 +60,7 @@ impl GuestSettings {
         })
     }
 
-    /// The tap is QEMU's standard input, so the console must not read from there.
+    /// The tap is QEMU's standard input, so the console must not read it.
     fn command(&self) -> Command {
         let mut command = Command::new("taskset");
         command
@@ -85,7 +85,7 @@ impl GuestSettings {
 }
 
 impl<'a> Guest<'a> {
-    /// Starts it on a tap, and waits until it receives.
+    /// Starts a guest on a tap and waits until it receives.
     pub fn start(
         settings: &GuestSettings,
         side: &Side,
@@ -109,13 +109,13 @@ impl<'a> Guest<'a> {
             let left = end.saturating_duration_since(Instant::now());
             let Some(line) = console.line(left)? else {
                 bail!(
-                    "the guest is not up after {} s: is this machine overloaded?",
+                    "the guest has not booted after {} s: is this machine overloaded?",
                     BOOT.as_secs()
                 );
             };
-            match line.trim().strip_prefix(SAYS) {
+            match line.trim().strip_prefix(PREFIX) {
                 Some(said) if said.starts_with("ready") => break,
-                Some(said) => bail!("the guest cannot receive: it says {said:?}"),
+                Some(said) => bail!("the guest cannot receive: {said:?}"),
                 None => {}
             }
         }

@@ -1,9 +1,9 @@
-//! The curve as one page that needs nothing else: no script, no font, no network.
+//! The report as a self-contained page: no script, no font, no network.
 
 use anyhow::Result;
 
 use super::report::Report;
-use super::{chart, notes, table};
+use super::{notes, picture, table};
 use crate::report::page;
 use crate::report::page::{escape, page};
 
@@ -28,16 +28,15 @@ pub fn render(report: &Report) -> Result<String> {
         escape(&table::title(report))
     ));
     if report.interrupted {
-        add("<p class=\"warning\">Interrupted: what was not finished is missing.</p>");
+        add("<p class=\"warning\">Interrupted: the remaining runs are missing.</p>");
     }
     add(&format!(
         "<div class=\"charts\">\n{}</div>",
-        chart::figures(report)?
+        picture::figures(report)?
     ));
     add(
-        "<p>By packets a second, all receivers together, on a logarithmic scale. A hollow point stands \
-         at what the load made where its CPU had no time left to make what was asked; a vertical \
-         stroke reaches from the least to the most of the rounds.</p>",
+        "<p>The rate is shared by all receivers. At a hollow point the load did not reach the target \
+         rate; vertical bars reach from the minimum to the maximum of the rounds.</p>",
     );
     for receivers in report.receivers() {
         let plural = if receivers == 1 { "" } else { "s" };
@@ -53,11 +52,11 @@ pub fn render(report: &Report) -> Result<String> {
         ));
     }
     if !report.ratios.is_empty() {
-        add("<h2>XDP's softirq time in percent of the bridge's</h2>");
+        add("<h2>Softirq time of XDP, in percent of the bridge's</h2>");
         let rows = report.ratios.iter().map(|it| table::ratio_cells(it).into());
         add(&page::table("curve", table::RATIOS.into_iter(), rows));
     }
-    add("<h2>What the columns mean</h2>\n<dl>");
+    add("<h2>Columns</h2>\n<dl>");
     for (name, meaning) in notes::figures(report) {
         add(&format!(
             "<dt>{}</dt><dd>{}</dd>",
@@ -69,7 +68,7 @@ pub fn render(report: &Report) -> Result<String> {
     for note in notes::results(report).iter().chain(&report.host.notes) {
         add(&format!("<li>{}</li>", escape(note)));
     }
-    add("</ul>\n<h2>To repeat it</h2>");
+    add("</ul>\n<h2>Command</h2>");
     add(&format!(
         "<pre>{}</pre>",
         escape(&report.host.machine.command)
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_charts_tables_and_what_is_missing() {
+    fn the_page_has_charts_tables_and_missing_paths() {
         let html = render(&report()).expect("is drawn");
         assert_eq!(html.matches("<figure>").count(), 2);
         assert_eq!(html.matches("<table").count(), 2);

@@ -1,5 +1,5 @@
-//! One point of the curve: processes started, a window of their work accounted for, and the
-//! numbers compared.
+//! One point of the curve: starts the processes, accounts for a window of their work, and compares
+//! the counters.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -10,12 +10,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 
 use super::Path;
+use super::counts::{Counts, Drops};
+use super::path::ReceiverKind;
 use super::plan::Combination;
 use super::receiver::{Origin, PORT, ReceiverArgs};
-use super::stage::{Counts, Stage};
+use super::stage::Stage;
 use crate::accounting::clock::now_ns;
 use crate::accounting::tracepoints::{CpuTotals, Tracepoints};
-use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals, Wait};
+use crate::engine::protocol::{Bench, Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
@@ -24,112 +26,94 @@ use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 use hostnet::device::Counters;
 
-/// The longest that a process takes to begin.
-/// The longest that a window, or the end of a process, may be late.
+/// Time limit for a window to be reported, and for a process to end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a wait looks for Ctrl-C.
+/// Interval of checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a sample is tried, and what is not worth another try: it takes about a millisecond.
+/// Attempts at a sample, and the time in nanoseconds that one may always take; one millisecond is
+/// usual.
 const TRIES: u32 = 100;
 const LEAST_SKEW: u64 = 3_000_000;
-/// What is under way has arrived when nothing was counted for so long.
+/// Frames under way have arrived when no counter has moved for this long.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// What is the same for all points.
+/// Settings of all points.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Frame length without the FCS.
     pub size: u16,
-    /// From the first frame to the window.
+    /// Time from the first frame to the window.
     pub warmup: Duration,
-    /// What is measured.
+    /// Length of the window.
     pub window: Duration,
-    /// The CPU of the load, and of the kernel's part of receiving.
+    /// The CPU of the load, and of the softirqs that receive it.
     pub load_cpu: usize,
     /// The CPU of the receivers.
     pub app_cpu: usize,
 }
 
 impl Settings {
-    /// About how long a point takes: measuring, and what is around it.
+    /// Rough duration of a point, with starting and ending its processes.
     pub fn duration(&self) -> Duration {
         const AROUND: Duration = Duration::from_millis(250);
         self.warmup + self.window + AROUND
     }
 }
 
-/// What one window gave, in nanoseconds and frames.
+/// The times and frames of one window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// Its length.
     pub ns: u64,
     /// Frames that the load made.
     pub offered: u64,
-    /// Frames that receivers got.
+    /// Frames that receivers received.
     pub delivered: u64,
-    /// The network's softirqs, and ksoftirqd's part in them, on the load's CPU.
+    /// The softirqs `NET_RX` and `NET_TX`, those in ksoftirqd included, on the load's CPU.
     pub softirq_ns: u64,
     /// The same on all other CPUs.
     pub other_softirq_ns: u64,
-    /// The receivers' processes, without the interrupts in them.
+    /// The receivers' processes, without interrupts.
     pub receivers_ns: u64,
-    /// The processes of a switch, without the interrupts in them.
+    /// The processes of a switch, without interrupts.
     pub switch_ns: u64,
     /// NAPI polls on the load's CPU.
     pub polls: u64,
 }
 
-/// Frames that were lost from the first to the last of a run, by where.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Drops {
-    /// The device had no room: its NAPI was late.
-    pub device: u64,
-    /// A tap's ring or a socket's buffer was full: its receiver was late.
-    pub receiver: u64,
-    /// Open vSwitch was late.
-    pub switch: u64,
-}
-
-impl Drops {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.device + self.receiver + self.switch
-    }
-}
-
-/// What a run gave.
+/// A measured run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
     /// The window.
     pub window: Window,
-    /// The losses of the whole run.
+    /// Frames lost in the whole run.
     pub drops: Drops,
-    /// Frames that the load sent in the whole run, those that the device had no room for apart.
+    /// Frames that the load sent in the whole run, without those that the device dropped.
     pub sent: u64,
-    /// Frames that the receivers got in the whole run.
+    /// Frames that the receivers received in the whole run.
     pub received: u64,
-    /// How the counts of the whole run contradict each other: not at all in a good one.
+    /// Contradictions between the counters of the whole run; none in a good one.
     pub violations: Vec<String>,
 }
 
 /// Measures points.
 pub struct Runner<'a> {
-    /// How.
+    /// Settings of all points.
     pub settings: &'a Settings,
-    /// Until when.
+    /// Ends a measurement.
     pub stop: &'a StopSignal,
 }
 
-/// Everything at one moment.
+/// All counters at one moment.
 struct Moment {
     at_ns: u64,
     cpus: Vec<CpuTotals>,
-    /// Nanoseconds of processes.
+    /// CPU time of processes, in nanoseconds.
     tasks: BTreeMap<u32, u64>,
     counts: Counts,
 }
 
-/// A receiver that runs for one point, and its process. A guest runs for all of them.
+/// A receiver of one point. (A guest runs for all points.)
 struct Receiver<'a> {
     child: Child<'a>,
     pid: u32,
@@ -149,14 +133,14 @@ impl<'a> Runner<'a> {
                 event => return Err(wrong(event)),
             }
         }
-        // For each run anew: what it lists of processes is limited.
+        // Anew for each run: its table of processes has a limit.
         let accounting = Tracepoints::start(CpuList::online()?.as_slice())?;
         let load = self.start_load(stage, combination.rate)?;
         self.wait(self.settings.warmup)?;
         let begin = moment(&accounting, stage, self.settings.window)?;
         self.wait(self.settings.window)?;
         let end = moment(&accounting, stage, self.settings.window)?;
-        let told = self.told(stage, &mut receivers)?;
+        let reported = self.reported_pps(stage, &mut receivers)?;
         let sent = end_load(load)?;
         settle(stage)?;
         let processes = receivers.iter().map(|receiver| receiver.pid);
@@ -168,10 +152,10 @@ impl<'a> Runner<'a> {
             .collect::<Result<Vec<_>>>()?;
         let run = stage.counts()?.since(&before);
         if !stage.guests.is_empty() {
-            totals = run.taps.iter().map(taken_by_guest).collect();
+            totals = run.taps.iter().map(read_by_guest).collect();
         }
         let mut window = self.window(stage, &begin, &end, &pids);
-        if let Some(pps) = told {
+        if let Some(pps) = reported {
             window.delivered = (pps * window.ns as f64 / 1e9) as u64;
         }
         Ok(Measured {
@@ -199,21 +183,19 @@ impl<'a> Runner<'a> {
     }
 
     fn receiver_command(&self, stage: &Stage<'_>, number: u8) -> Command {
-        let engine = match stage.path {
-            Path::AfXdp => Engine::Xsk,
-            Path::AfPacket => Engine::PacketV3,
-            Path::Stack => return self.own_receiver(Origin::Udp, PORT + u16::from(number)),
-            Path::Bridge | Path::Xdp | Path::Ovs => return self.own_receiver(Origin::Tap, PORT),
+        let (engine, mode, wait) = match stage.path.datapath().receiver() {
+            ReceiverKind::Tap => return self.own_receiver(Origin::Tap, PORT),
+            ReceiverKind::Udp => return self.own_receiver(Origin::Udp, PORT + u16::from(number)),
+            ReceiverKind::Engine { engine, mode, wait } => (engine, mode, wait),
         };
         let settings = self.settings;
-        let is_xsk = engine == Engine::Xsk;
         let args = WorkerArgs {
             engine,
             bench: Bench::Rxdrop,
             dev: stage.lab.app().device.clone(),
             queue: 0,
-            mode: is_xsk.then_some(Mode::Drv),
-            wait: if is_xsk { Wait::Adaptive } else { Wait::Poll },
+            mode,
+            wait,
             size: settings.size.into(),
             batch: 64,
             warmup_ms: settings.warmup.as_millis() as u64,
@@ -245,13 +227,13 @@ impl<'a> Runner<'a> {
             size: self.settings.size.into(),
             pps: Some(rate),
             receivers: stage.receivers.into(),
-            by_port: stage.path == Path::Stack,
+            by_port: stage.path.datapath().receiver() == ReceiverKind::Udp,
             ..LoadArgs::new(&side.device, self.settings.load_cpu)
         };
         load.start(self.stop, |command| side.spawn(command))
     }
 
-    /// Waits, but not for a signal's sake.
+    /// Waits, unless a signal comes.
     fn wait(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         loop {
@@ -264,10 +246,14 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What the receivers say of the window by themselves: frames a second. Those of the bench
-    /// do, and nothing else counts what they got.
-    fn told(&self, stage: &Stage<'_>, receivers: &mut [Receiver<'_>]) -> Result<Option<f64>> {
-        if !matches!(stage.path, Path::AfXdp | Path::AfPacket) {
+    /// Frames a second in the window as engines report them: no counter of the kernel has them.
+    fn reported_pps(
+        &self,
+        stage: &Stage<'_>,
+        receivers: &mut [Receiver<'_>],
+    ) -> Result<Option<f64>> {
+        let receiver = stage.path.datapath().receiver();
+        if !matches!(receiver, ReceiverKind::Engine { .. }) {
             return Ok(None);
         }
         let mut pps = 0.0;
@@ -301,26 +287,18 @@ impl<'a> Runner<'a> {
             at(end).saturating_sub(at(begin))
         };
         window.receivers_ns = pids.iter().map(time_of).sum();
-        window.switch_ns = stage
-            .switch
-            .iter()
-            .flat_map(|switch| &switch.pids)
-            .map(time_of)
-            .sum();
+        window.switch_ns = stage.installed.pids().iter().map(time_of).sum();
         let counts = end.counts.since(&begin.counts);
         window.offered = counts.offered();
-        window.delivered = match stage.path {
-            Path::Stack => counts.udp.received,
-            _ => counts.read_from_taps(),
-        };
+        window.delivered = stage.path.datapath().delivered(&counts);
         window
     }
 }
 
-/// Samples everything, within a hundredth of the window.
+/// Samples all counters, within a hundredth of the window.
 ///
-/// The load keeps this process from its CPU now and then. When that is in the middle of a sample,
-/// its parts are of different moments: another one is taken.
+/// The load may preempt this process in the middle of a sample, whose parts are then of different
+/// moments: it is taken again.
 fn moment(accounting: &Tracepoints, stage: &Stage<'_>, window: Duration) -> Result<Moment> {
     let most = window.as_nanos() as u64 / 100;
     for _ in 0..TRIES {
@@ -345,12 +323,12 @@ fn moment(accounting: &Tracepoints, stage: &Stage<'_>, window: Duration) -> Resu
         }
     }
     bail!(
-        "no sample could be taken at one moment, {TRIES} times: \
-         this machine is busy with something else; measure when it is not"
+        "cannot sample all counters at one moment ({TRIES} attempts): \
+         the machine is busy; measure when it is idle"
     )
 }
 
-/// Waits until what the load sent last has arrived: a switch may still be at it.
+/// Waits until the last frames have arrived: a switch may still be forwarding them.
 fn settle(stage: &Stage<'_>) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let mut last = stage.counts()?;
@@ -362,7 +340,7 @@ fn settle(stage: &Stage<'_>) -> Result<()> {
         }
         ensure!(
             Instant::now() < end,
-            "frames still arrive long after the load has ended: is something else sending?"
+            "frames still arrive after the load has ended: is another process sending?"
         );
         last = now;
     }
@@ -375,7 +353,7 @@ fn end_load(mut load: Child<'_>) -> Result<u64> {
             load.wait()?;
             Ok(sent)
         }
-        event => bail!("the load said {event:?} at its end"),
+        event => bail!("the load ended with {event:?} instead of its counters"),
     }
 }
 
@@ -390,8 +368,8 @@ fn end_receiver(mut receiver: Child<'_>) -> Result<Totals> {
     }
 }
 
-/// A guest does not tell what it received: it is what QEMU took from the tap.
-fn taken_by_guest(tap: &Counters) -> Totals {
+/// The frames that QEMU read from a tap; the guest itself reports nothing.
+fn read_by_guest(tap: &Counters) -> Totals {
     Totals {
         received: tap.tx_packets,
         ..Totals::default()
@@ -402,31 +380,18 @@ fn taken_by_guest(tap: &Counters) -> Totals {
 fn wrong(event: Event) -> anyhow::Error {
     match event {
         Event::Failed { step, message, .. } => anyhow::anyhow!("{step}: {message}"),
-        event => anyhow::anyhow!("the receiver said {event:?} at the wrong time"),
+        event => anyhow::anyhow!("unexpected event from the receiver: {event:?}"),
     }
 }
 
 fn drops(path: Path, run: &Counts, totals: &[Totals]) -> Drops {
-    let read = run.read_from_taps();
-    let full: u64 = run.taps.iter().map(|tap| tap.tx_dropped).sum();
-    let missing = run.host.rx_packets.saturating_sub(read);
-    let (receiver, switch) = match path {
-        Path::Bridge => (full, 0),
-        // Of a batch that does not fit the tap counts only the first frame as dropped
-        // (`tun_xdp_xmit` in drivers/net/tun.c).
-        Path::Xdp => (run.forward.forwarded.saturating_sub(read), 0),
-        Path::Ovs => (full, missing.saturating_sub(full)),
-        Path::Stack => (run.udp.buffer_full, 0),
-        Path::AfXdp | Path::AfPacket => (totals.iter().map(|it| it.kernel_drops).sum(), 0),
-    };
     Drops {
         device: run.load.tx_dropped,
-        receiver,
-        switch,
+        ..path.datapath().drops(run, totals)
     }
 }
 
-/// Nobody else sends in a lab, so what two count must be equal.
+/// Counters that disagree. Nobody else sends in a lab, so they must be equal.
 fn violations(path: Path, run: &Counts, sent: u64, totals: &[Totals]) -> Vec<String> {
     let received: u64 = totals.iter().map(|it| it.received).sum();
     let drops = drops(path, run, totals);
@@ -436,24 +401,12 @@ fn violations(path: Path, run: &Counts, sent: u64, totals: &[Totals]) -> Vec<Str
         (
             "received by the device",
             arrived,
-            "received and dropped by the receivers or before them",
+            "received or dropped behind the device",
             received + drops.receiver + drops.switch,
         ),
     ];
-    match path {
-        Path::Xdp => pairs.push((
-            "received by the device",
-            arrived,
-            "forwarded",
-            run.forward.forwarded,
-        )),
-        Path::Stack => pairs.push((
-            "read from the sockets",
-            run.udp.received,
-            "received",
-            received,
-        )),
-        _ => {}
+    if let Some([(one, name), (other, other_name)]) = path.datapath().balance(run, received) {
+        pairs.push((name, one, other_name, other));
     }
     let mut violations: Vec<String> = pairs
         .into_iter()
@@ -471,7 +424,7 @@ fn violations(path: Path, run: &Counts, sent: u64, totals: &[Totals]) -> Vec<Str
     let sum = |of: fn(&Totals) -> u64| -> u64 { totals.iter().map(of).sum() };
     for (name, count) in [
         ("corrupted", sum(|it| it.corrupted)),
-        ("doubled", sum(|it| it.duplicates)),
+        ("duplicated", sum(|it| it.duplicates)),
         ("reordered", sum(|it| it.reordered)),
     ] {
         if count > 0 {

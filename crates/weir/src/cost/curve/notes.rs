@@ -1,88 +1,90 @@
-//! How each figure was obtained, in words.
+//! Sentences of the report about its method and its figures.
 
+use super::Path;
 use super::guest::GuestSettings;
 use super::measure::Settings;
 use super::report::Report;
 use crate::lab::{APP_DEVICE, LOAD_DEVICE};
 
-/// What is to be known of a measurement with these settings, one sentence each.
-pub fn setting(settings: &Settings, guest: Option<&GuestSettings>) -> Vec<String> {
+/// The method of a measurement with these settings.
+pub fn setting(settings: &Settings, guest: Option<&GuestSettings>, paths: &[Path]) -> Vec<String> {
     let (load, app) = (settings.load_cpu, settings.app_cpu);
     let cpus = if load == app {
         format!(
-            "CPU {load} does everything: load, kernel and receivers take turns, so rates say little."
+            "CPU {load} runs load, softirqs and receivers in turn: the rates are those of a shared CPU."
         )
     } else {
         format!(
-            "CPU {load} makes the load and, as softirqs, does the kernel's part of receiving it, \
-             through to the tap or the socket; CPU {app} has the receivers."
+            "CPU {load} runs the load and the softirqs that receive it, up to the tap or the socket; \
+             CPU {app} runs the receivers."
         )
     };
-    vec![
+    let mut notes = vec![
         cpus,
         format!(
-            "The load is made in the kernel: frames of {} bytes leave {LOAD_DEVICE} at an even rate \
-             and arrive at {APP_DEVICE}, the other end of a veth pair. Making them is no softirq, so \
-             it is in none of the figures.",
+            "The kernel generates the load: frames of {} bytes leave {LOAD_DEVICE} at a constant rate \
+             and arrive at {APP_DEVICE}, the other end of a veth pair. Generating them is not softirq \
+             time and is in none of the figures.",
             settings.size
         ),
         receiver(guest).into(),
-        "Taps have no queueing discipline, as XDP would pass it by.".into(),
-        "How many frames NAPI gets at a time depends on the load here, and on a network card's \
-         interrupts elsewhere; the fewer, the dearer each. JSON and CSV have the frames by poll."
+        "Taps have no qdisc (noqueue), since XDP would bypass it.".into(),
+        "The number of frames per NAPI poll depends on the load here, and on interrupt coalescing of \
+         a network card; the fewer, the higher the cost of each. It is in JSON and CSV."
             .into(),
-    ]
+    ];
+    let of_paths = paths.iter().filter_map(|path| path.datapath().note());
+    notes.extend(of_paths.map(String::from));
+    notes
 }
 
 fn receiver(guest: Option<&GuestSettings>) -> &'static str {
     match guest {
         Some(_) => {
-            "A receiver is a virtual machine of QEMU on a tap, with an emulated CPU (TCG) and without \
-             vhost: its guest drops what comes and checks nothing. What QEMU took from the tap counts \
-             as delivered; the CPU time is that of emulating the guest, too."
+            "A receiver is a QEMU virtual machine on a tap, with an emulated CPU (TCG) and without \
+             vhost: its guest drops all packets unchecked. Frames that QEMU read from the tap count \
+             as delivered; the CPU time includes that of emulating the guest."
         }
         None => {
-            "A receiver stands for a virtual machine: it reads frames from a tap, one a system call, \
-             and checks every payload. While packets come it sleeps 50 us between two looks, so \
-             nobody has to wake it up; when none come it sleeps until one does."
+            "A receiver on a tap or a UDP socket stands for a virtual machine or a server: it checks \
+             every payload, and sleeps 50 us between two batches while packets come, so that the \
+             sender does not wake it; without packets it sleeps until the next one. A tap takes one \
+             system call per frame."
         }
     }
 }
 
-/// What the figures are, as `(name, meaning)`.
+/// The figures of the tables, as `(name, meaning)`.
 pub fn figures(report: &Report) -> Vec<(&'static str, &'static str)> {
     let mut figures = vec![
+        ("target", "target rate of the load, in packets per second"),
         (
-            "asked",
-            "packets a second that the load was to make, for all receivers together",
-        ),
-        (
-            "made",
-            "what it made, by the counters of its device; < where the CPU had no time for more",
+            "offered",
+            "rate of the load, by the counters of its device; < if its CPU was saturated",
         ),
         (
             "delivered",
-            "what receivers got in the window, by the counters of taps or sockets; an engine of the \
-             bench counts by itself",
+            "rate of the receivers in the window, by the counters of taps or UDP sockets, or by \
+             the receiver's own",
         ),
         (
-            "lost %",
-            "frames of the whole run that reached no receiver; JSON says where they were dropped",
+            "loss %",
+            "frames of the whole run that reached no receiver; JSON has them by place",
         ),
         (
             "softirq %",
-            "of the load's CPU: NET_RX and NET_TX softirqs and ksoftirqd's part in them, by BPF \
+            "of the load's CPU: NET_RX and NET_TX softirqs, those in ksoftirqd included, by BPF \
              tracepoints",
         ),
         (
             "receivers %",
-            "of one CPU: processes that receive, by the scheduler's tracepoint, without interrupts",
+            "of one CPU: the receiving processes, without interrupts, by sched_switch",
         ),
     ];
     if report.has_switch() {
         figures.push((
             "switch %",
-            "of one CPU: Open vSwitch's processes, by the same; its datapath is in user space here",
+            "of one CPU: the processes of Open vSwitch, by the same",
         ));
     }
     figures.extend([
@@ -90,12 +92,12 @@ pub fn figures(report: &Report) -> Vec<(&'static str, &'static str)> {
             "total %",
             "of one CPU: all of these, and softirqs on the other CPUs",
         ),
-        ("ns", "softirq time on all CPUs by packet delivered"),
+        ("ns", "softirq time on all CPUs per packet delivered"),
     ]);
     figures
 }
 
-/// What is worth saying of the results, one sentence each.
+/// Missing results and their reasons.
 pub fn results(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for it in &report.unavailable {
@@ -109,12 +111,12 @@ pub fn results(report: &Report) -> Vec<String> {
     }
     for it in &report.failed {
         notes.push(format!(
-            "Not counted: {}, round {}: {}.",
+            "Failed: {}, round {}: {}.",
             it.combination, it.round, it.message
         ));
     }
     if report.interrupted {
-        notes.push("Interrupted: what was not finished is missing.".into());
+        notes.push("Interrupted: the remaining runs are missing.".into());
     }
     notes
 }

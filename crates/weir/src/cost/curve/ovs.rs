@@ -1,12 +1,12 @@
-//! Open vSwitch in a lab, with its datapath in user space: that needs no kernel module, and its
-//! cost is a process's.
+//! Open vSwitch in a lab, with its datapath in user space: it needs no kernel module, and its CPU
+//! time is that of a process.
 //!
-//! A process of its own starts and ends the daemons. It gives them a `/run` that nobody else
-//! sees, a file system in memory: their database and sockets are gone with the last of them, and
-//! those of a switch that this host runs are not touched.
+//! A supervisor process starts and ends the daemons, in a mount namespace with a tmpfs on `/run`:
+//! their database and sockets are gone with the last of them, and those of a switch of this host
+//! stay untouched.
 //!
-//! Unsafe code is needed for two calls that the compiler cannot check: unshare(2), which may split
-//! what the threads of a process share, and a hook that runs between fork and exec.
+//! Unsafe code is needed for two calls that the compiler cannot check: unshare(2), which may divide
+//! resources that the threads of a process share, and a hook that runs between fork and exec.
 #![allow(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -34,20 +34,19 @@ use crate::process::words::Words;
 use hostnet::cpulist::pin;
 use hostnet::tap::Tap;
 
-/// Where everything of the daemons is.
+/// The directory of all files of the daemons.
 const DIRECTORY: &str = "/run";
-/// The layout of the database, where every distribution has it.
+/// The schema of the database, at the path that all distributions use.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// The bridge inside the switch.
 const BRIDGE: &str = "weirovs";
-/// The longest that the daemons take to begin.
-/// Daemons are not in the path of every user.
+/// Daemons are in directories that a user's PATH may miss.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running switch.
 #[must_use = "the switch ends when this is dropped"]
 pub struct Switch<'a> {
-    /// Its daemons.
+    /// The daemons.
     pub pids: Vec<u32>,
     supervisor: Option<Child<'a>>,
 }
@@ -55,13 +54,13 @@ pub struct Switch<'a> {
 /// `weir cost-ovs`
 #[derive(Debug, Args)]
 pub struct OvsArgs {
-    /// The device that frames come from
+    /// Device that frames arrive at
     #[arg(long, value_name = "IF")]
     pub uplink: String,
-    /// Where frames for a MAC address go
+    /// Device for frames to a MAC address
     #[arg(long, value_name = "IF=MAC")]
     pub port: Vec<String>,
-    /// The CPU to run on
+    /// CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: usize,
 }
@@ -77,16 +76,16 @@ impl OvsArgs {
     }
 }
 
-/// What the process that has the daemons prints.
+/// An event of the supervisor, one line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum SwitchEvent {
-    /// Frames are forwarded from now on.
+    /// The switch forwards frames.
     Ready {
         /// The daemons.
         pids: Vec<u32>,
     },
-    /// There is no switch.
+    /// The switch could not be started.
     Failed {
         /// Cause and cure.
         message: String,
@@ -94,7 +93,7 @@ enum SwitchEvent {
 }
 
 impl<'a> Switch<'a> {
-    /// Starts a switch on the side's device and these taps, on a CPU.
+    /// Starts a switch that connects the side's device and these taps, on a CPU.
     pub fn start(
         side: &Side,
         stations: &[(&Tap, [u8; 6])],
@@ -121,11 +120,11 @@ impl<'a> Switch<'a> {
 }
 
 impl Drop for Switch<'_> {
-    /// In order: who ends the daemons also reaps them.
+    /// The supervisor ends the daemons and reaps them.
     fn drop(&mut self) {
         if let Some(mut supervisor) = self.supervisor.take() {
             supervisor.terminate();
-            // One that does not end is killed, and the daemons with it.
+            // If it does not end it is killed, and the daemons with it.
             let _ = supervisor.wait();
         }
     }
@@ -135,13 +134,13 @@ fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Runs a switch until SIGTERM. Whatever goes wrong is printed as an event.
+/// Runs a switch until SIGTERM. An error is printed as an event.
 pub fn run(args: &OvsArgs) -> ExitCode {
     match supervise(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let message = format!("{error:#}");
-            // If nobody listens any more there is nobody to tell.
+            // The parent may be gone.
             let _ = print(&SwitchEvent::Failed { message });
             ExitCode::FAILURE
         }
@@ -150,7 +149,7 @@ pub fn run(args: &OvsArgs) -> ExitCode {
 
 fn supervise(args: &OvsArgs) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .context("cannot tie this process to its parent")?;
+        .context("cannot set the parent death signal")?;
     pin(args.cpu)?;
     let mut signals = Signals::new([SIGTERM]).context("cannot wait for SIGTERM")?;
     ensure!(
@@ -195,25 +194,22 @@ fn start_daemons(args: &OvsArgs) -> Result<[Daemon; 2]> {
     Ok([server, switch])
 }
 
-/// Puts a file system of this process and its children over [`DIRECTORY`].
+/// Mounts a tmpfs on [`DIRECTORY`], for this process and its children only.
 fn hide_run() -> Result<()> {
-    // SAFETY: needed because mounts are to be seen by this process only. Sound because it splits
-    // no memory and no descriptors, and no other thread of this process minds its mounts.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.context(
-        "cannot make a mount namespace for Open vSwitch: this needs CAP_SYS_ADMIN; run it as root",
-    )?;
+    // SAFETY: needed because the mounts are for this process only. Sound because it divides neither
+    // memory nor descriptors, and no other thread of this process depends on its mounts.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
+        .context("cannot create a mount namespace for Open vSwitch: run as root (CAP_SYS_ADMIN)")?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)
         .and_then(|()| mount("tmpfs", DIRECTORY, "tmpfs", MountFlags::empty(), None))
-        .with_context(|| {
-            format!("cannot mount a file system of its own on {DIRECTORY} for Open vSwitch")
-        })
+        .with_context(|| format!("cannot mount a tmpfs on {DIRECTORY} for Open vSwitch"))
 }
 
 fn wait_for(socket: &str) -> Result<()> {
     let end = Instant::now() + START;
     while !Path::new(socket).exists() {
-        ensure!(Instant::now() < end, "ovsdb-server does not begin");
+        ensure!(Instant::now() < end, "ovsdb-server does not start");
         sleep(Duration::from_millis(5));
     }
     Ok(())
@@ -228,7 +224,7 @@ fn configure<W: AsRef<OsStr>>(remote: &str, words: impl IntoIterator<Item = W>) 
     call("ovs-vsctl", all)
 }
 
-/// A program of Open vSwitch, with all its files in [`DIRECTORY`].
+/// A command of Open vSwitch, with all its files in [`DIRECTORY`].
 fn program<W: AsRef<OsStr>>(name: &str, words: impl IntoIterator<Item = W>) -> Command {
     let mut command = Command::new(name);
     command.args(words).env("PATH", PATH).stdin(Stdio::null());
@@ -270,8 +266,8 @@ impl Daemon {
             Ok(())
         };
         // SAFETY: needed because a daemon does not end with its parent by itself. Sound because
-        // the hook makes one system call and touches neither heap nor locks, all that is allowed
-        // in the child of a process with several threads.
+        // the hook makes one system call and touches neither heap nor locks, as the child of a
+        // process with several threads must not.
         let command = unsafe { command.pre_exec(hook) };
         let process = command.spawn().with_context(|| cannot_run(name))?;
         Ok(Self { process })

@@ -1,4 +1,4 @@
-//! What is measured, in which order.
+//! The combinations of a curve and their order.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use serde::Serialize;
 use super::Path;
 use crate::traffic::rate::Rate;
 
-/// What was typed.
+/// The combinations to measure.
 #[derive(Debug, Clone)]
 pub struct Choices {
     /// The paths.
     pub paths: Vec<Path>,
-    /// The rates, of all receivers together.
+    /// The rates, shared by all receivers.
     pub rates: Vec<Rate>,
     /// Numbers of receivers.
     pub receivers: Vec<u8>,
-    /// How often each is measured.
+    /// Repetitions of each combination.
     pub rounds: u32,
 }
 
-/// One path, with so many receivers, at one rate.
+/// A path, a number of receivers and a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Combination {
     /// The path.
     pub path: Path,
-    /// The receivers.
+    /// The number of receivers.
     pub receivers: u8,
-    /// Packets a second that are asked of the load, for all receivers together.
-    #[serde(rename = "asked_pps")]
+    /// The target rate of the load, shared by all receivers.
+    #[serde(rename = "target_pps")]
     pub rate: Rate,
 }
 
@@ -40,36 +40,15 @@ impl fmt::Display for Combination {
     }
 }
 
-/// Why a path is not measured, with guests as receivers or without.
-pub fn missing(path: Path, receivers: u8, guests: bool) -> Option<&'static str> {
-    if guests && !path.ends_at_taps() {
-        return Some("a guest receives from a tap: leave out --guest to measure sockets");
-    }
-    if receivers < 2 {
-        return None;
-    }
-    match path {
-        Path::AfXdp => Some(
-            "an AF_XDP socket is the only one of its queue, and this load is one queue: \
-             several receivers need several queues",
-        ),
-        Path::AfPacket => Some(
-            "every AF_PACKET socket gets a copy of all frames, so several receivers \
-             do not share a load",
-        ),
-        _ => None,
-    }
-}
-
 impl Choices {
-    /// How many runs there are if every path can be had.
+    /// The number of runs if every path is available.
     pub fn most_runs(&self) -> u32 {
         let combinations = self.paths.len() * self.rates.len() * self.receivers.len();
         self.rounds.saturating_mul(combinations as u32)
     }
 
     /// All runs in order, with their rounds from 1. Every path has its turn at a rate before the
-    /// next round, so that whatever drifts on this machine drifts for all of them.
+    /// next round, so that drift of the machine affects all of them.
     pub fn runs<'a>(
         &'a self,
         stages: &'a [(Path, u8)],

@@ -1,6 +1,6 @@
-//! The process that stands for a virtual machine or a server: it receives, checks and counts.
+//! `weir cost-receiver`, in place of a virtual machine or a server: receives, checks and counts.
 //!
-//! It speaks as a worker of the bench does: `ready` (or `failed`), and `done` after SIGTERM.
+//! It prints the events of a worker of the bench: `ready` (or `failed`), and `done` after SIGTERM.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,29 +26,29 @@ use crate::engine::worker::{settle, tell};
 use crate::process::words::Words;
 use crate::traffic::frame::Tracker;
 
-/// The address that frames are sent to, see `bench::frame`.
+/// The destination address of frames, see `traffic::frame`.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// The UDP port that frames for the first receiver are sent to.
+/// The UDP destination port of frames for the first receiver.
 pub const PORT: u16 = 9;
 
-/// The most that is received between two looks at the signals.
+/// The most frames between two checks for a signal.
 const BATCH: usize = 64;
-/// For how long packets gather while they come: the sender need not wake anybody then.
+/// Sleep between two batches while packets come: the sender then wakes nobody.
 const GATHER: Duration = Duration::from_micros(50);
-/// The longest sleep.
+/// The longest sleep in poll(2).
 const WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// How long nothing must have come after the end.
+/// The receiver ends when nothing has come for this long.
 const QUIET: Duration = Duration::from_millis(20);
-/// The longest that it takes to end.
+/// The longest time to end.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Room in a UDP socket: a tap's ring has 1000 places, and the default would be a quarter of
-/// that.
+/// Receive buffer of a UDP socket: enough for the 1000 frames of a tap's ring; the default holds a
+/// quarter of them.
 const UDP_BUFFER: usize = 4 << 20;
 
-/// Where packets come from.
+/// The source of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Origin {
     /// A tap, which is standard input
@@ -60,7 +60,7 @@ pub enum Origin {
 /// `weir cost-receiver`
 #[derive(Debug, Args)]
 pub struct ReceiverArgs {
-    /// Where packets come from
+    /// Source of packets
     #[arg(long, value_enum)]
     pub origin: Origin,
     /// The UDP port
@@ -69,7 +69,7 @@ pub struct ReceiverArgs {
     /// Frame length without the FCS
     #[arg(long, value_name = "BYTES")]
     pub size: usize,
-    /// The CPU to run on
+    /// CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: u32,
 }
@@ -90,7 +90,7 @@ impl ReceiverArgs {
     }
 }
 
-/// Receives until SIGTERM. Whatever goes wrong is printed as an event.
+/// Receives until SIGTERM. An error is printed as an event.
 pub fn run(args: &ReceiverArgs) -> ExitCode {
     match receive(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -100,7 +100,7 @@ pub fn run(args: &ReceiverArgs) -> ExitCode {
                 errno: failure.errno,
                 message: failure.message,
             };
-            // If nobody listens any more there is nobody to tell.
+            // The parent may be gone.
             let _ = tell(&event);
             ExitCode::FAILURE
         }
@@ -121,14 +121,14 @@ fn receive(args: &ReceiverArgs) -> Result<(), Failure> {
 
 /// Packets in batches.
 trait Source {
-    /// What to sleep on.
+    /// The descriptor to poll.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Receives what is there, at most a batch, without waiting: how many.
+    /// Receives at most a batch, without waiting; returns the number of packets.
     fn receive(&mut self, tracker: &mut Tracker) -> io::Result<usize>;
 }
 
-/// A tap gives one frame a system call.
+/// A tap: one frame a system call.
 struct Frames {
     tap: io::Stdin,
     buffer: [u8; 2048],
@@ -209,7 +209,7 @@ impl<S: Source> Receiver<S> {
     }
 
     fn run(mut self, stop: &AtomicBool) -> Result<(), Failure> {
-        // The kernel would add 50 us to a sleep of 50 us; without it packets gather for longer.
+        // The default timer slack adds 50 us to a sleep of 50 us; if that stays, batches are larger.
         let _ = set_current_timer_slack(NonZeroU64::new(1_000));
         tell(&Event::Ready {
             mode_obtained: None,
@@ -220,7 +220,7 @@ impl<S: Source> Receiver<S> {
             let count = self.batch()?;
             gathered += count;
             if count == BATCH {
-                continue; // there is more
+                continue; // more may be waiting
             }
             if gathered > 0 {
                 sleep(GATHER);
@@ -243,7 +243,7 @@ impl<S: Source> Receiver<S> {
         let count = self
             .source
             .receive(&mut self.tracker)
-            .map_err(|error| Failure::new("receive", &error, "is the device still there?"))?;
+            .map_err(|error| Failure::new("receive", &error, "does the device still exist?"))?;
         self.received += count as u64;
         Ok(count)
     }
@@ -257,7 +257,7 @@ impl<S: Source> Receiver<S> {
         }
     }
 
-    /// Receives what is under way, until nothing comes any more.
+    /// Receives until no packet comes any more.
     fn drain(&mut self) -> Result<(), Failure> {
         let start = Instant::now();
         let mut heard = start;

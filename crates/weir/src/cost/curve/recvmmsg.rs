@@ -9,14 +9,14 @@ use std::{io, ptr};
 /// The longest datagram of a frame.
 const ROOM: usize = 1500;
 
-/// Room for datagrams.
+/// Buffers for datagrams.
 pub struct Batch {
     buffers: Vec<[u8; ROOM]>,
     lengths: Vec<usize>,
 }
 
 impl Batch {
-    /// Room for `most` of them.
+    /// Buffers for `most` datagrams.
     pub fn new(most: usize) -> Self {
         Self {
             buffers: vec![[0; ROOM]; most],
@@ -24,7 +24,7 @@ impl Batch {
         }
     }
 
-    /// What was received last.
+    /// The datagrams of the last call.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.buffers
             .iter()
@@ -32,7 +32,7 @@ impl Batch {
             .map(|(buffer, length)| &buffer[..(*length).min(ROOM)])
     }
 
-    /// Receives what is there, without waiting: how many.
+    /// Receives without waiting; returns the number of datagrams.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.lengths.clear();
         let mut parts: Vec<libc::iovec> = self

@@ -1,86 +1,87 @@
-//! What was measured: points, their medians over the rounds, and XDP against the bridge.
+//! The report: points, their medians over the rounds, and the ratio of XDP to the bridge.
 
 use serde::Serialize;
 
 use super::Path;
-use super::measure::{Drops, Measured};
+use super::counts::Drops;
+use super::measure::Measured;
 use super::plan::Combination;
 use crate::report::Machine;
 use crate::report::statistics::median;
 
-/// A load that made at least this part of what was asked made what was asked.
-const AS_ASKED: f64 = 0.98;
+/// A load has reached its target rate from this share of it on.
+const REACHED: f64 = 0.98;
 
 /// The whole report.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where it was measured.
+    /// The machine and the settings.
     pub host: Host,
     /// Every run, in order.
     pub points: Vec<Point>,
     /// The medians over the rounds.
     pub summary: Vec<Summary>,
-    /// XDP against the bridge.
+    /// XDP compared with the bridge.
     pub ratios: Vec<Ratio>,
-    /// What could not be measured here.
+    /// Paths that are unavailable on this host.
     pub unavailable: Vec<Unavailable>,
-    /// Runs that went wrong.
+    /// Runs that failed.
     pub failed: Vec<Failed>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
 }
 
-/// Where it was measured.
+/// The machine and the settings.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
     /// The machine, the build and the command.
     #[serde(flatten)]
     pub machine: Machine,
-    /// The CPU of the load and of the kernel's part of receiving.
+    /// The CPU of the load, and of the softirqs that receive it.
     pub load_cpu: usize,
     /// The CPU of the receivers.
     pub app_cpu: usize,
     /// Frame length without the FCS.
     pub size: u16,
-    /// How each figure was obtained, one sentence each.
+    /// Sentences about the method.
     pub notes: Vec<String>,
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Point {
-    /// What was measured.
+    /// The combination.
     #[serde(flatten)]
     pub combination: Combination,
-    /// In which round, from 1.
+    /// The round, from 1.
     pub round: u32,
     /// The length of the window.
     pub seconds: f64,
     /// The figures of the window.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Whether the load made what was asked.
-    pub as_asked: bool,
+    /// Whether the load reached the target rate.
+    pub target_reached: bool,
     /// Frames that the load sent in the whole run.
     pub sent: u64,
-    /// Frames that the receivers got in the whole run.
+    /// Frames that the receivers received in the whole run.
     pub received: u64,
-    /// Where the others were lost.
+    /// Frames lost, by place.
     pub drops: Drops,
-    /// How the counts contradict each other: not at all in a good run.
+    /// Contradictions between the counters; none in a good run.
     pub violations: Vec<String>,
 }
 
-/// What is drawn and tabulated.
+/// The figures of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
-    /// Frames a second that the load made.
+    /// Frames a second that the load sent or tried to send.
     pub offered_pps: f64,
-    /// Frames a second that receivers got.
+    /// Frames a second that the receivers received.
     pub delivered_pps: f64,
-    /// Part of the whole run's frames that no receiver got, in percent.
-    pub lost_percent: f64,
-    /// The network's softirqs on the load's CPU, in percent of it.
+    /// Frames of the whole run that no receiver received, in percent.
+    pub loss_percent: f64,
+    /// The softirqs `NET_RX` and `NET_TX` on the load's CPU, in percent of it.
     pub softirq_percent: f64,
     /// The same on all other CPUs, in percent of one.
     pub other_softirq_percent: f64,
@@ -90,41 +91,41 @@ pub struct Figures {
     pub switch_percent: f64,
     /// All of these, in percent of one CPU.
     pub total_percent: f64,
-    /// Softirqs on all CPUs by frame delivered; `None` if none was.
+    /// Softirq time on all CPUs per frame delivered; `None` without any.
     pub softirq_ns_per_packet: Option<f64>,
-    /// Everything by frame delivered.
+    /// All CPU time per frame delivered.
     pub total_ns_per_packet: Option<f64>,
-    /// Frames made by NAPI poll on the load's CPU: the fewer, the more each pays for the poll.
+    /// Frames per NAPI poll on the load's CPU: the fewer, the higher the cost of each.
     pub packets_per_poll: Option<f64>,
 }
 
 /// A figure over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
 /// One combination over the rounds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// What was measured.
+    /// The combination.
     #[serde(flatten)]
     pub combination: Combination,
-    /// Rounds without contradictions, which are the ones that count.
+    /// Rounds without violations; others do not count.
     pub rounds: usize,
-    /// Whether the load made what was asked, in most of them.
-    pub as_asked: bool,
+    /// Whether the load reached the target rate in most rounds.
+    pub target_reached: bool,
     /// See [`Figures`].
     pub offered_pps: Spread,
     /// See [`Figures`].
     pub delivered_pps: Spread,
     /// See [`Figures`].
-    pub lost_percent: Spread,
+    pub loss_percent: Spread,
     /// See [`Figures`].
     pub softirq_percent: Spread,
     /// See [`Figures`].
@@ -139,43 +140,42 @@ pub struct Summary {
     pub total_ns_per_packet: Option<Spread>,
 }
 
-/// XDP against the bridge: the median of the ratios within each round.
+/// XDP compared with the bridge: the median of the ratios within each round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// How many receivers.
+    /// The number of receivers.
     pub receivers: u8,
-    /// Packets a second that were asked of the load.
-    pub asked_pps: u64,
-    /// XDP's softirq time in percent of the bridge's; `None` where the load did not make what
-    /// was asked on both, so that they did not do the same.
+    /// The target rate of the load.
+    pub target_pps: u64,
+    /// XDP's softirq time in percent of the bridge's; `None` unless the load reached the target
+    /// rate on both.
     pub softirq_percent_of_bridge: Option<f64>,
-    /// The same where it did so on XDP only: more than the true ratio, since what the bridge took,
-    /// it took for fewer frames.
+    /// The same if it reached it on XDP only: an upper bound, since the bridge handled fewer frames.
     pub softirq_percent_of_bridge_at_most: Option<f64>,
-    /// XDP's softirq time by frame delivered in percent of the bridge's.
+    /// XDP's softirq time per frame delivered, in percent of the bridge's.
     pub ns_per_packet_percent_of_bridge: Option<f64>,
 }
 
-/// What could not be measured here.
+/// A path that is unavailable on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unavailable {
     /// The path.
     pub path: Path,
-    /// With how many receivers.
+    /// The number of receivers.
     pub receivers: u8,
-    /// Why, and what would help.
+    /// Cause and cure.
     pub reason: String,
 }
 
-/// A run that went wrong.
+/// A run that failed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failed {
-    /// What was measured.
+    /// The combination.
     #[serde(flatten)]
     pub combination: Combination,
-    /// In which round.
+    /// The round.
     pub round: u32,
-    /// What went wrong.
+    /// The error.
     pub message: String,
 }
 
@@ -199,7 +199,7 @@ impl Point {
             figures: Figures {
                 offered_pps,
                 delivered_pps: window.delivered as f64 / seconds,
-                lost_percent: lost as f64 / made.max(1) as f64 * 100.0,
+                loss_percent: lost as f64 / made.max(1) as f64 * 100.0,
                 softirq_percent: percent(window.softirq_ns),
                 other_softirq_percent: percent(window.other_softirq_ns),
                 receivers_percent: percent(window.receivers_ns),
@@ -210,7 +210,7 @@ impl Point {
                 packets_per_poll: (window.polls > 0)
                     .then(|| window.offered as f64 / window.polls as f64),
             },
-            as_asked: offered_pps >= combination.rate.0 as f64 * AS_ASKED,
+            target_reached: offered_pps >= combination.rate.0 as f64 * REACHED,
             sent: measured.sent,
             received: measured.received,
             drops: measured.drops,
@@ -233,7 +233,7 @@ impl Report {
         }
     }
 
-    /// Takes the medians of all points.
+    /// Computes medians and ratios.
     pub fn summarize(&mut self) {
         let mut combinations: Vec<Combination> = Vec::new();
         for point in &self.points {
@@ -253,7 +253,7 @@ impl Report {
             .collect();
     }
 
-    /// The points of a combination whose counts do not contradict each other.
+    /// The points of a combination without violations.
     fn good(&self, combination: Combination) -> Vec<&Point> {
         self.points
             .iter()
@@ -278,9 +278,9 @@ impl Report {
             return None;
         }
         let at_rate = |bridge_too: bool| {
-            let pairs = pairs
-                .iter()
-                .filter(move |(one, other)| one.as_asked && other.as_asked == bridge_too);
+            let pairs = pairs.iter().filter(move |(one, other)| {
+                one.target_reached && other.target_reached == bridge_too
+            });
             median(pairs.map(|(one, other)| {
                 one.figures.softirq_percent / other.figures.softirq_percent * 100.0
             }))
@@ -291,23 +291,31 @@ impl Report {
         });
         Some(Ratio {
             receivers: xdp.receivers,
-            asked_pps: xdp.rate.0,
+            target_pps: xdp.rate.0,
             softirq_percent_of_bridge: at_rate(true),
             softirq_percent_of_bridge_at_most: at_rate(false),
             ns_per_packet_percent_of_bridge: median(each),
         })
     }
 
-    /// The medians of a path with so many receivers, in the order of the rates.
+    /// The medians of a path and a number of receivers, in the order of the rates.
     pub fn curve(&self, path: Path, receivers: u8) -> impl Iterator<Item = &Summary> {
         self.summary
             .iter()
             .filter(move |it| it.combination.path == path && it.combination.receivers == receivers)
     }
 
-    /// Whether a switch that is a process was measured.
+    /// The number of rounds; `None` without points.
+    pub fn rounds(&self) -> Option<u32> {
+        self.points.iter().map(|point| point.round).max()
+    }
+
+    /// Whether a path that forwards in user space was measured.
     pub fn has_switch(&self) -> bool {
-        self.paths().contains(&Path::Ovs)
+        let paths = self.paths();
+        paths
+            .iter()
+            .any(|path| path.datapath().forwards_in_user_space())
     }
 
     /// The numbers of receivers that were measured.
@@ -321,7 +329,7 @@ impl Report {
         receivers
     }
 
-    /// The paths that were measured, in the order they were asked for.
+    /// The paths that were measured, in the order of the command line.
     pub fn paths(&self) -> Vec<Path> {
         let mut paths: Vec<Path> = Vec::new();
         for point in &self.points {
@@ -340,14 +348,14 @@ impl Summary {
         let some = |of: fn(&Figures) -> Option<f64>| {
             Spread::of(points.iter().filter_map(|point| of(&point.figures)))
         };
-        let as_asked = points.iter().filter(|point| point.as_asked).count();
+        let target_reached = points.iter().filter(|point| point.target_reached).count();
         Some(Self {
             combination,
             rounds: points.len(),
-            as_asked: as_asked * 2 > points.len(),
+            target_reached: target_reached * 2 > points.len(),
             offered_pps: all(|it| it.offered_pps)?,
             delivered_pps: all(|it| it.delivered_pps)?,
-            lost_percent: all(|it| it.lost_percent)?,
+            loss_percent: all(|it| it.loss_percent)?,
             softirq_percent: all(|it| it.softirq_percent)?,
             receivers_percent: all(|it| it.receivers_percent)?,
             switch_percent: all(|it| it.switch_percent)?,
@@ -359,7 +367,7 @@ impl Summary {
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// `None` without values.
     fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.collect();
         Some(Self {
@@ -438,7 +446,7 @@ pub(super) mod tests {
         let expected = Figures {
             offered_pps: 100_000.0,
             delivered_pps: 99_000.0,
-            lost_percent: 1.0,
+            loss_percent: 1.0,
             softirq_percent: 20.0,
             other_softirq_percent: 1.0,
             receivers_percent: 20.0,
@@ -452,12 +460,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ratios_are_of_runs_that_did_the_same() {
+    fn ratios_are_of_runs_that_reached_the_rate() {
         let report = report();
         let same: Vec<_> = report
             .ratios
             .iter()
-            .map(|it| (it.asked_pps, it.softirq_percent_of_bridge))
+            .map(|it| (it.target_pps, it.softirq_percent_of_bridge))
             .collect();
         assert_eq!(same, [(100_000, Some(25.0)), (1_000_000, None)]);
         let bounds = report.ratios.iter();
@@ -465,8 +473,8 @@ pub(super) mod tests {
             .map(|it| it.softirq_percent_of_bridge_at_most.map(f64::round))
             .collect();
         assert_eq!(bounds, [None, Some(22.0)]);
-        let as_asked: Vec<bool> = report.summary.iter().map(|it| it.as_asked).collect();
-        assert_eq!(as_asked, [true, true, false, true]);
+        let target_reached: Vec<bool> = report.summary.iter().map(|it| it.target_reached).collect();
+        assert_eq!(target_reached, [true, true, false, true]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! The curve for people: a table for each number of receivers, in 100 columns.
+//! The report as text: a table for each number of receivers, in 100 columns.
 
 use comfy_table::presets;
 
+use super::notes;
 use super::report::{Ratio, Report, Spread, Summary};
-use super::{Path, notes};
 use crate::report::text::{row, table, unframed, wrap};
 use crate::traffic::rate::Rate;
 
-/// Where the sentences of the legend begin.
+/// The column of the legend's sentences.
 const LEGEND: usize = 13;
 
 /// The report as text.
@@ -24,14 +24,14 @@ pub fn render(report: &Report) -> String {
         line(&figures(report, receivers));
     }
     if !report.ratios.is_empty() {
-        line("\nXDP's softirq time in percent of the bridge's");
+        line("\nSoftirq time of XDP, in percent of the bridge's");
         line(&ratios(report));
     }
-    let said = notes::results(report);
-    if !said.is_empty() {
+    let results = notes::results(report);
+    if !results.is_empty() {
         line("");
     }
-    for note in said {
+    for note in results {
         line(&wrap(&note, 2));
     }
     if !report.summary.is_empty() {
@@ -47,44 +47,45 @@ pub fn render(report: &Report) -> String {
     text
 }
 
-/// What was measured, where.
+/// The heading: the measurement and the machine.
 pub fn title(report: &Report) -> String {
-    let rounds = report.points.iter().map(|point| point.round).max();
-    let rounds = match rounds {
+    let rounds = match report.rounds() {
         None | Some(1) => String::new(),
-        Some(rounds) => format!(", medians of {rounds} rounds, each column by itself"),
+        Some(rounds) => format!(", medians of {rounds} rounds for each column"),
     };
     format!(
-        "What receiving takes from the CPUs, by rate and path{rounds}. {}.",
+        "CPU time of receiving, by rate and path{rounds}. {}.",
         report.host.machine.summary()
     )
 }
 
-/// What the columns of [`cells`] are.
+/// The names of the columns of [`cells`].
 pub fn columns(report: &Report) -> Vec<&'static str> {
     let names = notes::figures(report).into_iter().map(|(name, _)| name);
     std::iter::once("path").chain(names).collect()
 }
 
-/// A row: path first.
+/// A row, from its path on.
 pub fn cells(report: &Report, summary: &Summary) -> Vec<String> {
     let combination = summary.combination;
     let pps = |pps: Spread| format!("{:.0}", pps.median);
     let percent = |percent: Spread| format!("{:.1}", percent.median);
-    let less = if summary.as_asked { "" } else { "< " };
+    let less = if summary.target_reached { "" } else { "< " };
     let mut cells = vec![
         combination.path.to_string(),
         combination.rate.to_string(),
         format!("{less}{}", pps(summary.offered_pps)),
         pps(summary.delivered_pps),
-        percent(summary.lost_percent),
+        percent(summary.loss_percent),
         range(summary),
         percent(summary.receivers_percent),
     ];
     if report.has_switch() {
-        cells.push(match combination.path {
-            Path::Ovs => percent(summary.switch_percent),
-            _ => "-".into(),
+        let has_switch = combination.path.datapath().forwards_in_user_space();
+        cells.push(if has_switch {
+            percent(summary.switch_percent)
+        } else {
+            "-".into()
         });
     }
     cells.push(percent(summary.total_percent));
@@ -96,7 +97,7 @@ pub fn cells(report: &Report, summary: &Summary) -> Vec<String> {
     cells
 }
 
-/// The softirq figure, with the least and the most if there were several rounds.
+/// The softirq figure, with minimum and maximum if there were several rounds.
 fn range(summary: &Summary) -> String {
     let Spread { median, min, max } = summary.softirq_percent;
     if summary.rounds == 1 {
@@ -120,8 +121,8 @@ fn figures(report: &Report, receivers: u8) -> String {
     unframed(table)
 }
 
-/// What the columns of [`ratio_cells`] are.
-pub const RATIOS: [&str; 4] = ["asked", "receivers", "at the same rate", "by packet"];
+/// The names of the columns of [`ratio_cells`].
+pub const RATIOS: [&str; 4] = ["target", "receivers", "at equal rate", "per packet"];
 
 /// A row of the ratios.
 pub fn ratio_cells(ratio: &Ratio) -> [String; 4] {
@@ -130,7 +131,7 @@ pub fn ratio_cells(ratio: &Ratio) -> [String; 4] {
     let bound = ratio.softirq_percent_of_bridge_at_most;
     let bound = bound.map_or_else(|| "-".into(), |it| format!("< {it:.0}"));
     [
-        Rate(ratio.asked_pps).to_string(),
+        Rate(ratio.target_pps).to_string(),
         ratio.receivers.to_string(),
         ratio
             .softirq_percent_of_bridge
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_fits_and_says_what_is_missing() {
+    fn the_table_fits_and_lists_missing_paths() {
         let text = render(&report());
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{line}");

@@ -1,17 +1,17 @@
-//! Which file a program's code comes from, by /proc/PID/maps.
+//! Files of user code, from /proc/PID/maps.
 
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 
-/// The frame of user code whose file is not known.
+/// The frame of user code of an unknown file.
 const UNKNOWN: &str = "[user]";
 
-/// The executable mappings of the processes that were seen.
+/// Executable mappings of processes, read when a process is first seen.
 #[derive(Debug)]
 pub struct Mappings {
     processes: HashMap<u64, Vec<Mapping>>,
-    /// Whether process numbers are those of /proc here.
+    /// Whether /proc has the same process numbers.
     numbers_are_ours: bool,
 }
 
@@ -22,7 +22,7 @@ struct Mapping {
 }
 
 impl Mappings {
-    /// Of no process yet.
+    /// Without processes.
     pub fn new() -> Self {
         Self {
             processes: HashMap::new(),
@@ -30,8 +30,8 @@ impl Mappings {
         }
     }
 
-    /// The file that the code at `address` comes from, in brackets. Where two libraries have
-    /// changed places since the process was first seen, the first one is named.
+    /// The file mapped at an address, in brackets. A library mapped since the process was first seen
+    /// is unknown, or named after an earlier one.
     pub fn name(&mut self, process: u64, address: u64) -> &str {
         if !self.numbers_are_ours {
             return UNKNOWN;
@@ -39,7 +39,7 @@ impl Mappings {
         self.processes
             .entry(process)
             .or_insert_with(|| {
-                // It may be gone already.
+                // The process may have exited.
                 fs::read_to_string(format!("/proc/{process}/maps"))
                     .map(|text| parse(&text))
                     .unwrap_or_default()
@@ -50,14 +50,14 @@ impl Mappings {
     }
 }
 
-/// BPF programs see the process numbers of the first PID namespace.
+/// BPF programs see process numbers of the first PID namespace.
 fn in_first_pid_namespace() -> bool {
     /// `PROC_PID_INIT_INO` of the kernel
     const FIRST: &str = "pid:[4026531836]";
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == FIRST)
 }
 
-/// Those lines of /proc/PID/maps that are of code.
+/// The executable mappings of /proc/PID/maps.
 fn parse(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(parse_line).collect()
 }

@@ -1,13 +1,12 @@
-//! Which functions of the kernel are the packet path.
+//! The kernel functions of the packet path.
 
-/// Where packets are handled, by the functions that lead there. Whatever these call is part of the
-/// path, so deeper ones need not be named; several are named where a compiler may have left one
-/// out.
+/// Entry functions of the packet path. Their callees belong to it; where the compiler may inline an
+/// entry, the next function is listed as well.
 const ENTRIES: [&str; 24] = [
     // softirqs
     "net_rx_action",
     "net_tx_action",
-    // NAPI elsewhere: in threads and in busy polling
+    // NAPI outside of softirqs: threads, busy polling
     "napi_threaded_poll",
     "napi_threaded_poll_loop",
     "napi_busy_loop",
@@ -24,7 +23,7 @@ const ENTRIES: [&str; 24] = [
     "__dev_direct_xmit",
     "dev_hard_start_xmit",
     "__qdisc_run",
-    // taps, and what makes packets of a program's bytes
+    // taps, vhost, packets of BPF_PROG_TEST_RUN
     "tun_get_user",
     "tun_chr_read_iter",
     "tun_chr_write_iter",
@@ -36,16 +35,16 @@ const ENTRIES: [&str; 24] = [
     "raw_recvmsg",
 ];
 
-/// Families of functions that are the packet path: system calls on sockets of each kind, XDP.
+/// Prefixes of functions of the packet path: system calls on sockets, XDP.
 const FAMILIES: [&str; 13] = [
     "xsk_", "__xsk_", "xdp_", "__xdp_", "packet_", "tpacket_", "inet_", "inet6_", "tcp_", "udp_",
     "udpv6_", "ip_", "ip6_",
 ];
 
-/// Functions of those families' names that have nothing to do with packets.
-const STRANGERS: [&str; 3] = ["packet_mmap", "packet_create", "tcp_orphan_update"];
+/// Functions with these prefixes that handle no packets.
+const EXCEPTIONS: [&str; 3] = ["packet_mmap", "packet_create", "tcp_orphan_update"];
 
-/// Where the kernel begins with an interrupt: on x86, and on arm64.
+/// Entry functions of interrupts, on x86 and arm64.
 const INTERRUPTS: [&str; 5] = [
     "asm_sysvec_",
     "asm_common_interrupt",
@@ -54,37 +53,37 @@ const INTERRUPTS: [&str; 5] = [
     "el0t_64_irq",
 ];
 
-/// Whether packets are handled in this function and what it calls.
+/// Whether a function is an entry of the packet path.
 pub fn is_packet_path(function: &str) -> bool {
     let function = plain(function);
     ENTRIES.contains(&function)
         || FAMILIES.iter().any(|family| function.starts_with(family))
-            && !STRANGERS.contains(&function)
+            && !EXCEPTIONS.contains(&function)
 }
 
-/// Without what a compiler adds to the name of a part of a function, such as `.isra.0`.
+/// The name without the compiler's suffix, such as `.isra.0`.
 fn plain(function: &str) -> &str {
     function.split_once('.').map_or(function, |(name, _)| name)
 }
 
-/// On whose account a sample is.
+/// The context of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
-    /// The softirq that receives.
+    /// The softirq `NET_RX`.
     NetRx,
-    /// The softirq that frees what was sent, and runs queues that were busy.
+    /// The softirq `NET_TX`, which frees sent packets and runs deferred qdiscs.
     NetTx,
     /// The packet path outside of softirqs: system calls, threads of NAPI and vhost, interrupts.
     OtherPath,
-    /// Nothing ran.
+    /// The idle task.
     Idle,
     /// Anything else.
     Rest,
 }
 
 impl Account {
-    /// Of a stack with these functions, outermost first, in `process`. What an interrupt came upon
-    /// is not what the CPU does now.
+    /// Of a stack with these functions, outermost first, in `process`. Functions below the last
+    /// interrupt do not count.
     pub fn of(process: u64, functions: &[&str]) -> Self {
         let is_interrupt = |function: &&str| INTERRUPTS.iter().any(|it| function.starts_with(it));
         match functions.iter().rposition(is_interrupt) {

@@ -1,4 +1,4 @@
-//! Stacks by their functions' names, and how many samples each has.
+//! Profiles: stacks of function names, and the samples of each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,28 +9,28 @@ use anyhow::Result;
 
 use super::mappings::Mappings;
 use super::path::Account;
-use super::sampler::{Sampler, Stack};
+use super::sampler::Stack;
 use super::symbols::KernelSymbols;
-use super::{Clock, Options};
+use crate::bpf::perf_event::Clock;
 use crate::bpf::program_ids;
 
-/// The frame of kernel code without a name.
+/// The frame of kernel code without a symbol.
 pub(super) const KERNEL: &str = "[kernel]";
 
-/// Samples by what ran.
+/// Samples by context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All samples that were taken.
+    /// All samples.
     pub taken: u64,
-    /// Those of them that found no room in the kernel.
+    /// Samples that found no room in the kernel.
     pub lost: u64,
-    /// In the softirq that receives.
+    /// In the softirq `NET_RX`.
     pub net_rx: u64,
-    /// In the softirq for what was sent.
+    /// In the softirq `NET_TX`.
     pub net_tx: u64,
-    /// In the packet path elsewhere.
+    /// In the packet path, in other contexts.
     pub other_path: u64,
-    /// While nothing ran.
+    /// In the idle task.
     pub idle: u64,
 }
 
@@ -40,7 +40,7 @@ impl Counts {
         self.net_rx + self.net_tx + self.other_path
     }
 
-    /// Elsewhere: programs, and the kernel's other work.
+    /// In programs and in other work of the kernel.
     pub fn elsewhere(&self) -> u64 {
         let known = self.packet_path() + self.idle + self.lost;
         self.taken.saturating_sub(known)
@@ -57,43 +57,42 @@ impl Counts {
     }
 }
 
-/// What was sampled.
+/// A profile.
 #[derive(Debug)]
 pub struct Profile {
     /// Samples of each stack: its frames, outermost first, with `;` between them.
     pub stacks: BTreeMap<String, u64>,
-    /// Samples by what ran.
+    /// Samples by context.
     pub counts: Counts,
-    /// What it was sampled by.
+    /// The clock of the samples.
     pub clock: Clock,
-    /// Samples that the clock should have brought; `None` by cycles, which stand still while a CPU
-    /// is idle.
+    /// Samples that the clock should have given; `None` with cycles, of which an idle CPU has none.
     pub due: Option<u64>,
-    /// For how long.
+    /// The duration.
     pub elapsed: Duration,
-    /// Whether `stacks` are those of the packet path alone.
+    /// Whether `stacks` are limited to the packet path.
     pub packet_path_only: bool,
-    /// Whether the kernel's functions have names; without them nobody can tell what `counts` are
-    /// of, apart from how many samples there are.
+    /// Whether kernel functions have symbols; without them only `taken` and `lost` of `counts` are
+    /// known.
     pub named: bool,
-    /// What else is to be known, one sentence each.
+    /// Limits of the profile, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Profile {
-    /// So many samples as a share of the CPUs' time, from 0 to 1; by cycles, of their busy time.
+    /// Samples as a share of the CPUs' time, from 0 to 1; with cycles, of their busy time.
     pub fn share(&self, samples: u64) -> f64 {
         let all = self.due.unwrap_or(0).max(self.counts.taken).max(1);
         samples as f64 / all as f64
     }
 
-    /// Samples that were due and did not come.
+    /// Samples that the clock did not give.
     pub fn missing(&self) -> u64 {
         self.due.unwrap_or(0).saturating_sub(self.counts.taken)
     }
 
-    /// The folded format: a stack a line, and its samples. flamegraph.pl, inferno and speedscope
-    /// read it.
+    /// The folded format of flamegraph.pl, inferno and speedscope: a line for each stack, with its
+    /// samples.
     pub fn folded(&self) -> String {
         self.stacks
             .iter()
@@ -108,7 +107,7 @@ impl Profile {
         self.stacks.values().sum()
     }
 
-    /// The functions that most samples were in, without those that they called.
+    /// Functions by self time, in samples, highest first.
     pub fn leaves(&self) -> Vec<(&str, u64)> {
         let mut leaves = BTreeMap::<&str, u64>::new();
         for (stack, samples) in &self.stacks {
@@ -121,26 +120,26 @@ impl Profile {
     }
 }
 
-/// Gives stacks their names, and adds up those that have the same.
+/// Symbolizes stacks, and merges those that are then equal.
 pub(super) struct Collector {
     symbols: KernelSymbols,
-    /// Which were there when `symbols` were read.
+    /// The BPF programs at the time when `symbols` were read.
     programs: Vec<u32>,
     mappings: Mappings,
     packet_path_only: bool,
     stacks: BTreeMap<String, u64>,
     counts: Counts,
-    /// Samples that were read.
+    /// Samples read so far.
     read: u64,
 }
 
 impl Collector {
-    /// `everything`: keeps all stacks, and not those of the packet path alone.
+    /// `everything`: keeps all stacks instead of those of the packet path.
     pub(super) fn new(everything: bool) -> Result<Self> {
         let programs = program_ids();
         let symbols = KernelSymbols::read()?;
         Ok(Self {
-            // Without names nobody can tell which they are.
+            // Without symbols the packet path is unknown.
             packet_path_only: !everything && !symbols.are_hidden(),
             symbols,
             programs,
@@ -158,11 +157,11 @@ impl Collector {
         }
     }
 
-    /// BPF programs come and go, and another one may be where one was.
+    /// A new BPF program may be at the address of an old one.
     fn renew_symbols(&mut self) {
         let programs = program_ids();
         if programs != self.programs {
-            // What could be read before can be read again; if not, the old names are good enough.
+            // It could be read before; should it fail now, the old symbols remain.
             if let Ok(symbols) = KernelSymbols::read() {
                 self.symbols = symbols;
             }
@@ -195,24 +194,19 @@ impl Collector {
         *self.stacks.entry(folded.text).or_default() += samples;
     }
 
-    pub(super) fn finish(
-        self,
-        options: &Options,
-        sampler: &Sampler,
-        elapsed: Duration,
-        taken: u64,
-    ) -> Profile {
-        let due = options.frequency as f64 * elapsed.as_secs_f64() * options.cpus.len() as f64;
+    /// `taken`: samples in `elapsed`; the clock should have given `rate` a second.
+    pub(super) fn finish(self, clock: Clock, rate: u64, elapsed: Duration, taken: u64) -> Profile {
+        let due = rate as f64 * elapsed.as_secs_f64();
         let mut profile = Profile {
             notes: Vec::new(),
-            due: (sampler.clock() == Clock::CpuClock).then_some(due as u64),
+            due: (clock == Clock::CpuClock).then_some(due as u64),
             counts: Counts {
                 taken,
                 lost: taken.saturating_sub(self.read),
                 ..self.counts
             },
             stacks: self.stacks,
-            clock: sampler.clock(),
+            clock,
             elapsed,
             packet_path_only: self.packet_path_only,
             named: !self.symbols.are_hidden(),
@@ -222,7 +216,7 @@ impl Collector {
     }
 }
 
-/// A stack as one line.
+/// A stack in the folded format.
 struct Folded {
     text: String,
     last: String,
@@ -236,7 +230,7 @@ impl Folded {
         }
     }
 
-    /// Frames in brackets are no functions, so one of them is enough where several follow.
+    /// Frames in brackets are files, not functions: consecutive equal ones are merged.
     fn push(&mut self, frame: &str) {
         if frame == self.last && frame.starts_with('[') {
             return;
@@ -247,7 +241,7 @@ impl Folded {
     }
 }
 
-/// A name that cannot be taken for the end of a frame or of a line: a program chooses its own.
+/// Replaces separators in a name, since threads choose their own.
 fn clean(name: &str) -> String {
     name.chars()
         .map(|c| match c {
@@ -262,29 +256,29 @@ fn notes(profile: &Profile) -> Vec<String> {
     let mut notes = Vec::new();
     if !profile.named {
         notes.push(
-            "the kernel hides the addresses of its functions, so they are shown as [kernel], and \
-             the packet path cannot be told from the rest: all samples are shown; run it with \
-             CAP_SYSLOG, and with kernel.kptr_restrict at most 1 (`sysctl kernel.kptr_restrict`)"
+            "the kernel hides its symbols: its functions are shown as [kernel], and all samples are \
+             shown, since the packet path is unknown; run with CAP_SYSLOG, and with \
+             kernel.kptr_restrict at most 1 (`sysctl kernel.kptr_restrict`)"
                 .into(),
         );
     } else if bpf_programs_are_hidden() {
         notes.push(
-            "BPF programs have no names, and may be shown as another function: set \
-             net.core.bpf_jit_kallsyms=1 and net.core.bpf_jit_harden=0 to see them"
+            "BPF programs have no symbols and may be shown as other functions: set \
+             net.core.bpf_jit_kallsyms=1 and net.core.bpf_jit_harden=0"
                 .into(),
         );
     }
     if profile.counts.lost > 0 {
         notes.push(format!(
-            "{} samples found no room: choose fewer CPUs or a lower --frequency",
+            "{} samples lost, as the table of stacks was full: sample fewer CPUs or lower --frequency",
             profile.counts.lost
         ));
     }
     let missing = profile.share(profile.missing());
     if missing > 0.1 {
         notes.push(format!(
-            "{:.1}% of the time has no samples: a kernel may stop its clock on an idle CPU, a \
-             hypervisor may take the CPU, and the kernel throttles sampling that takes too long \
+            "{:.1}% of the time has no samples: the kernel may stop the clock of an idle CPU, the \
+             hypervisor may steal time, and the kernel throttles sampling that takes too long \
              (kernel.perf_cpu_time_max_percent)",
             missing * 100.0
         ));
@@ -300,10 +294,11 @@ fn bpf_programs_are_hidden() -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn profile(stacks: &[(&str, u64)]) -> Profile {
+    /// A profile of these stacks, which are not counted.
+    pub fn profile(stacks: &[(&str, u64)]) -> Profile {
         Profile {
             stacks: stacks
                 .iter()

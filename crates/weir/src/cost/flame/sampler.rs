@@ -86,7 +86,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to sample what runs on `cpus`, `frequency` times a second.
+    /// Samples `cpus` from now on, `frequency` times a second.
     pub fn start(cpus: &[usize], frequency: u64) -> Result<Self> {
         let (clock, events) = perf_event::open(cpus, frequency)?;
         let programs = Programs::load(&OBJECT, None, |_| true)?;
@@ -103,7 +103,7 @@ impl Sampler {
         })
     }
 
-    /// What it samples by.
+    /// The clock of the samples.
     pub fn clock(&self) -> Clock {
         self.clock
     }

@@ -1,4 +1,4 @@
-// A click on a frame gives it the whole width, one on the lowest gives everything back.
+// A click on a frame zooms in; one on the lowest frame zooms out.
 const svg = document.currentScript.ownerSVGElement;
 const left = Number(svg.dataset.left), full = Number(svg.dataset.full), letter = Number(svg.dataset.letter);
 const frames = Array.from(svg.querySelectorAll(".frame"), g => {

@@ -1,13 +1,14 @@
-//! A flame graph as an SVG that needs nothing else: no font, no network. Its script only lets a
-//! click enlarge a frame.
+//! A flame graph as a self-contained SVG: no font, no network; a script to zoom.
 //!
-//! It is drawn here, and not by a library, since the one there is for Rust (inferno) has a licence
-//! that is not permissive (CDDL).
+//! It marks the packet path and BPF programs by colour, with a legend, and has a dark scheme; the
+//! library for Rust, inferno, has neither legend nor dark scheme, colours by function name alone, and
+//! embeds a script under the CDDL in each graph.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Profile, is_packet_path};
+use super::path::is_packet_path;
+use super::profile::{KERNEL, Profile};
 use crate::report::page::escape;
 
 const SCRIPT: &str = include_str!("svg.js");
@@ -21,15 +22,15 @@ const ROW: f64 = 17.0;
 const LINE: f64 = 18.0;
 /// Of a letter of 12 px in the usual monospaced fonts.
 const LETTER: f64 = 7.25;
-/// What is narrower is not drawn: nobody could see it, and there are thousands.
+/// Frames narrower than this are not drawn: they are invisible, and there are thousands.
 const NARROWEST: f64 = 0.25;
 
-/// What is written above the graph.
+/// Text above the graph.
 #[derive(Debug)]
 pub struct Labels {
-    /// The heading.
+    /// The title.
     pub title: String,
-    /// Smaller lines below it.
+    /// Smaller lines below the title.
     pub about: Vec<String>,
 }
 
@@ -94,7 +95,7 @@ fn head(svg: &mut String, labels: &Labels) {
     }
 }
 
-/// A frame, and what it called.
+/// A frame and its callees.
 #[derive(Debug, Default)]
 struct Node<'a> {
     samples: u64,
@@ -115,13 +116,13 @@ impl<'a> Node<'a> {
         root
     }
 
-    /// Rows, with its own.
+    /// Rows, its own included.
     fn height(&self) -> usize {
         1 + self.calls.values().map(Self::height).max().unwrap_or(0)
     }
 }
 
-/// What a frame is, which gives it its color.
+/// The kind of a frame, shown by its color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Thread,
@@ -143,7 +144,7 @@ impl Kind {
     fn of(frame: &str, place: Place) -> Self {
         match frame {
             _ if place.depth <= 1 => Self::Thread,
-            frame if frame.starts_with('[') && frame != super::profile::KERNEL => Self::User,
+            frame if frame.starts_with('[') && frame != KERNEL => Self::User,
             frame if frame.starts_with("bpf_prog_") && is_tagged(frame) => Self::Bpf,
             _ if place.in_path => Self::Path,
             _ => Self::Kernel,
@@ -153,14 +154,14 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::Thread => "thread",
-            Self::User => "user code, by its file",
+            Self::User => "user code, by file",
             Self::Kernel => "kernel",
             Self::Path => "packet path",
             Self::Bpf => "BPF program",
         }
     }
 
-    /// Neighbours differ a little, and a function looks the same wherever it is.
+    /// The lightness depends on the name: neighbours differ, a function looks the same everywhere.
     fn color(self, frame: &str) -> String {
         let (hue, saturation) = match self {
             Self::Thread => (210, 12),
@@ -187,12 +188,12 @@ fn is_tagged(frame: &str) -> bool {
         == 16
 }
 
-/// Where a frame is.
+/// The place of a frame.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     depth: usize,
     x: f64,
-    /// Whether the packet path led here.
+    /// Whether a caller is an entry of the packet path.
     in_path: bool,
 }
 
@@ -224,7 +225,7 @@ impl Drawing {
 
     fn share(&self, samples: u64) -> f64 {
         if self.all == 0 {
-            return 1.0; // the root is all there is
+            return 1.0; // only the root is drawn
         }
         samples as f64 / self.all as f64
     }
@@ -248,7 +249,7 @@ impl Drawing {
     }
 }
 
-/// As much of a name as is legible in a frame; `svg.js` has the same rule.
+/// The part of a name that fits into a frame; `svg.js` has the same rule.
 fn fit(name: &str, width: f64) -> String {
     let letters = ((width - 6.0) / LETTER) as usize;
     match letters {
@@ -258,7 +259,7 @@ fn fit(name: &str, width: f64) -> String {
     }
 }
 
-/// Text that XML can hold.
+/// Text without characters that XML does not allow.
 fn xml(text: &str) -> String {
     let allowed = |c: char| match c {
         '\u{FFFE}' | '\u{FFFF}' => '?',
@@ -270,26 +271,8 @@ fn xml(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::profile::tests::profile;
     use super::*;
-    use crate::cost::flame::{Clock, Counts};
-
-    fn profile(stacks: &[(&str, u64)]) -> Profile {
-        Profile {
-            stacks: stacks
-                .iter()
-                .map(|&(stack, samples)| (stack.into(), samples))
-                .collect(),
-            counts: Counts::default(),
-            clock: Clock::CpuClock,
-            due: None,
-            elapsed: Duration::ZERO,
-            packet_path_only: false,
-            named: true,
-            notes: Vec::new(),
-        }
-    }
 
     fn labels() -> Labels {
         Labels {

@@ -1,13 +1,13 @@
-//! The names of the kernel's functions, from /proc/kallsyms.
+//! Kernel symbols, from /proc/kallsyms.
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
-/// Functions by their addresses, those of modules and of BPF programs among them.
+/// Functions by address, those of modules and BPF programs included.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
-    /// Sorted; where a name is in `text`.
+    /// Sorted by address; their names are in `text`.
     functions: Vec<Function>,
     text: String,
 }
@@ -20,32 +20,32 @@ struct Function {
 }
 
 impl KernelSymbols {
-    /// Of the running kernel, now. There are none if the kernel hides its addresses.
+    /// The symbols of the running kernel; none if it hides its addresses.
     pub fn read() -> Result<Self> {
         let text = fs::read_to_string("/proc/kallsyms")
-            .context("cannot read /proc/kallsyms, which has the names of the kernel's functions")?;
+            .context("cannot read /proc/kallsyms for kernel symbols")?;
         Ok(Self::parse(text))
     }
 
-    /// Lines as `ffffffff81000080 T entry_SYSCALL_64`, with a tab and `[module]` in some. An
-    /// address that is hidden is shown as 0.
+    /// Lines such as `ffffffff81000080 T entry_SYSCALL_64`, some with a tab and `[module]`. A hidden
+    /// address is 0.
     fn parse(text: String) -> Self {
         let mut functions: Vec<Function> = text
             .lines()
             .filter_map(|line| Function::parse(line, &text))
             .collect();
-        // The first of several names of an address stays, whatever the sort does.
+        // The sort is stable: the first of several names of an address stays.
         functions.sort_by_key(|function| function.address);
         functions.dedup_by_key(|function| function.address);
         Self { functions, text }
     }
 
-    /// Whether the kernel hides its addresses, so that nothing has a name.
+    /// Whether the kernel hides its addresses.
     pub fn are_hidden(&self) -> bool {
         self.functions.is_empty()
     }
 
-    /// The function that `address` is in.
+    /// The function at an address.
     pub fn name(&self, address: u64) -> Option<&str> {
         let after = self
             .functions
