@@ -23,7 +23,8 @@
 
 use serde::Serialize;
 
-use crate::engine::protocol::{Bench, Totals};
+use crate::engine::bench::Bench;
+use crate::engine::protocol::Totals;
 use crate::traffic::programs::SinkCounts;
 use hostnet::device::Counters;
 

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use crate::engine::bench::Bench;
 use crate::engine::libxdp;
-use crate::engine::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::{Engine, Mode, Wait};
 
 /// One way to do one bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -8,8 +8,10 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::check::{Check, Counted};
 use super::plan::{Combination, Plan};
-use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals};
+use crate::engine::bench::Bench;
+use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
+use crate::engine::{Engine, Mode};
 use crate::lab::{Lab, Side};
 use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;

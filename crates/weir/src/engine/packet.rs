@@ -6,9 +6,10 @@ use std::io;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use super::bench::Bench;
+use super::moves::{Inspect, Moves, Round, Source, WAIT};
 use super::tpacket::{Rings, Shape, Socket, Version};
-use super::{Engine, Failure, Inspect, Round, Source, WAIT};
-use crate::engine::protocol::{Bench, Mode, Wait};
+use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
 
 const ETH_P_ALL: u16 = 3;
@@ -50,8 +51,8 @@ pub struct Options<'a> {
 impl Packet {
     /// Opens a socket on the device, with the rings that the bench needs.
     pub fn open(options: &Options<'_>) -> Result<Self, Failure> {
-        let receives = options.bench != Bench::Txpush;
-        let sends = options.bench != Bench::Rxdrop;
+        let receives = options.bench.receives();
+        let sends = options.bench.sends();
         let socket = Socket::new(options.version).map_err(|error| socket_failure(&error))?;
         tune(&socket, receives, sends)?;
         let rings = socket
@@ -107,7 +108,7 @@ const TIMED_OUT: Round = Round {
     timed_out: true,
 };
 
-impl Engine for Packet {
+impl Moves for Packet {
     fn mode_obtained(&self) -> Option<Mode> {
         None
     }
@@ -117,7 +118,7 @@ impl Engine for Packet {
     }
 
     #[inline]
-    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn receive(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         if !self.wait_for_frames()? {
             return Ok(TIMED_OUT);
         }
@@ -129,7 +130,7 @@ impl Engine for Packet {
     }
 
     #[inline]
-    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure> {
+    fn send(&mut self, source: &mut Source) -> Result<Round, Failure> {
         if !self.sent_template {
             self.rings.prepare(source.template.bytes());
             self.sent_template = true;
@@ -149,7 +150,7 @@ impl Engine for Packet {
     }
 
     #[inline]
-    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn forward(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         if !self.wait_for_frames()? {
             return Ok(Round {
                 timed_out: true,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ::xsk::{Error, ModeObtained, Socket, Umem};
 
-use super::{Engine, Failure, Inspect, Round, Source};
-use crate::engine::protocol::{Bench, Mode, Wait};
+use super::bench::Bench;
+use super::moves::{Inspect, Moves, Round, Source};
+use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
 
 /// Chunks of the UMEM, as many as xdpsock has.
@@ -70,7 +71,7 @@ impl<'u> Xsk<'u> {
         let mut builder = Socket::builder(umem, options.device, options.queue)
             .mode(mode)
             .wait(wait);
-        if options.bench == Bench::Txpush {
+        if !options.bench.receives() {
             // Nothing is to be received: all chunks are for sending.
             builder = builder.fill_frames(0);
         }
@@ -106,7 +107,7 @@ impl<'u> Xsk<'u> {
     }
 }
 
-impl Engine for Xsk<'_> {
+impl Moves for Xsk<'_> {
     fn mode_obtained(&self) -> Option<Mode> {
         match self.socket.mode() {
             ModeObtained::Skb => Some(Mode::Skb),
@@ -121,7 +122,7 @@ impl Engine for Xsk<'_> {
     }
 
     #[inline]
-    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn receive(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         let timed_out = !wait(&mut self.socket, self.patience)?;
         let mut batch = self.socket.recv(self.batch);
         let received = batch.len() as u64;
@@ -136,7 +137,7 @@ impl Engine for Xsk<'_> {
     }
 
     #[inline]
-    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure> {
+    fn send(&mut self, source: &mut Source) -> Result<Round, Failure> {
         if !self.sent_template {
             self.prepare(source.template.bytes())?;
             self.sent_template = true;
@@ -166,7 +167,7 @@ impl Engine for Xsk<'_> {
     }
 
     #[inline]
-    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn forward(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         let timed_out = !wait(&mut self.socket, self.patience)?;
         let room = self.socket.tx_room();
         let mut batch = self.socket.recv(self.batch.min(room));

@@ -6,7 +6,8 @@ use super::table::{
     DETAILS, Overview, RATIOS, detail_cells, legend, mpps, notes, ratio_rows, title,
 };
 use super::{Report, Summary, main_wait};
-use crate::engine::protocol::{Bench, Engine, Wait};
+use crate::engine::bench::Bench;
+use crate::engine::{Engine, Wait};
 use crate::report::page::{escape, page, table};
 
 /// Geometry of the bars, in pixels of the SVG.

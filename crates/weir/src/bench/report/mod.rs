@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::check::Check;
 use super::plan::{Combination, Unavailable};
 use super::runner::{Measured, Settings};
-use crate::engine::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::bench::Bench;
+use crate::engine::{Engine, Mode, Wait};
 
 pub mod host;
 pub mod html;

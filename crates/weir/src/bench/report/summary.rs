@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Run;
 use crate::bench::plan::Combination;
-use crate::engine::protocol::{Engine, Wait};
+use crate::engine::{Engine, Wait};
 use crate::report::statistics::median;
 
 /// The medians of one combination, and its ratio to one other, if there is one to compare with.
@@ -164,7 +164,7 @@ fn medians(combination: Combination, rounds: &ByRound<'_>) -> Option<Summary> {
 mod tests {
     use super::super::tests::run;
     use super::*;
-    use crate::engine::protocol::Mode;
+    use crate::engine::Mode;
 
     const DRV: Option<Mode> = Some(Mode::Drv);
 

@@ -4,7 +4,8 @@ use comfy_table::{Cell, CellAlignment, Row, presets};
 
 use super::{Report, Run, Summary, column, main_wait};
 use crate::bench::plan::Combination;
-use crate::engine::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::bench::Bench;
+use crate::engine::{Engine, Mode, Wait};
 use crate::report::text::{row, table, unframed, wrap};
 
 /// A thread that spins on a CPU of its own gets more of it than this, in percent.
