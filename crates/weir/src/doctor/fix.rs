@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::Context;
-use crate::report::machine::quote;
+use crate::report::shell::quote;
 
 /// What mends a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::journal::{Entry, Journal, Place, Undo};
 use super::{Context, Step};
-use crate::report::machine::date;
+use crate::report::date::date;
 use hostnet::netns;
 
 /// A step, and what asked for it.

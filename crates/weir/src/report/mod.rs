@@ -1,9 +1,11 @@
-//! What all reports have in common.
+//! Parts of every report.
 
+pub mod date;
 pub mod file;
 pub mod machine;
 pub mod page;
 pub mod progress_line;
+pub mod shell;
 pub mod statistics;
 pub mod text;
 
