@@ -1,21 +1,19 @@
-//! `weir man` and `weir completions`: made from what the command line itself is parsed with.
+//! `weir man` and `weir completions`, from the definition that the command line is parsed by.
 
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use super::Cli;
 
 /// `weir man`
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The command to describe, e.g. `bench` or `lab up` [default: weir itself]
+    /// Command, e.g. `bench` or `lab up` [default: weir itself]
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     pub command: Vec<String>,
-    /// Write the pages of all commands into a directory, e.g. /usr/local/share/man/man1
+    /// Write the pages of all commands to DIR, e.g. /usr/local/share/man/man1
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -23,22 +21,22 @@ pub struct ManArgs {
 /// `weir completions`
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell they are for
+    /// Shell
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
-/// Runs `weir man`.
-pub fn man(args: &ManArgs) -> Result<()> {
+/// Runs `weir man`; `weir` is the whole command line.
+pub fn man(args: &ManArgs, weir: Command) -> Result<()> {
     if let Some(dir) = &args.dir {
-        return clap_mangen::generate_to(Cli::command(), dir).with_context(|| {
+        return clap_mangen::generate_to(weir, dir).with_context(|| {
             format!(
-                "cannot write man pages to {}: is it there and writable?",
+                "cannot write man pages to {}: is it a writable directory?",
                 dir.display()
             )
         });
     }
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = weir.disable_help_subcommand(true);
     // Gives subcommands their full names.
     command.build();
     let mut described = &command;
@@ -58,10 +56,10 @@ pub fn man(args: &ManArgs) -> Result<()> {
     print(&page)
 }
 
-/// Runs `weir completions`.
-pub fn completions(args: &CompletionsArgs) -> Result<()> {
+/// Runs `weir completions`; `weir` is the whole command line.
+pub fn completions(args: &CompletionsArgs, mut weir: Command) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
+    clap_complete::generate(args.shell, &mut weir, "weir", &mut script);
     print(&script)
 }
 
@@ -70,14 +68,4 @@ fn print(bytes: &[u8]) -> Result<()> {
     out.write_all(bytes)
         .and_then(|()| out.flush())
         .context("cannot write to standard output")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
 }

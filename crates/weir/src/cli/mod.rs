@@ -1,8 +1,8 @@
-//! The command line: what can be typed, and what each command starts.
+//! The command line: commands, flags and output.
 
 pub mod bench;
+pub mod bench_count;
 pub mod cost;
-pub mod count;
 pub mod doctor;
 pub mod flags;
 pub mod generate;
@@ -10,7 +10,7 @@ pub mod lab;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// The fast path to the network card for a Linux host, with the CPU bill on the table.
 #[derive(Debug, Parser)]
@@ -50,7 +50,7 @@ pub enum Command {
     ///
     /// `./run guest --count` makes such a machine and runs this in it.
     #[command(hide = true)]
-    BenchCount(count::CountArgs),
+    BenchCount(bench_count::CountArgs),
 
     /// One load of a bench, in a process of its own
     #[command(hide = true)]
@@ -81,9 +81,9 @@ pub fn main() -> ExitCode {
         Command::Cost(args) => cost::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
         Command::Doctor(args) => Ok(doctor::run(&args)),
-        Command::Man(args) => generate::man(&args).map(done),
-        Command::Completions(args) => generate::completions(&args).map(done),
-        Command::BenchCount(args) => count::run(&args).map(done),
+        Command::Man(args) => generate::man(&args, Cli::command()).map(done),
+        Command::Completions(args) => generate::completions(&args, Cli::command()).map(done),
+        Command::BenchCount(args) => bench_count::run(&args).map(done),
         Command::BenchLoad(args) => crate::traffic::load::run(&args).map(done),
         // Whatever goes wrong in it is an event on its standard output.
         Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),
@@ -108,4 +108,14 @@ fn name_process(command: &Command) {
     };
     // A name is nice to have.
     let _ = rustix::thread::set_name(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -1,6 +1,8 @@
-//! Processes: the program's own, when it is told to end, and those that it starts.
+//! Processes: this one, its CPUs and signals, and its children.
 
 pub mod child;
+pub mod cpus;
+pub mod errno;
 pub mod stop;
 pub mod usage;
 pub mod words;

@@ -1,76 +1,130 @@
 //! Instructions a packet: the same benches on a machine of one CPU whose clock counts instructions
-//! (QEMU with `-icount shift=0`), where they come out the same in every run.
+//! (QEMU with `-icount shift=0`), with the same counts in every run.
 //!
-//! Load and engine take [turns](super::turns), so that neither waits for the other, and of each the
-//! CPU time of its turns is taken. Work before and after, and the scheduler's work in
+//! Load and engine take [turns](crate::traffic::turns), so that neither waits for the other, and
+//! the CPU time of their turns is counted. Work before and after, and the scheduler's work in
 //! between, is in no figure.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use serde::Serialize;
+use anyhow::{Context as _, Result, bail, ensure};
 
+pub mod report;
+pub mod table;
+
+use self::report::{Count, Report, Turns};
 use super::check::Check;
-use super::plan::{Combination, Unavailable};
-use super::runner::{Outcome, Place, Runner, end_load, failed};
-use crate::engine::Mode;
+use super::place::Place;
+use super::plan::{Choices, Combination, Plan};
+use super::runner::{Outcome, Runner, Settings, end_load, failed};
+use crate::engine::bench::Bench;
 use crate::engine::protocol::Event;
+use crate::engine::{Engine, Mode, Wait};
 use crate::process::child::Child;
+use crate::process::stop::StopSignal;
+use crate::report::Machine;
 use crate::traffic::load::LoadEvent;
 use crate::traffic::programs::Sink;
+use hostnet::cpulist::CpuList;
 
-/// The longest that a turn takes, by the clock of the machine.
+/// The longest turn, by the clock of the machine.
 const TURN: Duration = Duration::from_secs(10);
 
-/// How much is counted.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Turns {
-    /// Turns that are counted.
-    pub count: u32,
-    /// Turns before those, in which one-time work such as making memory present is done.
-    pub warmup: u32,
-    /// Packets in each.
-    pub packets: u32,
-}
+/// Packets in a turn: every receive ring has room for them.
+const PACKETS: u32 = 1024;
+/// Turns before those that count.
+const WARMUP: u32 = 2;
 
-/// The counts; their JSON form.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// The kernel that the packets went through.
-    pub kernel: String,
-    /// The version of weir.
-    pub weir: String,
-    /// Other things that the figures depend on, as named by the caller.
-    pub machine: String,
+/// The choices of the command line.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Batch sizes.
+    pub batches: Vec<u32>,
     /// Frame length without the FCS.
     pub size: u16,
-    /// How much was counted.
-    pub turns: Turns,
-    /// Instructions for one packet of the load, into a program that drops it at once.
-    pub load: f64,
-    /// One figure for each way and batch.
-    pub counts: Vec<Count>,
-    /// Missing engines and modes, with the reason.
-    pub unavailable: Vec<Unavailable>,
+    /// Turns that are counted.
+    pub turns: u32,
+    /// Emulator and compiler, for the report.
+    pub machine: String,
 }
 
-/// The instructions for one packet.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Count {
-    /// The counts of one combination.
-    #[serde(flatten)]
-    pub combination: Combination,
-    /// The mode that the kernel reports.
-    pub mode_obtained: Option<Mode>,
-    /// Packets handled at once, at most.
-    pub batch: u32,
-    /// In the turns of the load, without the price of the load itself: the kernel's work on a
-    /// packet until the socket has it. `None` in a bench that receives nothing.
-    pub receiving: Option<f64>,
-    /// In the turns of the engine: its own and, in its system calls, the kernel's.
-    pub handling: f64,
-    /// Both.
-    pub instructions_per_packet: f64,
+impl Options {
+    fn turns(&self) -> Turns {
+        Turns {
+            count: self.turns,
+            warmup: WARMUP,
+            packets: PACKETS,
+        }
+    }
+
+    fn settings(&self, cpu: usize, batch: u32) -> Settings {
+        Settings {
+            size: self.size,
+            pps: None,
+            warmup: Duration::ZERO,
+            // Turns have no window, but a worker refuses an empty one.
+            window: Duration::from_millis(1),
+            batch,
+            turn: Some(PACKETS),
+            verify: false,
+            load_cpu: cpu,
+            app_cpu: cpu,
+        }
+    }
+}
+
+fn plan() -> Result<Plan> {
+    Plan::new(&Choices {
+        benches: Bench::all().to_vec(),
+        engines: vec![Engine::Xsk, Engine::Libxdp, Engine::PacketV3],
+        modes: vec![Mode::Drv, Mode::Skb],
+        waits: vec![Wait::Spin],
+        rounds: 1,
+    })
+}
+
+/// Counts the load alone, then each combination with each batch size, in a lab. `begin` is shown
+/// the name of each count when it begins.
+pub fn measure(options: &Options, begin: impl Fn(&str)) -> Result<Report> {
+    let plan = plan()?;
+    let cpus = CpuList::allowed()?;
+    let cpu = cpus.as_slice().first().copied().unwrap_or(0);
+    let stop = StopSignal::listen()?;
+    let place = Place::lab()?;
+    let turns = options.turns();
+    let alone = options.settings(cpu, 1);
+    let load = count_load(&runner(&place, &alone, &stop), turns)
+        .context("the load alone cannot be counted")?;
+    let mut counts = Vec::new();
+    for (_, combination) in plan.runs() {
+        for &batch in &options.batches {
+            let number = counts.len() + 1;
+            let all = plan.combinations.len() * options.batches.len();
+            begin(&format!("{number} of {all}: {combination}, batch {batch}"));
+            let settings = options.settings(cpu, batch);
+            let count = count(&runner(&place, &settings, &stop), turns, load, combination);
+            counts.push(count.with_context(|| format!("{combination}, batch {batch}"))?);
+        }
+    }
+    let machine = Machine::now(1);
+    Ok(Report {
+        kernel: machine.kernel,
+        weir: machine.weir,
+        machine: options.machine.clone(),
+        size: options.size,
+        turns,
+        load,
+        counts,
+        unavailable: plan.unavailable,
+    })
+}
+
+fn runner<'a>(place: &'a Place, settings: &'a Settings, stop: &'a StopSignal) -> Runner<'a> {
+    Runner {
+        place,
+        settings,
+        stop,
+    }
 }
 
 /// A sum over turns.
@@ -92,20 +146,8 @@ impl Sum {
     }
 }
 
-impl Turns {
-    /// The number of each turn, and whether it counts.
-    fn all(self) -> impl Iterator<Item = bool> {
-        (0..self.warmup + self.count).map(move |turn| turn >= self.warmup)
-    }
-}
-
-/// Counts one combination; `load` is the price of its load alone.
-pub fn count(
-    runner: &Runner<'_>,
-    turns: Turns,
-    load: f64,
-    combination: Combination,
-) -> Result<Count> {
+/// Counts one combination; `load` is the count of its load alone.
+fn count(runner: &Runner<'_>, turns: Turns, load: f64, combination: Combination) -> Result<Count> {
     let mut running = match runner.begin(combination)? {
         Outcome::Measured(running) => running,
         Outcome::Refused { reason, .. } => bail!("{reason}"),
@@ -141,7 +183,7 @@ pub fn count(
 }
 
 /// Counts the load alone: the same frames into a program that drops them at once.
-pub fn count_load(runner: &Runner<'_>, turns: Turns) -> Result<f64> {
+fn count_load(runner: &Runner<'_>, turns: Turns) -> Result<f64> {
     let Place::Lab(lab) = runner.place else {
         bail!("there is no load outside of a lab");
     };
@@ -181,11 +223,11 @@ fn engine_turn(worker: &mut Child<'_>) -> Result<(u64, u64)> {
     }
 }
 
-/// A packet that was dropped on its way was not handled, so its price would be too low.
+/// A packet that was dropped on its way was not handled, so the count would be too low.
 fn all_came_through(check: &Check) -> Result<()> {
     ensure!(
         check.ok,
-        "the numbers do not add up: {}",
+        "the packet counts do not add up: {}",
         check.violations.join("; ")
     );
     let counted = &check.counted;
@@ -194,7 +236,7 @@ fn all_came_through(check: &Check) -> Result<()> {
         + counted.device_queue_full.unwrap_or(0);
     ensure!(
         dropped == 0,
-        "{dropped} packets were dropped, so this is not the price of all"
+        "{dropped} packets were dropped, so the count is not that of all packets"
     );
     Ok(())
 }
@@ -204,14 +246,45 @@ mod tests {
     use super::*;
     use crate::bench::check::Counted;
 
-    #[test]
-    fn the_first_turns_do_not_count() {
-        let turns = Turns {
-            count: 2,
-            warmup: 1,
-            packets: 8,
+    fn count(bench: Bench, batch: u32) -> Count {
+        let combination = Combination {
+            bench,
+            engine: Engine::Xsk,
+            mode: Some(Mode::Drv),
+            wait: Wait::Spin,
         };
-        assert_eq!(turns.all().collect::<Vec<_>>(), [false, true, true]);
+        let receiving = (bench == Bench::Rxdrop).then_some(288.4);
+        Count {
+            combination,
+            mode_obtained: Some(Mode::Drv),
+            batch,
+            receiving,
+            handling: 37.2,
+            instructions_per_packet: receiving.unwrap_or(0.0) + 37.2,
+        }
+    }
+
+    /// A report of two benches in two batch sizes.
+    pub(super) fn report() -> Report {
+        Report {
+            kernel: "Linux 6.1".into(),
+            weir: "0.1.0".into(),
+            machine: "QEMU 7".into(),
+            size: 64,
+            turns: Turns {
+                count: 2,
+                warmup: 1,
+                packets: 8,
+            },
+            load: 754.9,
+            counts: vec![
+                count(Bench::Rxdrop, 1),
+                count(Bench::Rxdrop, 64),
+                count(Bench::Txpush, 1),
+                count(Bench::Txpush, 64),
+            ],
+            unavailable: Vec::new(),
+        }
     }
 
     #[test]

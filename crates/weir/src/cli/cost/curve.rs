@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::accounting::tracepoints::Accounting;
-use crate::cli::bench::Cpus;
 use crate::cli::flags;
 use crate::cost::curve::guest::GuestSettings;
 use crate::cost::curve::measure::{Runner, Settings};
@@ -17,6 +16,7 @@ use crate::cost::curve::plan::{Choices, Combination, missing};
 use crate::cost::curve::report::{Failed, Host, Point, Report, Unavailable};
 use crate::cost::curve::stage::Stage;
 use crate::cost::curve::{Path, chart, csv, html, notes, table};
+use crate::process::cpus::Cpus;
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::progress_line::ProgressLine;
 use crate::report::{Machine, ReportFile};
