@@ -62,7 +62,7 @@ impl Benches {
     group(ArgGroup::new("place").args(["lab", "dev"]).required(true))
 )]
 pub struct BenchArgs {
-    /// Bench
+    /// The work done on packets
     #[arg(value_parser = Benches::parser(), value_name = "BENCH")]
     pub benches: Benches,
 
@@ -128,7 +128,7 @@ pub struct BenchArgs {
         help_heading = "Workload"
     )]
     pub pps: Option<Rate>,
-    /// Verify every payload in rxdrop, as l2fwd always does
+    /// Verify the payload of received frames in every bench, not only in l2fwd
     #[arg(long, help_heading = "Workload")]
     pub verify: bool,
 

@@ -1,4 +1,4 @@
-//! `weir lab`: make, look at, enter and remove labs.
+//! `weir lab`.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -13,29 +13,29 @@ use hostnet::netns;
 
 const DEFAULT_NAME: &str = "lab";
 
-/// What `weir lab` can do.
+/// The commands of `weir lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Make a lab: two network namespaces joined by a veth pair
+    /// Create a lab: two network namespaces, joined by a veth pair
     Up(UpArgs),
-    /// Remove a lab, also one that is half made
+    /// Remove a lab, complete or not
     Down(DownArgs),
-    /// List the labs there are
+    /// List labs
     Status(StatusArgs),
-    /// Start a shell inside a lab
+    /// Start a shell in a lab
     Shell(ShellArgs),
 }
 
 /// `weir lab up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// The lab's name
+    /// Name of the lab
     #[arg(default_value = DEFAULT_NAME)]
     pub name: LabName,
-    /// Receive and transmit queues of each device
+    /// Queue pairs of each device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub queues: u32,
-    /// The largest packet, without its Ethernet header
+    /// MTU of the devices
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
 }
@@ -43,7 +43,7 @@ pub struct UpArgs {
 /// `weir lab down`
 #[derive(Debug, Args)]
 pub struct DownArgs {
-    /// The lab's name
+    /// Name of the lab
     #[arg(default_value = DEFAULT_NAME)]
     pub name: LabName,
     /// Remove every lab
@@ -54,7 +54,7 @@ pub struct DownArgs {
 /// `weir lab status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -62,10 +62,10 @@ pub struct StatusArgs {
 /// `weir lab shell`
 #[derive(Debug, Args)]
 pub struct ShellArgs {
-    /// The lab's name
+    /// Name of the lab
     #[arg(default_value = DEFAULT_NAME)]
     pub name: LabName,
-    /// On the side that the load comes from, instead of the application's
+    /// Enter the load's side instead of the application's
     #[arg(long)]
     pub load_side: bool,
 }
@@ -106,7 +106,7 @@ fn up(args: &UpArgs) -> Result<()> {
     Ok(())
 }
 
-/// The name as it has to be typed: not at all if it is the usual one.
+/// The name as a word of a command line; nothing for the default.
 fn name_argument(name: &LabName) -> String {
     match name.to_string() {
         name if name == DEFAULT_NAME => String::new(),
@@ -124,7 +124,7 @@ fn print_removed(name: &LabName, removed: &Removed) {
     if !removed.processes.is_empty() {
         let processes = list(&removed.processes);
         println!(
-            "Processes still run in its namespaces, which are empty now and go with the last of them: {processes}"
+            "Processes still run in its namespaces, which are empty now and end with the last of them: {processes}"
         );
     }
 }
@@ -148,7 +148,7 @@ fn status(args: &StatusArgs) -> Result<()> {
     if args.json {
         println!("{}", serde_json::json!({ "labs": labs }));
     } else if labs.is_empty() {
-        println!("There is no lab. Make one with `weir lab up`.");
+        println!("There is no lab. Create one with `weir lab up`.");
     } else {
         println!("{}", status_table(&labs));
     }
@@ -178,7 +178,7 @@ fn status_table(labs: &[LabStatus]) -> Table {
                     lab.name.clone(),
                     which.into(),
                     "-".into(),
-                    "half made".into(),
+                    "incomplete".into(),
                 ],
             });
         }
