@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueEnum as _};
 
@@ -15,6 +15,7 @@ use crate::bench::report::{Report, html, table};
 use crate::bench::runner::Settings;
 use crate::bench::session;
 use crate::cli::flags::{self, Format};
+use crate::cli::output;
 use crate::engine::bench::Bench;
 use crate::engine::{Engine, Mode, Wait};
 use crate::process::cpus::Cpus;
@@ -233,14 +234,10 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 }
 
 fn print(report: &Report, format: Format) -> Result<()> {
-    let text = match format {
+    output::print(match format {
         Format::Table => table::render(report, !stdout().is_terminal()),
-        Format::Json => serde_json::to_string_pretty(report)? + "\n",
-    };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+        Format::Json => output::json(report)?,
+    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! `weir bench-count`.
 
-use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 
 use crate::bench::instructions::{Options, measure, table};
+use crate::cli::output;
 
 /// `weir bench-count`
 #[derive(Debug, Args)]
@@ -41,11 +41,8 @@ pub fn run(args: &CountArgs) -> Result<()> {
     };
     let report = measure(&options, |count| eprintln!("weir: {count}"))?;
     if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&report)? + "\n";
+        let json = output::json(&report)?;
         std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let mut out = stdout().lock();
-    out.write_all(table::render(&report, &args.batch).as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+    output::print(table::render(&report, &args.batch))
 }

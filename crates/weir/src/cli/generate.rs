@@ -1,11 +1,12 @@
 //! `weir man` and `weir completions`, from the definition that the command line is parsed by.
 
-use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Command};
 use clap_complete::Shell;
+
+use crate::cli::output::print;
 
 /// `weir man`
 #[derive(Debug, Args)]
@@ -61,11 +62,4 @@ pub fn completions(args: &CompletionsArgs, mut weir: Command) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut weir, "weir", &mut script);
     print(&script)
-}
-
-fn print(bytes: &[u8]) -> Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(bytes)
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
 }

@@ -1,5 +1,6 @@
 //! `weir lab`.
 
+use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -7,6 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 
+use crate::cli::output::print;
 use crate::lab::named::{LabName, LabStatus, Removed, SideStatus, Which};
 use crate::lab::{LabConfig, named};
 use hostnet::netns;
@@ -88,11 +90,12 @@ fn up(args: &UpArgs) -> Result<()> {
         mtu: args.mtu,
     };
     let lab = named::up(name, &config)?;
-    println!("Lab {name} is up:");
+    let mut text = format!("Lab {name} is up:\n");
     for note in lab.notes() {
-        println!("  {note}");
+        let _ = writeln!(text, "  {note}");
     }
-    println!(
+    let _ = writeln!(
+        text,
         "\nUse it:\n  \
          weir lab shell{0}              a shell on the application's side\n  \
          weir lab shell{0} --load-side  a shell on the load's side\n  \
@@ -103,7 +106,7 @@ fn up(args: &UpArgs) -> Result<()> {
         name_argument(name),
         name.netns_name(Which::App),
     );
-    Ok(())
+    print(text)
 }
 
 /// The name as a word of a command line; nothing for the default.
@@ -115,29 +118,29 @@ fn name_argument(name: &LabName) -> String {
 }
 
 fn down(name: &LabName) -> Result<()> {
-    print_removed(name, &named::down(name)?);
-    Ok(())
+    print_removed(name, &named::down(name)?)
 }
 
-fn print_removed(name: &LabName, removed: &Removed) {
-    println!("Lab {name} is removed.");
+fn print_removed(name: &LabName, removed: &Removed) -> Result<()> {
+    let mut text = format!("Lab {name} is removed.\n");
     if !removed.processes.is_empty() {
         let processes = list(&removed.processes);
-        println!(
+        let _ = writeln!(
+            text,
             "Processes still run in its namespaces, which are empty now and end with the last of them: {processes}"
         );
     }
+    print(text)
 }
 
 fn down_all() -> Result<()> {
     let removed = named::down_all()?;
     if removed.is_empty() {
-        println!("There is no lab.");
+        return print("There is no lab.\n");
     }
-    for (name, removed) in &removed {
-        print_removed(name, removed);
-    }
-    Ok(())
+    removed
+        .iter()
+        .try_for_each(|(name, removed)| print_removed(name, removed))
 }
 
 fn status(args: &StatusArgs) -> Result<()> {
@@ -145,14 +148,13 @@ fn status(args: &StatusArgs) -> Result<()> {
         .iter()
         .map(named::status)
         .collect::<Result<Vec<_>>>()?;
-    if args.json {
-        println!("{}", serde_json::json!({ "labs": labs }));
+    print(if args.json {
+        format!("{}\n", serde_json::json!({ "labs": labs }))
     } else if labs.is_empty() {
-        println!("There is no lab. Create one with `weir lab up`.");
+        "There is no lab. Create one with `weir lab up`.\n".into()
     } else {
-        println!("{}", status_table(&labs));
-    }
-    Ok(())
+        format!("{}\n", status_table(&labs))
+    })
 }
 
 fn status_table(labs: &[LabStatus]) -> Table {

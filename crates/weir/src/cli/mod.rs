@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod flags;
 pub mod generate;
 pub mod lab;
+pub mod output;
 
 use std::process::ExitCode;
 

@@ -1,11 +1,9 @@
 //! The protocol between bench and worker: one JSON object a line on the worker's standard output.
 
-use std::io;
-use std::io::Write as _;
-
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, Mode};
+use crate::process::event;
 
 /// A line of a worker's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,14 +50,7 @@ pub enum Event {
 impl Event {
     /// Prints it as a line.
     pub fn print(&self) -> Result<(), Failure> {
-        let print = || {
-            let mut line = serde_json::to_vec(self)?;
-            line.push(b'\n');
-            let mut stdout = io::stdout().lock();
-            stdout.write_all(&line)?;
-            stdout.flush()
-        };
-        print().map_err(|error: io::Error| Failure::new("stdout", &error, "the bench has ended"))
+        event::print(self).map_err(|error| Failure::new("stdout", &error, "the bench has ended"))
     }
 }
 

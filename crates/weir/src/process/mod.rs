@@ -3,6 +3,7 @@
 pub mod child;
 pub mod cpus;
 pub mod errno;
+pub mod event;
 pub mod stop;
 pub mod usage;
 pub mod words;

@@ -4,7 +4,6 @@
 //! `done` with what was sent and what the sink received.
 
 use std::ffi::OsString;
-use std::io::{Write as _, stdout};
 use std::process::{Child as Process, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +23,7 @@ use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread};
 use super::rate::Rate;
 use super::turns;
 use crate::process::child::{Child, START, own_command};
+use crate::process::event;
 use crate::process::stop::StopSignal;
 use crate::process::words::Words;
 use hostnet::cpulist::pin;
@@ -232,10 +232,7 @@ fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
 }
 
 fn print(event: &LoadEvent) -> Result<()> {
-    let mut out = stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(event)?)
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+    event::print(event).context("cannot write to standard output")
 }
 
 #[cfg(test)]
