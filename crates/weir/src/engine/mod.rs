@@ -5,10 +5,10 @@ use std::{fmt, io};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+pub mod af_packet;
 pub mod bench;
 pub mod libxdp;
 pub mod moves;
-pub mod packet;
 pub mod protocol;
 pub mod rounds;
 pub mod tpacket;

@@ -17,9 +17,9 @@ use std::time::Duration;
 use clap::Args;
 use rustix::process::Signal;
 
+use super::af_packet::{AfPacket, Options};
 use super::bench::Bench;
 use super::moves::Moves;
-use super::packet::{Options, Packet};
 use super::protocol::{Event, Totals};
 use super::rounds::Rounds;
 use super::tpacket::Version;
@@ -127,8 +127,8 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
     }
 }
 
-fn open_packet(args: &WorkerArgs, version: Version) -> Result<Packet, Failure> {
-    Packet::open(&Options {
+fn open_packet(args: &WorkerArgs, version: Version) -> Result<AfPacket, Failure> {
+    AfPacket::open(&Options {
         version,
         device: &args.dev,
         bench: args.bench,

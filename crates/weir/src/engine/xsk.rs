@@ -12,28 +12,28 @@ use crate::traffic::frame::swap_macs;
 /// Chunks of the UMEM, as many as xdpsock has.
 const CHUNKS: u32 = 4096;
 
-/// The longest that a round waits when it may sleep, and when it spins.
+/// The longest wait of a round that may sleep, and of one that spins.
 const SLEEP: Duration = Duration::from_millis(100);
 const SPIN: Duration = Duration::from_millis(1);
 
-/// What an [`Xsk`] is opened with.
+/// Options of an [`Xsk`].
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// The device's name, in this network namespace.
     pub device: &'a str,
     /// The device's queue.
     pub queue: u32,
-    /// Decides what the chunks are for.
+    /// The bench: one that only sends has all chunks for sending.
     pub bench: Bench,
-    /// The mode asked for.
+    /// The requested mode.
     pub mode: Mode,
-    /// How a round waits.
+    /// The wait of a round.
     pub wait: Wait,
-    /// Packets handled in one round at most.
+    /// Batch size.
     pub batch: u32,
 }
 
-/// An AF_XDP socket at work.
+/// An open AF_XDP socket.
 #[derive(Debug)]
 pub struct Xsk<'u> {
     socket: Socket<'u>,
@@ -42,7 +42,7 @@ pub struct Xsk<'u> {
     patience: Duration,
     batch: u32,
     sent_template: bool,
-    /// Packets whose completion was not reported yet.
+    /// Packets whose completion was not returned by a round yet.
     unreported: u64,
 }
 
@@ -72,7 +72,7 @@ impl<'u> Xsk<'u> {
             .mode(mode)
             .wait(wait);
         if !options.bench.receives() {
-            // Nothing is to be received: all chunks are for sending.
+            // Nothing is received: all chunks are for sending.
             builder = builder.fill_frames(0);
         }
         let socket = builder.open().map_err(|error| failure("open", &error))?;
@@ -95,7 +95,7 @@ impl<'u> Xsk<'u> {
         completed
     }
 
-    /// Writes what every frame holds into every chunk; a chunk keeps it while it is free.
+    /// Writes the template into every chunk; a chunk keeps it while it is free.
     fn prepare(&mut self, template: &[u8]) -> Result<(), Failure> {
         let frames: Vec<_> = std::iter::from_fn(|| self.socket.alloc()).collect();
         for mut frame in frames {

@@ -1,7 +1,7 @@
 //! Parts of every report.
 
+pub mod atomic_file;
 pub mod date;
-pub mod file;
 pub mod machine;
 pub mod page;
 pub mod progress_line;
@@ -9,5 +9,5 @@ pub mod shell;
 pub mod statistics;
 pub mod text;
 
-pub use file::ReportFile;
+pub use atomic_file::ReportFile;
 pub use machine::Machine;

@@ -1,4 +1,4 @@
-//! `weir bench`: whole runs, in labs of its own.
+//! `weir bench`: whole runs, in labs.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub fn trials() -> Vec<Test> {
         bad_input_is_one_error,
         a_page_is_written_whole,
         a_device_of_this_host_is_benched,
-        what_is_in_the_way_on_a_device_is_named,
+        an_xdp_program_on_the_device_is_named,
         ctrl_c_prints_what_is_finished,
         a_killed_bench_leaves_nothing,
         man_pages_and_completions_are_printed,
@@ -165,7 +165,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A test that failed for another reason should say that one.
+        // A test that failed for another reason should report that one.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -201,7 +201,7 @@ impl NamedLab {
 
 impl Drop for NamedLab {
     fn drop(&mut self) {
-        // A test that failed for another reason should say that one.
+        // A test that failed for another reason should report that one.
         let _ = weir().args(["lab", "down", &self.name]).output();
     }
 }
@@ -227,7 +227,7 @@ fn a_device_of_this_host_is_benched() -> Result<()> {
     Ok(())
 }
 
-fn what_is_in_the_way_on_a_device_is_named() -> Result<()> {
+fn an_xdp_program_on_the_device_is_named() -> Result<()> {
     let lab = NamedLab::up("way")?;
     let words = ["bench", "txpush", "--dev", "weir0", "--engine", "xsk"];
     let long = ["--mode", "drv", "--rounds", "1", "--seconds", "60"];
@@ -292,10 +292,14 @@ impl Drop for Started {
     }
 }
 
-pub fn soon(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn soon(event: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + scale(SOON);
     while !is_so()? {
-        ensure!(Instant::now() < end, "not within {:?}: {what}", scale(SOON));
+        ensure!(
+            Instant::now() < end,
+            "not within {:?}: {event}",
+            scale(SOON)
+        );
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Tests of `weir` on real packets, in network namespaces of their own.
 //!
-//! A test that needs what this process has not is reported as ignored, with the reason, and
+//! A test that lacks a privilege or a kernel feature is reported as ignored, with the reason,
 //! never as passed.
 
 mod accounting;
@@ -104,7 +104,7 @@ impl std::fmt::Display for Skip {
 
 impl std::error::Error for Skip {}
 
-/// What a test that cannot run here ends with: it is reported as ignored.
+/// The error of a test that cannot run here: it is reported as ignored.
 fn skip(reason: &str) -> anyhow::Error {
     Skip(reason.into()).into()
 }
@@ -121,8 +121,8 @@ macro_rules! tests {
 }
 use tests;
 
-/// The same for tests that measure: nothing else of this program runs beside them. What other
-/// programs do meanwhile is looked at by [`quiet::when_quiet`].
+/// The same for tests that measure: no other test of this program runs beside them.
+/// [`quiet::when_quiet`] watches for other programs.
 macro_rules! tests_alone {
     ($($name:ident),* $(,)?) => {
         crate::tests![$($name),*].into_iter().map(|test| crate::Test { is_alone: true, ..test }).collect::<Vec<_>>()
@@ -145,7 +145,7 @@ fn a_cpu() -> Result<usize> {
     allowed.as_slice().first().copied().context("no CPU")
 }
 
-/// A time limit, scaled as `WEIR_TEST_SCALE` tells.
+/// A time limit, multiplied by `WEIR_TEST_SCALE`.
 fn scale(limit: std::time::Duration) -> std::time::Duration {
     let scale = std::env::var("WEIR_TEST_SCALE").ok();
     limit * scale.and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -155,7 +155,7 @@ fn output(command: &mut Command) -> Result<Output> {
     command.output().context("cannot run weir")
 }
 
-/// What a command that succeeded wrote.
+/// The output of a command that succeeds.
 fn success(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -163,7 +163,7 @@ fn success(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What a command that failed with exit code `code` wrote on standard error.
+/// The standard error of a command that fails with exit code `code`.
 fn failure(command: &mut Command, code: i32) -> Result<String> {
     let output = output(command)?;
     let stderr = String::from_utf8(output.stderr)?;
