@@ -1,4 +1,4 @@
-//! What the kernel says that a thread has used of its CPU.
+//! CPU time of a thread, by the kernel.
 //!
 //! This file lifts the crate's ban on unsafe code for one system call that rustix does
 //! not offer.
