@@ -1,7 +1,7 @@
-//! Child processes of a measurement.
+//! The processes of a run: started, heard and ended by the bench.
 //!
-//! Each has asked the kernel to be killed with its parent, so that even `kill -9` of the parent
-//! leaves none.
+//! Each of them has asked the kernel to end it with its parent, so that even `kill -9` of the
+//! bench leaves none.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 
 use super::stop::StopSignal;
 
-/// Interval at which a wait checks for Ctrl-C.
+/// How often a wait looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The longest exit of a process after its last event.
+/// The longest that a process takes to exit after its last word.
 const EXIT: Duration = Duration::from_secs(3);
 
 /// A process that prints one JSON object a line.
@@ -32,20 +32,20 @@ pub struct Child<'a> {
     stop: &'a StopSignal,
 }
 
-/// The longest start of a child process: a queue is free only some time after its last socket
-/// was closed.
+/// The longest that a process of ours takes to begin; a queue that was just given up is free a
+/// while later.
 pub const START: Duration = Duration::from_secs(10);
 
 /// A hidden command of this program.
 pub fn own_command(name: &str) -> Command {
-    // Independent of the file that this program was started from.
+    // Whatever happens to the file that this program was started from.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("weir").arg(name);
     command
 }
 
 impl<'a> Child<'a> {
-    /// Starts `command` by `spawn`. `name` is for errors.
+    /// Starts `command` by `spawn`. `name` is what an error calls it.
     pub fn start(
         name: &'static str,
         command: Command,
@@ -92,7 +92,7 @@ impl<'a> Child<'a> {
         let complaints = process.stderr.take().map(|mut stderr| {
             thread::spawn(move || {
                 let mut bytes = Vec::new();
-                // Text read up to an error is still reported.
+                // What was read up to an error is still worth telling.
                 let _ = stderr.read_to_end(&mut bytes);
                 String::from_utf8_lossy(&bytes).trim().to_owned()
             })
@@ -123,7 +123,7 @@ impl<'a> Child<'a> {
             return Ok(None);
         };
         let event = serde_json::from_str(&line)
-            .with_context(|| format!("unexpected output of the {}: {line:?}", self.name))?;
+            .with_context(|| format!("the {} said {line:?}", self.name))?;
         Ok(Some(event))
     }
 
@@ -148,7 +148,7 @@ impl<'a> Child<'a> {
         match self.event(timeout)? {
             Some(event) => Ok(event),
             None => bail!(
-                "no output from the {} for {} s: is this machine overloaded?",
+                "the {} said nothing for {} s; is this machine overloaded?",
                 self.name,
                 timeout.as_secs_f64()
             ),

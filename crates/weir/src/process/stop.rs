@@ -9,13 +9,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// The exit code after a signal, as shells show it for SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
-/// SIGINT or SIGTERM, remembered.
+/// Whether someone wants the bench to end.
 #[derive(Debug, Default)]
 pub struct StopSignal {
     raised: Arc<AtomicBool>,
 }
 
-/// The error of a wait that a signal ends.
+/// What a wait that is cut short returns.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -36,7 +36,7 @@ impl StopSignal {
         let stop = Self::default();
         let raised = &stop.raised;
         for signal in [SIGINT, SIGTERM] {
-            // The order counts: the first of the two sees the flag that the second one set at the last signal.
+            // The order counts: the first of the two sees what the second one noted last time.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 EXIT_CODE.into(),

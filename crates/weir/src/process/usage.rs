@@ -1,4 +1,4 @@
-//! CPU time of a thread, by the kernel.
+//! What the kernel says that a thread has used of its CPU.
 //!
 //! This file lifts the crate's ban on unsafe code for one system call that rustix does
 //! not offer.

@@ -1,4 +1,4 @@
-//! The command line of a child process, from the structure that it is parsed into.
+//! The command line of a hidden command, from the structure that it is parsed into.
 
 use std::ffi::OsString;
 
