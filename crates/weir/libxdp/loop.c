@@ -4,16 +4,17 @@
  *
  * It moves packets as xdpsock, the kernel developers' example, does: the same rings and
  * sizes, the same order of peek, reserve, submit and release, the same system calls and
- * no others. It speaks the protocol of the other workers (src/bench/protocol.rs) and does
- * the same work on each payload (src/bench/frame.rs).
+ * no others. It has the command line (src/engine/worker.rs) and the protocol
+ * (src/engine/protocol.rs) of the other workers, and does the same work on each payload
+ * (src/traffic/frame.rs). The benches are in the table benches[].
  *
- * What differs from xdpsock, and why:
+ * Differences from xdpsock, and why:
  *  - The XDP program is our own five instructions (in six slots, since one holds a 64-bit
  *    address) instead of libxdp's, and a bpf_link holds it: it is gone when this process
  *    is, also after kill -9, and kernels that refuse libxdp's dispatcher run it too.
  *  - l2fwd with poll() waits for POLLIN only. With POLLOUT, which xdpsock adds, poll()
  *    would never sleep, since the TX ring is hardly ever full. In copy mode poll() sends
- *    what is in the TX ring whatever it waits for.
+ *    the frames in the TX ring, whichever event it waits for.
  *  - A device that goes down or away is an error, and no wait for room outlasts SIGTERM.
  */
 #define _GNU_SOURCE
@@ -47,19 +48,23 @@
 
 #define FRAMES 4096
 #define WAIT_MS 100
-#define ROUNDS_PER_LOOK 64
+#define ROUNDS_PER_CHECK 64
 #define QUIET_NS (50 * 1000000ull)
-#define DRAIN_NS (1000 * 1000000ull)
+#define DRAIN_NS (10 * 1000000000ull)
 
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define always_inline inline __attribute__((always_inline))
 
-enum bench {
-	RXDROP,
-	TXPUSH,
-	L2FWD
+/* src/engine/bench.rs has the same properties. */
+struct bench {
+	const char *name;
+	bool receives;
+	bool sends;
+	void (*run)(void);
 };
+
 enum mode {
 	MODE_AUTO,
 	MODE_ZC,
@@ -75,7 +80,7 @@ static const char *const mode_names[] = {
 };
 
 static struct {
-	enum bench bench;
+	const struct bench *bench;
 	enum mode mode;
 	const char *dev;
 	unsigned int queue;
@@ -123,7 +128,7 @@ static void print_string(const char *text)
 	putchar('"');
 }
 
-/* An event that nobody reads ends the worker: the bench is gone. */
+/* An event that nobody reads ends the worker: the bench has ended. */
 static void flush_event(void)
 {
 	putchar('\n');
@@ -164,8 +169,9 @@ fail(const char *step, int error, const char *hint, ...)
 	return -1;
 }
 
-/* --- Frames: see src/bench/frame.rs ------------------------------------------------ */
+/* --- Frames: see src/traffic/frame.rs ---------------------------------------------- */
 
+/* Offsets in a frame. */
 #define AT_IP 14
 #define AT_ADDRESSES 26
 #define AT_UDP 34
@@ -377,10 +383,10 @@ static struct xsk_socket *xsk;
 static struct xsk_umem *umem;
 static uint8_t *frames;
 static struct xsk_ring_prod fill, tx;
-static struct xsk_ring_cons comp, rx;
+static struct xsk_ring_cons completion, rx;
 static int xsk_fd;
-static bool copies;
-static enum mode obtained;
+static bool copy_mode;
+static enum mode mode_obtained;
 static unsigned int outstanding;
 
 /* Refusals on the way to a mode, as the elements of a JSON array. */
@@ -428,7 +434,7 @@ static int create_umem(void)
 		return fail("umem", errno, "no %zu MiB of memory for packets: free some",
 			    size >> 20);
 	frames = area;
-	error = -xsk_umem__create(&umem, area, size, &fill, &comp, &config);
+	error = -xsk_umem__create(&umem, area, size, &fill, &completion, &config);
 	switch (error) {
 	case 0:
 		return 0;
@@ -486,8 +492,8 @@ static int create_socket(enum mode mode)
 	/* The kernel releases the queue of a closed socket later, within some milliseconds. */
 	for (int tries = 0; tries < 500; tries++) {
 		error = -xsk_socket__create(&xsk, opt.dev, opt.queue, umem,
-					    opt.bench == TXPUSH ? NULL : &rx,
-					    opt.bench == RXDROP ? NULL : &tx, &config);
+					    opt.bench->receives ? &rx : NULL,
+					    opt.bench->sends ? &tx : NULL, &config);
 		if (error != EBUSY)
 			break;
 		usleep(1000);
@@ -568,7 +574,7 @@ static int load_program(int map_fd)
 	};
 
 	return bpf_prog_load(BPF_PROG_TYPE_XDP, "weir_libxdp", "Dual BSD/GPL", program,
-			     sizeof(program) / sizeof(program[0]), NULL);
+			     ARRAY_SIZE(program), NULL);
 }
 
 /*
@@ -590,7 +596,7 @@ static int attach_program(unsigned int ifindex, enum mode mode)
 	if (prog_fd < 0)
 		return fail("program", errno,
 			    "loading an XDP program needs CAP_BPF and CAP_NET_ADMIN: run as root");
-	if (opt.bench != TXPUSH) {
+	if (opt.bench->receives) {
 		error = -xsk_socket__update_xskmap(xsk, map_fd);
 		if (error)
 			return fail("map", error, "the socket cannot be entered into the map");
@@ -630,7 +636,7 @@ static void close_socket(void)
 	frames = NULL;
 	/* libxdp expects rings that are all zero. */
 	memset(&fill, 0, sizeof(fill));
-	memset(&comp, 0, sizeof(comp));
+	memset(&completion, 0, sizeof(completion));
 	memset(&tx, 0, sizeof(tx));
 	memset(&rx, 0, sizeof(rx));
 }
@@ -642,16 +648,17 @@ static int open_in_mode(unsigned int ifindex, enum mode mode)
 
 	if (create_umem())
 		return -1;
-	if (opt.bench == TXPUSH)
-		prepare_all();
-	else
+	if (opt.bench->receives)
 		fill_all();
+	else
+		prepare_all();
 	if (create_socket(mode) || attach_program(ifindex, mode))
 		return -1;
 	if (getsockopt(xsk_fd, SOL_XDP, XDP_OPTIONS, &options, &len))
-		return fail("options", errno, "the kernel does not tell the mode: needs Linux 5.3");
-	obtained = options.flags & XDP_OPTIONS_ZEROCOPY ? MODE_ZC : mode;
-	copies = obtained != MODE_ZC;
+		return fail("options", errno,
+			    "the kernel does not report the mode: needs Linux 5.3");
+	mode_obtained = options.flags & XDP_OPTIONS_ZEROCOPY ? MODE_ZC : mode;
+	copy_mode = mode_obtained != MODE_ZC;
 	return 0;
 }
 
@@ -683,7 +690,7 @@ static uint64_t kernel_drops(void)
 	socklen_t len = sizeof(stats);
 
 	if (getsockopt(xsk_fd, SOL_XDP, XDP_STATISTICS, &stats, &len)) {
-		fail("statistics", errno, "the kernel does not tell what it dropped");
+		fail("statistics", errno, "the kernel does not report its drops");
 		give_up();
 	}
 	/*
@@ -738,7 +745,17 @@ static always_inline bool wait_for(short events)
 	return !opt.poll || poll(&fd, 1, WAIT_MS) > 0;
 }
 
-static always_inline struct round rxdrop(void)
+/* A look at the bytes of a received frame. */
+typedef void (*inspect_fn)(const uint8_t *frame, size_t len);
+
+static always_inline void leave_unread(const uint8_t *frame, size_t len)
+{
+	(void)frame;
+	(void)len;
+}
+
+/* Inlined with a constant argument, like all rounds. */
+static always_inline struct round receive(inspect_fn inspect)
 {
 	struct round round = {};
 	uint32_t from = 0, to = 0;
@@ -757,8 +774,7 @@ static always_inline struct round rxdrop(void)
 		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&rx, from++);
 		uint64_t addr = desc->addr;
 
-		if (opt.verify)
-			track_frame(xsk_umem__get_data(frames, addr), desc->len);
+		inspect(xsk_umem__get_data(frames, addr), desc->len);
 		*xsk_ring_prod__fill_addr(&fill, to++) = addr;
 	}
 	xsk_ring_prod__submit(&fill, round.received);
@@ -766,7 +782,7 @@ static always_inline struct round rxdrop(void)
 	return round;
 }
 
-static always_inline unsigned int complete_txpush(void)
+static always_inline unsigned int reap_sent(void)
 {
 	unsigned int count;
 	uint32_t from = 0;
@@ -775,15 +791,15 @@ static always_inline unsigned int complete_txpush(void)
 		return 0;
 	if (xsk_ring_prod__needs_wakeup(&tx))
 		kick_tx();
-	count = xsk_ring_cons__peek(&comp, opt.batch, &from);
+	count = xsk_ring_cons__peek(&completion, opt.batch, &from);
 	if (count > 0) {
-		xsk_ring_cons__release(&comp, count);
+		xsk_ring_cons__release(&completion, count);
 		outstanding -= count;
 	}
 	return count;
 }
 
-static always_inline struct round txpush(void)
+static always_inline struct round send_batch(void)
 {
 	static uint64_t number;
 	static unsigned int frame;
@@ -795,7 +811,7 @@ static always_inline struct round txpush(void)
 		return round;
 	}
 	while (xsk_ring_prod__reserve(&tx, opt.batch, &to) < opt.batch) {
-		round.completed += complete_txpush();
+		round.completed += reap_sent();
 		if (stop)
 			return round;
 	}
@@ -811,12 +827,12 @@ static always_inline struct round txpush(void)
 	}
 	xsk_ring_prod__submit(&tx, opt.batch);
 	outstanding += opt.batch;
-	round.completed += complete_txpush();
+	round.completed += reap_sent();
 	return round;
 }
 
-/* Frames that were sent go back to where they came from. */
-static always_inline unsigned int complete_l2fwd(void)
+/* Forwarded frames go back to the fill ring. */
+static always_inline unsigned int reap_forwarded(void)
 {
 	unsigned int count;
 	uint32_t from = 0, to = 0;
@@ -824,29 +840,29 @@ static always_inline unsigned int complete_l2fwd(void)
 	if (!outstanding)
 		return 0;
 	/* In zero-copy mode the driver sends by itself. */
-	if (copies)
+	if (copy_mode)
 		kick_tx();
 	count = outstanding > opt.batch ? opt.batch : outstanding;
-	count = xsk_ring_cons__peek(&comp, count, &from);
+	count = xsk_ring_cons__peek(&completion, count, &from);
 	if (count > 0) {
 		to = reserve_fill(count);
 		for (unsigned int i = 0; i < count; i++)
 			*xsk_ring_prod__fill_addr(&fill, to++) =
-				*xsk_ring_cons__comp_addr(&comp, from++);
+				*xsk_ring_cons__comp_addr(&completion, from++);
 		xsk_ring_prod__submit(&fill, count);
-		xsk_ring_cons__release(&comp, count);
+		xsk_ring_cons__release(&completion, count);
 		outstanding -= count;
 	}
 	return count;
 }
 
-static always_inline struct round l2fwd(void)
+static always_inline struct round forward(inspect_fn inspect)
 {
 	struct round round = {};
 	uint32_t from = 0, to = 0;
 
 	round.timed_out = !wait_for(POLLIN);
-	round.completed = complete_l2fwd();
+	round.completed = reap_forwarded();
 	if (round.timed_out)
 		return round;
 	round.received = xsk_ring_cons__peek(&rx, opt.batch, &from);
@@ -855,7 +871,7 @@ static always_inline struct round l2fwd(void)
 		return round;
 	}
 	while (xsk_ring_prod__reserve(&tx, round.received, &to) != round.received) {
-		round.completed += complete_l2fwd();
+		round.completed += reap_forwarded();
 		if (xsk_ring_prod__needs_wakeup(&tx))
 			kick_tx();
 		if (stop) {
@@ -870,7 +886,7 @@ static always_inline struct round l2fwd(void)
 		struct xdp_desc *out = xsk_ring_prod__tx_desc(&tx, to++);
 		uint8_t *frame = xsk_umem__get_data(frames, in->addr);
 
-		track_frame(frame, in->len);
+		inspect(frame, in->len);
 		swap_macs(frame);
 		out->addr = in->addr;
 		out->len = in->len;
@@ -882,21 +898,21 @@ static always_inline struct round l2fwd(void)
 	return round;
 }
 
-static always_inline struct round drain_txpush(void)
+static always_inline struct round complete_sent(void)
 {
-	struct round round = { .completed = complete_txpush() };
+	struct round round = { .completed = reap_sent() };
 
 	return round;
 }
 
-static always_inline struct round drain_l2fwd(void)
+static always_inline struct round complete_forwarded(void)
 {
-	struct round round = { .completed = complete_l2fwd() };
+	struct round round = { .completed = reap_forwarded() };
 
 	return round;
 }
 
-/* --- Measuring: see src/bench/worker.rs -------------------------------------------- */
+/* --- Measuring: see src/engine/rounds.rs ------------------------------------------- */
 
 static uint64_t received, completed;
 
@@ -931,11 +947,11 @@ static struct sample sample(void)
 		.time = now_ns(),
 		.user = timeval_ns(&usage.ru_utime),
 		.sys = timeval_ns(&usage.ru_stime),
-		.packets = opt.bench == RXDROP ? received : completed,
+		.packets = opt.bench->sends ? completed : received,
 	};
 }
 
-static void look(void)
+static void check_window(void)
 {
 	static enum {
 		IDLE,
@@ -948,7 +964,7 @@ static void look(void)
 
 	switch (phase) {
 	case IDLE:
-		if (opt.bench != TXPUSH && !received)
+		if (opt.bench->receives && !received)
 			return;
 		start.time = now_ns();
 		phase = WARM_UP;
@@ -987,14 +1003,14 @@ static always_inline void measure(round_fn next)
 
 		received += round.received;
 		completed += round.completed;
-		if (unlikely(++rounds % ROUNDS_PER_LOOK == 0 || round.timed_out))
-			look();
+		if (unlikely(++rounds % ROUNDS_PER_CHECK == 0 || round.timed_out))
+			check_window();
 	}
 }
 
 static always_inline void drain(round_fn next, uint64_t quiet_ns)
 {
-	uint64_t start = now_ns(), heard = start, now;
+	uint64_t start = now_ns(), last_packet = start, now;
 
 	do {
 		struct round round = next();
@@ -1003,11 +1019,11 @@ static always_inline void drain(round_fn next, uint64_t quiet_ns)
 		completed += round.completed;
 		now = now_ns();
 		if (round.received)
-			heard = now;
-	} while ((outstanding || now - heard < quiet_ns) && now - start < DRAIN_NS);
+			last_packet = now;
+	} while ((outstanding || now - last_packet < quiet_ns) && now - start < DRAIN_NS);
 }
 
-/* Waits for this process's turn: see src/bench/turns.rs. */
+/* Waits for this process's turn: see src/traffic/turns.rs. */
 static bool granted(void)
 {
 	char line[16];
@@ -1015,13 +1031,13 @@ static bool granted(void)
 	return fgets(line, sizeof(line), stdin);
 }
 
-/* Packets received or, by txpush, handed over for sending. */
+/* Packets received or, by a sender, handed over for sending. */
 static always_inline uint64_t begun(void)
 {
 	return received > completed + outstanding ? received : completed + outstanding;
 }
 
-/* As take_turns() in src/bench/worker.rs. */
+/* As take_turns() in src/engine/rounds.rs. */
 static always_inline void take_turns(round_fn next, round_fn complete)
 {
 	uint64_t due = 0;
@@ -1060,27 +1076,64 @@ static always_inline void work(round_fn next, round_fn complete)
 		measure(next);
 }
 
+/* --- The benches: see src/engine/bench.rs ------------------------------------------ */
+
+static always_inline struct round receive_unread(void)
+{
+	return receive(leave_unread);
+}
+
+static always_inline struct round receive_verified(void)
+{
+	return receive(track_frame);
+}
+
+static always_inline struct round forward_verified(void)
+{
+	return forward(track_frame);
+}
+
+/* Inlined with a constant argument, as measure(). */
+static always_inline void run_receiver(round_fn next)
+{
+	work(next, next);
+	drain(next, QUIET_NS);
+}
+
+static void rxdrop(void)
+{
+	run_receiver(receive_unread);
+}
+
+static void txpush(void)
+{
+	work(send_batch, complete_sent);
+	drain(complete_sent, 0);
+}
+
+static void l2fwd(void)
+{
+	work(forward_verified, complete_forwarded);
+	drain(forward_verified, QUIET_NS);
+}
+
+static const struct bench benches[] = {
+	{ .name = "rxdrop", .receives = true, .run = rxdrop },
+	{ .name = "txpush", .sends = true, .run = txpush },
+	{ .name = "l2fwd", .receives = true, .sends = true, .run = l2fwd },
+};
+
 static void run(void)
 {
-	switch (opt.bench) {
-	case RXDROP:
-		work(rxdrop, rxdrop);
-		drain(rxdrop, QUIET_NS);
-		break;
-	case TXPUSH:
-		work(txpush, drain_txpush);
-		drain(drain_txpush, 0);
-		break;
-	case L2FWD:
-		work(l2fwd, drain_l2fwd);
-		drain(l2fwd, QUIET_NS);
-		break;
-	}
+	if (opt.verify && !opt.bench->sends)
+		run_receiver(receive_verified);
+	else
+		opt.bench->run();
 }
 
 /* --- The command line -------------------------------------------------------------- */
 
-static void __attribute__((noreturn)) usage(const char *name, const char *value)
+static void __attribute__((noreturn)) bad_value(const char *name, const char *value)
 {
 	fail("arguments", EINVAL, "--%s does not take '%s' in the libxdp engine", name,
 	     value ? value : "");
@@ -1096,7 +1149,7 @@ static unsigned long number(const char *name, const char *value, unsigned long m
 	errno = 0;
 	n = strtoul(value, &end, 10);
 	if (errno || end == value || *end || n < min || n > max)
-		usage(name, value);
+		bad_value(name, value);
 	return n;
 }
 
@@ -1106,7 +1159,15 @@ static unsigned int choice(const char *name, const char *value, const char *cons
 	for (unsigned int i = 0; i < count; i++)
 		if (!strcmp(value, choices[i]))
 			return i;
-	usage(name, value);
+	bad_value(name, value);
+}
+
+static const struct bench *find_bench(const char *option, const char *name)
+{
+	for (unsigned int i = 0; i < ARRAY_SIZE(benches); i++)
+		if (!strcmp(name, benches[i].name))
+			return &benches[i];
+	bad_value(option, name);
 }
 
 static void parse_arguments(int argc, char **argv)
@@ -1144,21 +1205,20 @@ static void parse_arguments(int argc, char **argv)
 		{ "frame-size", required_argument, NULL, FRAME_SIZE },
 		{},
 	};
-	static const char *const benches[] = { "rxdrop", "txpush", "l2fwd" };
 	static const char *const waits[] = { "spin", "poll" };
-	int which, at;
+	int id, index;
 
 	opterr = 0;
-	while ((which = getopt_long(argc, argv, "", options, &at)) != -1) {
-		const char *name = which == '?' ? NULL : options[at].name;
+	while ((id = getopt_long(argc, argv, "", options, &index)) != -1) {
+		const char *name = id == '?' ? NULL : options[index].name;
 
-		switch (which) {
+		switch (id) {
 		case ENGINE:
 			if (strcmp(optarg, "libxdp"))
-				usage(name, optarg);
+				bad_value(name, optarg);
 			break;
 		case BENCH:
-			opt.bench = choice(name, optarg, benches, 3);
+			opt.bench = find_bench(name, optarg);
 			break;
 		case DEV:
 			opt.dev = optarg;
@@ -1167,10 +1227,10 @@ static void parse_arguments(int argc, char **argv)
 			opt.queue = number(name, optarg, 0, 65535);
 			break;
 		case MODE:
-			opt.mode = choice(name, optarg, mode_names, 4);
+			opt.mode = choice(name, optarg, mode_names, ARRAY_SIZE(mode_names));
 			break;
 		case WAIT:
-			opt.poll = choice(name, optarg, waits, 2);
+			opt.poll = choice(name, optarg, waits, ARRAY_SIZE(waits));
 			break;
 		case SIZE:
 			opt.size = number(name, optarg, MIN_SIZE, MAX_SIZE);
@@ -1202,7 +1262,7 @@ static void parse_arguments(int argc, char **argv)
 			give_up();
 		}
 	}
-	if (optind < argc || !opt.dev) {
+	if (optind < argc || !opt.dev || !opt.bench) {
 		fail("arguments", EINVAL, "this is a part of weir: run `weir bench`");
 		give_up();
 	}
@@ -1214,7 +1274,7 @@ static void on_sigterm(int signal)
 	stop = 1;
 }
 
-static void settle(void)
+static void set_up_process(void)
 {
 	struct sigaction action = { .sa_handler = on_sigterm };
 	cpu_set_t cpus;
@@ -1234,7 +1294,7 @@ static void settle(void)
 static void print_ready(void)
 {
 	printf("{\"event\":\"ready\",\"mode_obtained\":\"%s\",\"refusals\":[",
-	       mode_names[obtained]);
+	       mode_names[mode_obtained]);
 	for (unsigned int i = 0; i < refusal_count; i++) {
 		if (i)
 			putchar(',');
@@ -1257,8 +1317,8 @@ static void print_done(void)
 int main(int argc, char **argv)
 {
 	parse_arguments(argc, argv);
-	settle();
-	/* What libbpf would print is in the events. */
+	set_up_process();
+	/* The events have the errors that libbpf would print. */
 	libbpf_set_print(NULL);
 	make_template();
 	open_socket();

@@ -25,7 +25,7 @@ struct rings {
 
 static struct xsk_ring_cons rx, completion;
 static struct xsk_ring_prod tx, fill;
-/* Completions come in any order, so a program has to keep what is free. */
+/* Completions come in any order, so a program has to keep a list of free frames. */
 static __u64 free_frames[SLOTS];
 static __u32 free_count;
 static char *area;

@@ -1,58 +1,59 @@
-//! What must be true of a run once all is quiet again, whatever the engine.
+//! The balance of a run's packet counts, once the machine is quiet again.
 //!
 //! Three parties count the same packets: the processes that send and receive them, the kernel's
 //! devices ([`Counters`]), and the socket's own statistics. In a lab nobody else sends, so their
-//! numbers are equal, not nearly equal; a run for which they are not measured something else
-//! than it says, and counts as failed.
+//! counts are equal, not nearly equal; a run for which they differ measured something else
+//! and counts as failed.
 //!
-//! | bench | in a lab | on a real device |
+//! | benches that | in a lab | on a real device |
 //! |---|---|---|
-//! | rxdrop, l2fwd | sent by the load = received by the device | - |
-//! | rxdrop, l2fwd | received by the device = received by the engine + dropped at its socket | - |
-//! | l2fwd | received by the engine = sent by the engine | the same |
-//! | txpush, l2fwd | sent by the engine = sent by the device + dropped by the device | - |
-//! | txpush, l2fwd | sent by the device = received by the sink | - |
-//! | all | no frame is corrupt, comes twice or out of order, where frames are read | - |
+//! | receive | sent by the load = received by the device | - |
+//! | receive | received by the device = received by the engine + dropped at its socket | - |
+//! | forward | received by the engine = sent by the engine | the same |
+//! | send | sent by the engine = sent by the device + dropped by the device | - |
+//! | send | sent by the device = received by the sink | - |
+//! | all | no frame is corrupt, duplicate or out of order, where frames are read | - |
 //!
-//! "Sent by the load" leaves out what found the device's queue full: how many those are says
-//! how far the load outran the receiver, not what the receiver did. "Dropped at its socket" is
-//! `rx_dropped + rx_ring_full` of `XDP_STATISTICS`, or `tp_drops` of `PACKET_STATISTICS`. What a
-//! device drops for want of memory it has counted as received, so such a run fails: it measured
-//! the shortage. On a real device others send and receive too, and drivers count in ways of
-//! their own.
+//! "Sent by the load" leaves out frames that found the device's queue full: their number shows
+//! how far the load outran the receiver. "Dropped at its socket" is
+//! `rx_dropped + rx_ring_full` of `XDP_STATISTICS`, or `tp_drops` of `PACKET_STATISTICS`. A frame
+//! that a device drops for lack of memory counts as received by it, so such a run fails: it
+//! measured the shortage. On a real device others send and receive too, and each driver counts in
+//! its own way.
 
 use serde::Serialize;
 
-use crate::engine::protocol::{Bench, Totals};
+use crate::engine::bench::Bench;
+use crate::engine::protocol::Totals;
 use crate::traffic::programs::SinkCounts;
 use hostnet::device::Counters;
 
-/// All that was counted in one run, from before its first packet to after its last.
+/// The counts of one run, from before its first packet to after its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
     /// Frames that the device took from the load; `None` without a load.
     pub load_sent: Option<u64>,
-    /// What the application's device counted.
+    /// Counters of the application's device.
     pub device: Counters,
     /// Frames that did not fit into the device's queue: the load was faster than its receiver.
     pub device_queue_full: Option<u64>,
-    /// What the engine counted.
+    /// Counters of the engine.
     #[serde(flatten)]
     pub engine: Totals,
-    /// What the sink counted; `None` without one.
+    /// Counters of the sink; `None` without one.
     pub sink: Option<SinkCounts>,
 }
 
-/// Whether it adds up.
+/// The result of the check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Whether all of it did.
+    /// Whether the counts add up.
     pub ok: bool,
-    /// What did not, with the numbers.
+    /// Counts that differ.
     pub violations: Vec<String>,
-    /// What could not be checked, and why.
+    /// Counts that could not be checked, and why.
     pub not_checked: Vec<String>,
-    /// The numbers.
+    /// The counts.
     pub counted: Counted,
 }
 
@@ -61,9 +62,7 @@ impl Check {
     pub fn in_lab(bench: Bench, counted: Counted) -> Self {
         let mut sums = Sums::default();
         let (device, engine) = (&counted.device, &counted.engine);
-        let receives = bench != Bench::Txpush;
-        let sends = bench != Bench::Rxdrop;
-        if receives {
+        if bench.receives() {
             sums.equal(
                 ("sent by the load", counted.load_sent.unwrap_or(0)),
                 ("received by the device", device.rx_packets),
@@ -76,10 +75,10 @@ impl Check {
                 ),
             );
         }
-        if bench == Bench::L2fwd {
+        if bench.forwards() {
             sums.received_and_sent(engine);
         }
-        if sends {
+        if bench.sends() {
             sums.equal(
                 ("sent by the engine", engine.sent),
                 (
@@ -93,11 +92,11 @@ impl Check {
                 ("received by the sink", sink.packets),
             );
             sums.none("corrupt at the sink", sink.corrupted);
-            sums.none("twice at the sink", sink.duplicates);
+            sums.none("duplicate at the sink", sink.duplicates);
             sums.none("out of order at the sink", sink.reordered);
         }
         sums.none("corrupt", engine.corrupted);
-        sums.none("twice", engine.duplicates);
+        sums.none("duplicate", engine.duplicates);
         sums.none("out of order", engine.reordered);
         sums.into_check(Vec::new(), counted)
     }
@@ -105,7 +104,7 @@ impl Check {
     /// Checks a run on a real device.
     pub fn on_device(bench: Bench, counted: Counted) -> Self {
         let mut sums = Sums::default();
-        if bench == Bench::L2fwd {
+        if bench.forwards() {
             sums.received_and_sent(&counted.engine);
         }
         let not_checked = vec![
@@ -122,9 +121,9 @@ struct Sums {
 }
 
 impl Sums {
-    fn equal(&mut self, (what, many): (&str, u64), (other, more): (&str, u64)) {
-        if many != more {
-            let violation = format!("{what} ({many}) is not {other} ({more})");
+    fn equal(&mut self, (name, count): (&str, u64), (other, other_count): (&str, u64)) {
+        if count != other_count {
+            let violation = format!("{name} ({count}) is not {other} ({other_count})");
             self.violations.push(violation);
         }
     }
@@ -136,9 +135,9 @@ impl Sums {
         );
     }
 
-    fn none(&mut self, what: &str, many: u64) {
-        if many != 0 {
-            self.violations.push(format!("frames {what}: {many}"));
+    fn none(&mut self, defect: &str, count: u64) {
+        if count != 0 {
+            self.violations.push(format!("frames {defect}: {count}"));
         }
     }
 

@@ -1,16 +1,17 @@
-//! What is to be measured, in which order, and what cannot be.
+//! The plan of a session: combinations, their order, and those that are unavailable.
 
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::engine::libxdp;
-use crate::engine::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::bench::Bench;
+use crate::engine::{Engine, Mode, Wait, libxdp};
 
 /// One way to do one bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Combination {
-    /// What is done with the packets.
+    /// The work done on packets.
     pub bench: Bench,
-    /// Who moves them.
+    /// The socket API that moves them.
     pub engine: Engine,
     /// The mode asked for; `None` for an engine that has none.
     pub mode: Option<Mode>,
@@ -28,18 +29,18 @@ impl std::fmt::Display for Combination {
     }
 }
 
-/// What was asked for and does not exist here, whatever the device.
+/// An engine, or a way to wait, that was asked for and does not exist here on any device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unavailable {
     /// The engine.
     pub engine: Engine,
     /// The way to wait; `None` if it is the whole engine that is missing.
     pub wait: Option<Wait>,
-    /// Why, and what to do about it.
+    /// Cause and cure.
     pub reason: String,
 }
 
-/// What was asked for.
+/// The choices of the command line.
 #[derive(Debug, Clone)]
 pub struct Choices {
     /// Benches, in the order to be run.
@@ -54,21 +55,31 @@ pub struct Choices {
     pub rounds: u32,
 }
 
-/// What is going to be measured.
+/// The combinations to be measured.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Each combination once, in order.
     pub combinations: Vec<Combination>,
-    /// What is left out.
+    /// Choices left out.
     pub unavailable: Vec<Unavailable>,
     benches: Vec<Bench>,
     rounds: u32,
 }
 
 impl Plan {
-    /// The plan for `choices`. Doubles count once.
-    pub fn new(choices: &Choices) -> Self {
-        Self::with(choices, missing_engine)
+    /// The plan for `choices`; an error if no combination is available. Doubles count once.
+    pub fn new(choices: &Choices) -> Result<Self> {
+        let plan = Self::with(choices, missing_engine);
+        let reasons = plan.unavailable.iter();
+        let reasons: Vec<_> = reasons
+            .map(|it| format!("{}: {}", it.engine, it.reason))
+            .collect();
+        ensure!(
+            !plan.combinations.is_empty(),
+            "nothing to measure: {}",
+            reasons.join("; ")
+        );
+        Ok(plan)
     }
 
     fn with(choices: &Choices, missing_engine: impl Fn(Engine) -> Option<String>) -> Self {
@@ -116,18 +127,23 @@ impl Plan {
         }
     }
 
-    /// Whether anything is measured with this engine.
-    pub fn uses(&self, engine: Engine) -> bool {
-        self.combinations.iter().any(|it| it.engine == engine)
+    /// Whether any engine of it is an AF_XDP socket.
+    pub fn uses_af_xdp(&self) -> bool {
+        self.combinations.iter().any(|it| it.engine.is_af_xdp())
     }
 
-    /// Whether anything is measured in this bench.
-    pub fn does(&self, bench: Bench) -> bool {
-        self.combinations.iter().any(|it| it.bench == bench)
+    /// Whether any engine of it is an AF_PACKET socket.
+    pub fn uses_af_packet(&self) -> bool {
+        self.combinations.iter().any(|it| !it.engine.is_af_xdp())
+    }
+
+    /// The benches that it measures.
+    pub fn benches(&self) -> &[Bench] {
+        &self.benches
     }
 
     /// All runs in order, with their rounds from 1. Within a round every engine has its turn, so
-    /// that whatever drifts on this machine drifts for all of them.
+    /// that a drift of the machine affects all of them.
     pub fn runs(&self) -> impl Iterator<Item = (u32, Combination)> {
         self.benches.iter().flat_map(move |&bench| {
             (1..=self.rounds).flat_map(move |round| {
@@ -152,9 +168,10 @@ fn once_each<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
 
 /// A packet socket has no mode: it always gets socket buffers.
 fn modes(engine: Engine, modes: &[Mode]) -> Vec<Option<Mode>> {
-    match engine {
-        Engine::PacketV2 | Engine::PacketV3 => vec![None],
-        Engine::Xsk | Engine::Libxdp => once_each(modes).into_iter().map(Some).collect(),
+    if engine.is_af_xdp() {
+        once_each(modes).into_iter().map(Some).collect()
+    } else {
+        vec![None]
     }
 }
 
@@ -167,7 +184,7 @@ fn missing_engine(engine: Engine) -> Option<String> {
 
 fn missing_wait(engine: Engine, wait: Wait) -> Option<String> {
     let only_ours = "adaptive waiting is part of weir's own library: use --wait spin or poll";
-    (wait == Wait::Adaptive && engine != Engine::Xsk).then(|| only_ours.into())
+    (!engine.supports(wait)).then(|| only_ours.into())
 }
 
 #[cfg(test)]
@@ -209,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_left_out_once() {
+    fn missing_ways_to_wait_are_left_out_once() {
         let mut choices = choices();
         choices.waits = vec![Wait::Adaptive, Wait::Spin];
         let plan = plan(&choices);

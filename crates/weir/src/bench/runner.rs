@@ -1,45 +1,33 @@
-//! One run after another: processes started, heard, ended, and their numbers compared.
+//! One run: its processes are started, read and ended, and their counts compared.
 
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::thread::{CapabilitySet, capabilities};
+use anyhow::{Context as _, Result, bail};
 
 use super::check::{Check, Counted};
-use super::plan::{Combination, Plan};
-use crate::engine::protocol::{Bench, Engine, Event, Mode, Totals};
+use super::place::Place;
+use super::plan::Combination;
+use crate::engine::Mode;
+use crate::engine::bench::Bench;
+use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::lab::{Lab, Side};
 use crate::process::child::{Child, START, own_command};
+use crate::process::errno::{ENOTSUPP, errno_name};
 use crate::process::stop::StopSignal;
 use crate::traffic::load::{LoadArgs, LoadEvent};
 use crate::traffic::programs::{Sink, SinkCounts};
 use crate::traffic::rate::Rate;
-use hostnet::device::{Counters, Device};
+use hostnet::device::Counters;
 
-/// The longest that packets, or the end of a window, may stay away.
+/// The longest wait for packets, or for the end of a window.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest that a process takes to end. A worker drains for 10 seconds at most.
 const END: Duration = Duration::from_secs(15);
 
-/// Where the packets are.
-pub enum Place {
-    /// In a network of our own.
-    Lab(Box<Lab>),
-    /// On a queue of a device of this host, where others are responsible for traffic.
-    Device {
-        /// The device's name.
-        name: String,
-        /// The queue.
-        queue: u32,
-        /// The device.
-        device: Device,
-    },
-}
-
-/// What is the same for all runs.
+/// Settings of all runs.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Frame length without the FCS.
@@ -48,13 +36,14 @@ pub struct Settings {
     pub pps: Option<Rate>,
     /// Time from the first packet to the window.
     pub warmup: Duration,
-    /// Time that is measured.
+    /// Length of the measured window.
     pub window: Duration,
-    /// Packets handled at once, at most.
+    /// Batch size.
     pub batch: u32,
-    /// Packets in a turn, where load and engine take turns: see [`count`](super::count).
+    /// Packets in a turn, where load and engine take turns: see
+    /// [`instructions`](super::instructions).
     pub turn: Option<u32>,
-    /// Whether rxdrop reads payloads.
+    /// Whether payloads are read in every bench.
     pub verify: bool,
     /// The CPU of the load, and of the kernel's side of receiving it.
     pub load_cpu: usize,
@@ -63,14 +52,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// About how long a run takes: measuring, and what is around it.
+    /// The approximate time of a run.
     pub fn duration(&self) -> Duration {
-        const AROUND: Duration = Duration::from_millis(250);
-        self.warmup + self.window + AROUND
+        const START_AND_END: Duration = Duration::from_millis(250);
+        self.warmup + self.window + START_AND_END
     }
 }
 
-/// What one run gave.
+/// The figures of one run.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The mode that the kernel reports.
@@ -89,7 +78,7 @@ pub struct Measured {
     pub check: Check,
 }
 
-/// How a run ended that was no failure.
+/// The end of a run that did not fail.
 #[derive(Debug)]
 pub enum Outcome<T> {
     /// With figures.
@@ -105,11 +94,11 @@ pub enum Outcome<T> {
 
 /// Measures combinations in one place, one at a time.
 pub struct Runner<'a> {
-    /// Where.
+    /// The network.
     pub place: &'a Place,
-    /// How.
+    /// The settings of each run.
     pub settings: &'a Settings,
-    /// Until when.
+    /// Ends a run early.
     pub stop: &'a StopSignal,
 }
 
@@ -134,7 +123,7 @@ impl<'a> Runner<'a> {
             Outcome::Refused { errno, reason } => return Ok(Outcome::Refused { errno, reason }),
         };
         let Some(window) = running.worker.event(self.longest_window())? else {
-            // A load that failed is the reason, and says itself why.
+            // If the load failed, its own error is the reason.
             let load = running.load.map(end_load).transpose()?;
             let sent = load.map_or(0, |(sent, _)| sent);
             bail!("{}", self.explain_silence(running.worker, sent)?);
@@ -170,14 +159,14 @@ impl<'a> Runner<'a> {
 
     /// Starts the processes of a run: its load last, so that nothing comes too early.
     pub(super) fn begin(&self, combination: Combination) -> Result<Outcome<Running<'a>>> {
-        let receives = combination.bench != Bench::Txpush;
-        let sends = combination.bench != Bench::Rxdrop;
         let before = self.counters()?;
         let lab = self.lab();
-        // Two processes, so that the sink outlives the load: what the load sent last is still
-        // on its way back when it ends.
+        // Two processes, so that the sink outlives the load: its last frames are still on their
+        // way back when it ends.
         let sink = match lab {
-            Some(lab) if sends => Some(self.start_sink(lab.load(), Sink::Verify)?),
+            Some(lab) if combination.bench.sends() => {
+                Some(self.start_sink(lab.load(), Sink::Verify)?)
+            }
             _ => None,
         };
         let mut worker = self.start_worker(combination)?;
@@ -189,7 +178,7 @@ impl<'a> Runner<'a> {
             event => return self.refusal(combination, event),
         };
         let load = match lab {
-            Some(lab) if receives => Some(self.start_load(lab.load())?),
+            Some(lab) if combination.bench.receives() => Some(self.start_load(lab.load())?),
             _ => None,
         };
         Ok(Outcome::Measured(Running {
@@ -262,7 +251,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Starts a process, one that can be told whose turn it is if there are turns.
+    /// Starts a process, one that listens if there are turns.
     fn start(
         &self,
         name: &'static str,
@@ -302,7 +291,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A first event that is not `ready`: the mode is not to be had, or something is wrong.
+    /// A first event other than `ready`: the device does not offer the mode, or the worker failed.
     fn refusal<T>(&self, combination: Combination, event: Event) -> Result<Outcome<T>> {
         let Event::Failed {
             step,
@@ -335,7 +324,7 @@ impl<'a> Runner<'a> {
         Ok(match self.place {
             _ if handled > 0 => {
                 format!(
-                    "packets came, but the measuring was not over after {seconds} s: {totals:?}"
+                    "packets came, but the measurement was not over after {seconds} s: {totals:?}"
                 )
             }
             Place::Lab(_) => format!(
@@ -368,31 +357,12 @@ struct BothSides {
     load: Counters,
 }
 
-/// What some drivers answer instead of EOPNOTSUPP: an error of the kernel's inside.
-const ENOTSUPP: i32 = 524;
-
-/// One sentence for what a worker says of its failure.
+/// A worker's failure in one sentence.
 fn failure(step: &str, errno: i32, message: &str) -> String {
     match errno_name(errno) {
         Some(name) if !message.contains(name) => format!("{step}: {name}: {message}"),
         _ => format!("{step}: {message}"),
     }
-}
-
-/// The names that people search for.
-fn errno_name(errno: i32) -> Option<&'static str> {
-    Some(match errno {
-        libc::EOPNOTSUPP => "EOPNOTSUPP",
-        ENOTSUPP => "ENOTSUPP",
-        libc::EBUSY => "EBUSY",
-        libc::EPERM => "EPERM",
-        libc::EINVAL => "EINVAL",
-        libc::ENODEV => "ENODEV",
-        libc::ENETDOWN => "ENETDOWN",
-        libc::ENOMEM => "ENOMEM",
-        libc::ENOBUFS => "ENOBUFS",
-        _ => return None,
-    })
 }
 
 /// The error for an event that is not the one expected.
@@ -403,7 +373,7 @@ pub(super) fn failed(event: Event) -> anyhow::Error {
             errno,
             message,
         } => anyhow::anyhow!("{}", failure(&step, errno, &message)),
-        event => anyhow::anyhow!("the worker said {event:?} at the wrong time"),
+        event => anyhow::anyhow!("unexpected event of the worker: {event:?}"),
     }
 }
 
@@ -415,14 +385,14 @@ fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
                 worker.wait()?;
                 return Ok(totals);
             }
-            // It was under way already.
+            // Printed before the signal came.
             Event::Window { .. } => {}
             event => return Err(failed(event)),
         }
     }
 }
 
-/// Ends a load or a sink: frames sent, and what the sink received.
+/// Ends a load or a sink: frames sent, and the counts of the sink.
 pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<SinkCounts>)> {
     load.terminate();
     match load.expect(END)? {
@@ -430,54 +400,6 @@ pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<SinkCounts>)>
             load.wait()?;
             Ok((sent, sink))
         }
-        event => bail!("the load said {event:?} at its end"),
+        event => bail!("unexpected event of the load at its end: {event:?}"),
     }
 }
-
-impl Place {
-    /// A queue of a device of this host, after a look at what would keep the engines of `plan`
-    /// from it: one error here instead of one for each run.
-    pub fn device(name: &str, queue: u32, size: u16, plan: &Plan) -> Result<Self> {
-        let found = xsk::Device::lookup(name)?;
-        ensure!(
-            found.up,
-            "{name} is down: bring it up with `ip link set dev {name} up`"
-        );
-        let queues = found.rx_queues.min(found.tx_queues);
-        ensure!(
-            queue < queues,
-            "{name} has no queue {queue}: it has {queues}, counted from 0 (`ethtool -l {name}`)"
-        );
-        let longest = found.mtu + ETHERNET_HEADER;
-        ensure!(
-            u32::from(size) <= longest,
-            "frames of {size} bytes are too long for {name}: lower --size to {longest}, or raise the MTU"
-        );
-        need(CapabilitySet::NET_RAW, "CAP_NET_RAW")?;
-        if plan.uses(Engine::Xsk) || plan.uses(Engine::Libxdp) {
-            need(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN")?;
-            if let Some(program) = found.programs.first() {
-                bail!(
-                    "{name} has an XDP program already ({program}): remove it (`ip link set dev {name} xdp off`, \
-                     or stop its owner), or bench packet sockets only with --engine packet-v2,packet-v3"
-                );
-            }
-        }
-        Ok(Self::Device {
-            name: name.into(),
-            queue,
-            device: Device::open(name)?,
-        })
-    }
-}
-
-fn need(capability: CapabilitySet, name: &str) -> Result<()> {
-    let own = capabilities(None).context("cannot ask for this process's capabilities")?;
-    ensure!(
-        own.effective.contains(capability),
-        "a bench on a device needs {name}: run it as root, e.g. with sudo"
-    );
-    Ok(())
-}
-
-const ETHERNET_HEADER: u32 = 14;

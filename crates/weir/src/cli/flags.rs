@@ -1,4 +1,4 @@
-//! Flags that several commands have: one definition, one help text.
+//! Flags of several commands: one definition, one help text.
 
 use std::ops::RangeInclusive;
 

@@ -1,5 +1,6 @@
-//! `weir lab`: make, look at, enter and remove labs.
+//! `weir lab`.
 
+use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -7,35 +8,36 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 
+use crate::cli::output::print;
 use crate::lab::named::{LabName, LabStatus, Removed, SideStatus, Which};
 use crate::lab::{LabConfig, named};
 use hostnet::netns;
 
 const DEFAULT_NAME: &str = "lab";
 
-/// What `weir lab` can do.
+/// The commands of `weir lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Make a lab: two network namespaces joined by a veth pair
+    /// Create a lab: two network namespaces, joined by a veth pair
     Up(UpArgs),
-    /// Remove a lab, also one that is half made
+    /// Remove a lab, complete or not
     Down(DownArgs),
-    /// List the labs there are
+    /// List labs
     Status(StatusArgs),
-    /// Start a shell inside a lab
+    /// Start a shell in a lab
     Shell(ShellArgs),
 }
 
 /// `weir lab up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// The lab's name
+    /// Name of the lab
     #[arg(default_value = DEFAULT_NAME)]
     pub name: LabName,
-    /// Receive and transmit queues of each device
+    /// Queue pairs of each device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub queues: u32,
-    /// The largest packet, without its Ethernet header
+    /// MTU of the devices
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
 }
@@ -43,7 +45,7 @@ pub struct UpArgs {
 /// `weir lab down`
 #[derive(Debug, Args)]
 pub struct DownArgs {
-    /// The lab's name
+    /// Name of the lab
     #[arg(default_value = DEFAULT_NAME)]
     pub name: LabName,
     /// Remove every lab
@@ -54,7 +56,7 @@ pub struct DownArgs {
 /// `weir lab status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -62,10 +64,10 @@ pub struct StatusArgs {
 /// `weir lab shell`
 #[derive(Debug, Args)]
 pub struct ShellArgs {
-    /// The lab's name
+    /// Name of the lab
     #[arg(default_value = DEFAULT_NAME)]
     pub name: LabName,
-    /// On the side that the load comes from, instead of the application's
+    /// Enter the load's side instead of the application's
     #[arg(long)]
     pub load_side: bool,
 }
@@ -88,11 +90,12 @@ fn up(args: &UpArgs) -> Result<()> {
         mtu: args.mtu,
     };
     let lab = named::up(name, &config)?;
-    println!("Lab {name} is up:");
+    let mut text = format!("Lab {name} is up:\n");
     for note in lab.notes() {
-        println!("  {note}");
+        let _ = writeln!(text, "  {note}");
     }
-    println!(
+    let _ = writeln!(
+        text,
         "\nUse it:\n  \
          weir lab shell{0}              a shell on the application's side\n  \
          weir lab shell{0} --load-side  a shell on the load's side\n  \
@@ -103,10 +106,10 @@ fn up(args: &UpArgs) -> Result<()> {
         name_argument(name),
         name.netns_name(Which::App),
     );
-    Ok(())
+    print(text)
 }
 
-/// The name as it has to be typed: not at all if it is the usual one.
+/// The name as a word of a command line; nothing for the default.
 fn name_argument(name: &LabName) -> String {
     match name.to_string() {
         name if name == DEFAULT_NAME => String::new(),
@@ -115,29 +118,29 @@ fn name_argument(name: &LabName) -> String {
 }
 
 fn down(name: &LabName) -> Result<()> {
-    print_removed(name, &named::down(name)?);
-    Ok(())
+    print_removed(name, &named::down(name)?)
 }
 
-fn print_removed(name: &LabName, removed: &Removed) {
-    println!("Lab {name} is removed.");
+fn print_removed(name: &LabName, removed: &Removed) -> Result<()> {
+    let mut text = format!("Lab {name} is removed.\n");
     if !removed.processes.is_empty() {
         let processes = list(&removed.processes);
-        println!(
-            "Processes still run in its namespaces, which are empty now and go with the last of them: {processes}"
+        let _ = writeln!(
+            text,
+            "Processes still run in its namespaces, which are empty now and end with the last of them: {processes}"
         );
     }
+    print(text)
 }
 
 fn down_all() -> Result<()> {
     let removed = named::down_all()?;
     if removed.is_empty() {
-        println!("There is no lab.");
+        return print("There is no lab.\n");
     }
-    for (name, removed) in &removed {
-        print_removed(name, removed);
-    }
-    Ok(())
+    removed
+        .iter()
+        .try_for_each(|(name, removed)| print_removed(name, removed))
 }
 
 fn status(args: &StatusArgs) -> Result<()> {
@@ -145,14 +148,13 @@ fn status(args: &StatusArgs) -> Result<()> {
         .iter()
         .map(named::status)
         .collect::<Result<Vec<_>>>()?;
-    if args.json {
-        println!("{}", serde_json::json!({ "labs": labs }));
+    print(if args.json {
+        format!("{}\n", serde_json::json!({ "labs": labs }))
     } else if labs.is_empty() {
-        println!("There is no lab. Make one with `weir lab up`.");
+        "There is no lab. Create one with `weir lab up`.\n".into()
     } else {
-        println!("{}", status_table(&labs));
-    }
-    Ok(())
+        format!("{}\n", status_table(&labs))
+    })
 }
 
 fn status_table(labs: &[LabStatus]) -> Table {
@@ -178,7 +180,7 @@ fn status_table(labs: &[LabStatus]) -> Table {
                     lab.name.clone(),
                     which.into(),
                     "-".into(),
-                    "half made".into(),
+                    "incomplete".into(),
                 ],
             });
         }

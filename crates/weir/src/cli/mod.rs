@@ -1,75 +1,76 @@
-//! The command line: what can be typed, and what each command starts.
+//! The command line: commands, flags and output.
 
 pub mod bench;
+pub mod bench_count;
 pub mod cost;
-pub mod count;
 pub mod doctor;
 pub mod flags;
 pub mod generate;
 pub mod lab;
+pub mod output;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-/// The fast path to the network card for a Linux host, with the CPU bill on the table.
+/// Packet processing on Linux: AF_XDP benchmarks, CPU time of networking, misconfigured settings.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version = env!("WEIR_VERSION"), propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What `weir` can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Measure engines side by side: who moves how many packets, and at what cost
+    /// Measure packet rate and CPU time per packet of AF_XDP and AF_PACKET sockets
     Bench(bench::BenchArgs),
 
-    /// What the network takes from each CPU, and by which path
+    /// Attribute CPU time spent on networking to CPUs, tasks and datapaths
     ///
-    /// Unless told to be passive, it keeps every CPU that it measures busy with a calculation of its
-    /// own, at normal priority, and tells how much of it was lost.
+    /// Unless passive, it runs a calibrated busy loop on each measured CPU, at normal priority, and
+    /// reports the loop's lost time.
     Cost(cost::CostArgs),
 
-    /// A network of two namespaces to try things on
+    /// Create, list, enter and remove test networks of two namespaces
     #[command(subcommand)]
     Lab(lab::LabCommand),
 
     /// Find misconfigured network settings; print each fix and its undo
     Doctor(doctor::DoctorArgs),
 
-    /// Print the man page of a command, or write all of them to a directory
+    /// Print the man page of a command, or write all man pages to a directory
     Man(generate::ManArgs),
 
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(generate::CompletionsArgs),
 
-    /// Instructions a packet, on a machine of one CPU whose clock counts them
+    /// Count instructions per packet, on a machine of one CPU whose clock counts them
     ///
     /// `./run guest --count` makes such a machine and runs this in it.
     #[command(hide = true)]
-    BenchCount(count::CountArgs),
+    BenchCount(bench_count::CountArgs),
 
-    /// One load of a bench, in a process of its own
+    /// Run the load of a bench
     #[command(hide = true)]
     BenchLoad(crate::traffic::load::LoadArgs),
 
-    /// Open vSwitch for a curve, in a process of its own
+    /// Run Open vSwitch for a curve
     #[command(hide = true)]
     CostOvs(crate::cost::curve::ovs::OvsArgs),
 
-    /// One receiver of a curve, in a process of its own
+    /// Run one receiver of a curve
     #[command(hide = true)]
     CostReceiver(crate::cost::curve::receiver::ReceiverArgs),
 
-    /// One engine at one bench, in a process of its own
+    /// Run one engine through one bench
     #[command(hide = true)]
     BenchWorker(crate::engine::worker::WorkerArgs),
 }
 
-/// Runs the command that was typed; the exit code is 2 for a usage error, 1 for any other.
+/// Runs the command; the exit code is 2 for a usage error, 1 for any other.
 #[must_use]
 pub fn main() -> ExitCode {
     // clap prints usage errors itself and exits with 2.
@@ -81,11 +82,11 @@ pub fn main() -> ExitCode {
         Command::Cost(args) => cost::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
         Command::Doctor(args) => Ok(doctor::run(&args)),
-        Command::Man(args) => generate::man(&args).map(done),
-        Command::Completions(args) => generate::completions(&args).map(done),
-        Command::BenchCount(args) => count::run(&args).map(done),
+        Command::Man(args) => generate::man(&args, Cli::command()).map(done),
+        Command::Completions(args) => generate::completions(&args, &Cli::command()).map(done),
+        Command::BenchCount(args) => bench_count::run(&args).map(done),
         Command::BenchLoad(args) => crate::traffic::load::run(&args).map(done),
-        // Whatever goes wrong in it is an event on its standard output.
+        // These print their errors as events on standard output.
         Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),
         Command::CostReceiver(args) => Ok(crate::cost::curve::receiver::run(&args)),
         Command::BenchWorker(args) => Ok(crate::engine::worker::run(&args)),
@@ -96,8 +97,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Gives a process of ours a name that tells what it does. Started by way of /proc/self/exe, all of
-/// them would be called "exe" where the bill is made out to them.
+/// Names a child process after its job. All are started from /proc/self/exe, and would be "exe" in
+/// the list of tasks of `weir cost`.
 fn name_process(command: &Command) {
     let name = match command {
         Command::BenchLoad(_) => c"weir-load",
@@ -108,4 +109,14 @@ fn name_process(command: &Command) {
     };
     // A name is nice to have.
     let _ = rustix::thread::set_name(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Error, Result};
 use super::context::Context;
 use super::journal::{Entry, Journal, Place, Undo};
 use super::plan::Planned;
-use crate::report::machine::date;
+use crate::report::date::date;
 
 /// A step that failed, after which no other was applied.
 #[derive(Debug)]

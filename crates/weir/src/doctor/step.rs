@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, shell};
-use crate::report::machine::quote;
+use crate::report::shell::quote;
 
 /// A change that can be undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

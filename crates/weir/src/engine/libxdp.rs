@@ -1,7 +1,7 @@
-//! The baseline: a C loop on libxdp, carried inside this binary as a program of its own.
+//! The baseline: a C loop on libxdp, a separate program embedded in this binary.
 //!
-//! It is not linked in, because libxdp brings the distribution's libbpf with it, which
-//! would clash with the pinned one that `weir` is linked with.
+//! It is not linked in, because libxdp depends on the distribution's libbpf, which would clash
+//! with the pinned one that `weir` is linked with.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -19,7 +19,7 @@ const PROGRAM: Option<&[u8]> = Some(include_bytes!(env!("WEIR_LIBXDP_LOOP")));
 #[cfg(not(libxdp))]
 const PROGRAM: Option<&[u8]> = None;
 
-/// Whether `weir` was built with libxdp at hand.
+/// Whether `weir` was built with libxdp.
 pub fn available() -> bool {
     PROGRAM.is_some()
 }
@@ -50,13 +50,12 @@ impl Program {
         })
     }
 
-    /// A path to give to [`Command::new`]. It means the same in a child that was forked
-    /// and not yet executed, and needs /proc.
+    /// A path for [`Command::new`]; needs /proc. It is valid in a child between fork and exec, too.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.memory.as_raw_fd()).into()
     }
 
-    /// Becomes the program. Returns only if that fails.
+    /// Replaces this process by the program. Returns only if that fails.
     pub fn exec(
         &self,
         arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,

@@ -1,118 +1,106 @@
-//! The engines: different ways to do the same benches.
+//! The engines: AF_XDP and AF_PACKET sockets that run the same benches.
 
 use std::{fmt, io};
 
-use crate::engine::protocol::Mode;
-use crate::traffic::frame::{Template, Tracker};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
+pub mod af_packet;
+pub mod bench;
 pub mod libxdp;
-pub mod packet;
+pub mod moves;
 pub mod protocol;
+pub mod rounds;
 pub mod tpacket;
 pub mod worker;
 pub mod xsk;
 
-/// What one round of an engine did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Round {
-    /// Packets received.
-    pub received: u64,
-    /// Sent packets that the kernel completed.
-    pub completed: u64,
-    /// The engine slept until its time ran out, so the clock may have moved on far.
-    pub timed_out: bool,
+/// The socket API that moves the packets, in the order of the report's columns.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// AF_PACKET, TPACKET version 2 rings
+    PacketV2,
+    /// AF_PACKET, TPACKET version 3 rings
+    PacketV3,
+    /// AF_XDP, weir's own library
+    Xsk,
+    /// AF_XDP, libxdp as xdpsock uses it
+    Libxdp,
 }
 
-/// An open socket that can do each bench, a round at a time.
-///
-/// A round waits as the worker was told to, for [`WAIT`] at most, and then handles at most
-/// one batch. The worker calls it in a loop and looks at the clock and at its signals
-/// in between. The loop is compiled once for each engine: nothing here is called through
-/// a pointer.
-pub trait Engine: Sized {
-    /// The mode that the kernel reports; `None` where there is no choice.
-    fn mode_obtained(&self) -> Option<Mode>;
+impl Engine {
+    /// Whether it is an AF_XDP socket: these have modes, and an XDP program on the device.
+    pub fn is_af_xdp(self) -> bool {
+        match self {
+            Self::PacketV2 | Self::PacketV3 => false,
+            Self::Xsk | Self::Libxdp => true,
+        }
+    }
 
-    /// Better modes that were tried first, each with its errno and reason.
-    fn refusals(&self) -> &[String];
+    /// Whether it can wait in this way.
+    pub fn supports(self, wait: Wait) -> bool {
+        wait != Wait::Adaptive || self == Self::Xsk
+    }
 
-    /// Receives a batch, shows each frame to `inspect` and drops it.
-    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure>;
-
-    /// Sends a batch of what `source` makes, and collects completions.
-    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure>;
-
-    /// Receives a batch, shows each frame to `inspect`, swaps its MAC addresses, sends it
-    /// back, and collects completions.
-    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure>;
-
-    /// Collects completions without sending anything new, but what was handed over
-    /// already is sent. Does not wait.
-    fn complete(&mut self) -> Result<Round, Failure>;
-
-    /// Frames handed over for sending that were not completed yet.
-    fn in_flight(&self) -> u64;
-
-    /// Packets that reached this socket since it was opened and were dropped there by the
-    /// kernel. Called once, at the end.
-    fn kernel_drops(&mut self) -> Result<u64, Failure>;
-}
-
-/// The longest that a round may sleep.
-pub const WAIT: rustix::time::Timespec = rustix::time::Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
-
-/// What is done with the bytes of a received frame.
-pub trait Inspect {
-    /// Looks at one frame.
-    fn frame(&mut self, frame: &[u8]);
-}
-
-/// Does not look: what rxdrop measures is then the cost of receiving alone.
-#[derive(Debug, Clone, Copy)]
-pub struct Unread;
-
-impl Inspect for Unread {
-    #[inline]
-    fn frame(&mut self, _: &[u8]) {}
-}
-
-impl Inspect for Tracker {
-    #[inline]
-    fn frame(&mut self, frame: &[u8]) {
-        Tracker::frame(self, frame);
+    /// The last line of its column's heading, below the socket family and the mode.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::PacketV2 => "V2",
+            Self::PacketV3 => "V3",
+            Self::Xsk => "weir",
+            Self::Libxdp => "libxdp",
+        }
     }
 }
 
-/// The frames that txpush sends: one template under ascending sequence numbers.
-#[derive(Debug, Clone)]
-pub struct Source {
-    /// What each frame holds but for its number. An engine may write it to all its
-    /// frames in advance.
-    pub template: Template,
-    next: u64,
+/// The XDP mode of an AF_XDP socket, in the order of the report's columns.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Generic XDP, after the socket buffer is allocated: any device
+    Skb,
+    /// Native XDP, in the driver, with a copy
+    Drv,
+    /// Zero-copy, in the driver
+    Zc,
+    /// The best mode of the device
+    Auto,
 }
 
-impl Source {
-    /// Numbers copies of `template` from 0.
-    pub fn new(template: Template) -> Self {
-        Self { template, next: 0 }
-    }
-
-    /// Numbers a frame that holds the template already.
-    #[inline]
-    pub fn stamp(&mut self, frame: &mut [u8]) {
-        self.template.stamp(frame, self.next);
-        self.next += 1;
-    }
+/// The way an engine waits for packets.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Spin, never sleep
+    Spin,
+    /// Sleep in poll(2) before every batch
+    Poll,
+    /// Spin while packets arrive, sleep when they stop
+    Adaptive,
 }
 
-/// Why an engine cannot go on: the step, the errno, the likely cause and its cure.
+macro_rules! display_as_typed {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.to_possible_value().map_or(Ok(()), |value| f.pad(value.get_name()))
+            }
+        }
+    )*};
+}
+display_as_typed!(Engine, Mode, Wait);
+
+/// The error that ends an engine: step, errno, likely cause and cure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What was being done.
+    /// The step that failed.
     pub step: &'static str,
     /// The error number, or 0 if there is none.
     pub errno: i32,
@@ -138,3 +126,14 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_displayed_as_typed() {
+        assert_eq!(Engine::PacketV3.to_string(), "packet-v3");
+        assert_eq!(format!("{:>4}", Mode::Zc), "  zc");
+    }
+}

@@ -1,71 +1,9 @@
-//! What the bench and its workers say to each other: the words of the command line and
-//! one JSON object a line on the worker's standard output.
+//! The protocol between bench and worker: one JSON object a line on the worker's standard output.
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Who moves the packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// AF_XDP through weir's own library
-    Xsk,
-    /// AF_PACKET with rings of TPACKET version 2
-    PacketV2,
-    /// AF_PACKET with rings of TPACKET version 3
-    PacketV3,
-    /// AF_XDP through libxdp, as xdpsock does it
-    Libxdp,
-}
-
-/// What is done with the packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bench {
-    /// Receive and drop
-    Rxdrop,
-    /// Send
-    Txpush,
-    /// Receive, swap the MAC addresses, send back
-    L2fwd,
-}
-
-/// Where in the kernel an AF_XDP socket meets its packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// The best that the device offers
-    Auto,
-    /// After the kernel has made a socket buffer: any device
-    Skb,
-    /// In the driver, copied
-    Drv,
-    /// In the driver, not copied
-    Zc,
-}
-
-/// How a worker waits for packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wait {
-    /// Never sleep
-    Spin,
-    /// Sleep in poll(2) before every round
-    Poll,
-    /// Spin while packets come, sleep when they stop
-    Adaptive,
-}
-
-macro_rules! display_as_typed {
-    ($($name:ident),*) => {$(
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.to_possible_value().map_or(Ok(()), |value| f.pad(value.get_name()))
-            }
-        }
-    )*};
-}
-display_as_typed!(Engine, Bench, Mode, Wait);
+use super::{Failure, Mode};
+use crate::process::event;
 
 /// A line of a worker's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,14 +11,14 @@ display_as_typed!(Engine, Bench, Mode, Wait);
 pub enum Event {
     /// The socket is open and the loop starts.
     Ready {
-        /// The mode that the kernel reports; `None` where there is no choice.
+        /// The mode that the kernel reports; `None` for an engine without modes.
         mode_obtained: Option<Mode>,
         /// Better modes that were tried first, each with its errno and reason.
         refusals: Vec<String>,
     },
     /// Nothing can be measured; the worker exits with status 1.
     Failed {
-        /// What was being done.
+        /// The step that failed.
         step: String,
         /// The error number, or 0 if the failure has none.
         errno: i32,
@@ -109,7 +47,24 @@ pub enum Event {
     Done(Totals),
 }
 
-/// Everything a worker saw from its start to its end.
+impl Event {
+    /// Prints it as a line.
+    pub fn print(&self) -> Result<(), Failure> {
+        event::print(self).map_err(|error| Failure::new("stdout", &error, "the bench has ended"))
+    }
+}
+
+impl From<Failure> for Event {
+    fn from(failure: Failure) -> Self {
+        Self::Failed {
+            step: failure.step.into(),
+            errno: failure.errno,
+            message: failure.message,
+        }
+    }
+}
+
+/// A worker's counts from its start to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Packets received.
@@ -156,12 +111,5 @@ mod tests {
             assert_eq!(serde_json::to_string(&event).expect("serializes"), line);
             assert_eq!(serde_json::from_str::<Event>(line).expect("parses"), event);
         }
-    }
-
-    #[test]
-    fn words_are_shown_as_they_are_typed() {
-        assert_eq!(Engine::PacketV3.to_string(), "packet-v3");
-        assert_eq!(Bench::L2fwd.to_string(), "l2fwd");
-        assert_eq!(format!("{:>4}", Mode::Zc), "  zc");
     }
 }

@@ -1,12 +1,12 @@
 //! The memory that AF_PACKET shares with its user: rings of TPACKET version 2 and 3.
 //!
-//! Layouts and the order of things are from `include/uapi/linux/if_packet.h`,
+//! Layouts and the order of accesses are from `include/uapi/linux/if_packet.h`,
 //! `net/packet/af_packet.c` and `Documentation/networking/packet_mmap.rst`.
 //!
 //! This file lifts the crate's ban on unsafe code because the rings are raw memory that
 //! the kernel writes too, and because no crate offers the socket options that make them.
-//! What it exports is safe: every access is bounds-checked against the mapping, and a
-//! frame's bytes are lent only while its status word says that they are ours.
+//! Its interface is safe: every access is bounds-checked against the mapping, and a frame's bytes
+//! are borrowed only while its status word gives them to the user.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -19,7 +19,7 @@ use libc::{c_int, c_uint, tpacket_block_desc, tpacket_hdr_v1, tpacket2_hdr, tpac
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
-/// Which layout the rings have.
+/// The layout of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// Frames of a fixed size, handed over one by one.
@@ -49,7 +49,7 @@ impl Shape {
     }
 }
 
-// The layouts that this file writes down by name, as the kernel has them.
+// The kernel's layouts of the structs that this file names.
 const _: () = {
     assert!(size_of::<tpacket2_hdr>() == 32);
     assert!(size_of::<tpacket3_hdr>() == 48);
@@ -98,7 +98,7 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)
     }
 
-    /// Lets `bytes` of frames be on their way at once, whatever the system's limit is.
+    /// Allows `bytes` of frames in flight, beyond the system's limit.
     pub fn send_buffer(&self, bytes: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
     }
@@ -251,14 +251,14 @@ impl Rings {
         self.send.as_ref().map_or(0, |ring| ring.in_flight)
     }
 
-    /// Whether a received frame is at hand, so that nobody has to wait for one.
+    /// Whether a received frame can be taken without waiting.
     #[inline]
     pub fn has_frames(&self) -> bool {
         let receive = self.receive.as_ref();
         receive.is_some_and(|ring| ring.has_frames(&self.map))
     }
 
-    /// Sends what was pushed, if the kernel has not taken it already.
+    /// Sends the pushed frames that the kernel has not taken already.
     #[inline]
     pub fn flush(&self) -> io::Result<()> {
         match &self.send {

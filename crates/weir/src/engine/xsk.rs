@@ -4,35 +4,36 @@ use std::time::Duration;
 
 use ::xsk::{Error, ModeObtained, Socket, Umem};
 
-use super::{Engine, Failure, Inspect, Round, Source};
-use crate::engine::protocol::{Bench, Mode, Wait};
+use super::bench::Bench;
+use super::moves::{Inspect, Moves, Round, Source};
+use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
 
 /// Chunks of the UMEM, as many as xdpsock has.
 const CHUNKS: u32 = 4096;
 
-/// The longest that a round waits when it may sleep, and when it spins.
+/// The longest wait of a round that may sleep, and of one that spins.
 const SLEEP: Duration = Duration::from_millis(100);
 const SPIN: Duration = Duration::from_millis(1);
 
-/// What an [`Xsk`] is opened with.
+/// Options of an [`Xsk`].
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// The device's name, in this network namespace.
     pub device: &'a str,
     /// The device's queue.
     pub queue: u32,
-    /// Decides what the chunks are for.
+    /// The bench: one that only sends has all chunks for sending.
     pub bench: Bench,
-    /// The mode asked for.
+    /// The requested mode.
     pub mode: Mode,
-    /// How a round waits.
+    /// The wait of a round.
     pub wait: Wait,
-    /// Packets handled in one round at most.
+    /// Batch size.
     pub batch: u32,
 }
 
-/// An AF_XDP socket at work.
+/// An open AF_XDP socket.
 #[derive(Debug)]
 pub struct Xsk<'u> {
     socket: Socket<'u>,
@@ -41,7 +42,7 @@ pub struct Xsk<'u> {
     patience: Duration,
     batch: u32,
     sent_template: bool,
-    /// Packets whose completion was not reported yet.
+    /// Packets whose completion was not returned by a round yet.
     unreported: u64,
 }
 
@@ -70,8 +71,8 @@ impl<'u> Xsk<'u> {
         let mut builder = Socket::builder(umem, options.device, options.queue)
             .mode(mode)
             .wait(wait);
-        if options.bench == Bench::Txpush {
-            // Nothing is to be received: all chunks are for sending.
+        if !options.bench.receives() {
+            // Nothing is received: all chunks are for sending.
             builder = builder.fill_chunks(0);
         }
         let socket = builder.open().map_err(|error| failure("open", &error))?;
@@ -94,7 +95,7 @@ impl<'u> Xsk<'u> {
         completed
     }
 
-    /// Writes what every frame holds into every chunk; a chunk keeps it while it is free.
+    /// Writes the template into every chunk; a chunk keeps it while it is free.
     fn prepare(&mut self, template: &[u8]) -> Result<(), Failure> {
         let frames: Vec<_> = std::iter::from_fn(|| self.socket.alloc()).collect();
         for mut frame in frames {
@@ -106,7 +107,7 @@ impl<'u> Xsk<'u> {
     }
 }
 
-impl Engine for Xsk<'_> {
+impl Moves for Xsk<'_> {
     fn mode_obtained(&self) -> Option<Mode> {
         match self.socket.mode() {
             ModeObtained::Skb => Some(Mode::Skb),
@@ -121,7 +122,7 @@ impl Engine for Xsk<'_> {
     }
 
     #[inline]
-    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn receive(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         let timed_out = !wait(&mut self.socket, self.patience)?;
         let mut batch = self.socket.recv(self.batch);
         let received = batch.len() as u64;
@@ -136,7 +137,7 @@ impl Engine for Xsk<'_> {
     }
 
     #[inline]
-    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure> {
+    fn send(&mut self, source: &mut Source) -> Result<Round, Failure> {
         if !self.sent_template {
             self.prepare(source.template.bytes())?;
             self.sent_template = true;
@@ -166,7 +167,7 @@ impl Engine for Xsk<'_> {
     }
 
     #[inline]
-    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn forward(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         let timed_out = !wait(&mut self.socket, self.patience)?;
         let room = self.socket.tx_room();
         let mut batch = self.socket.recv(self.batch.min(room));

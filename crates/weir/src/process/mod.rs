@@ -1,6 +1,9 @@
-//! This process, its end by a signal and its CPU time, and its children.
+//! Processes: this one, its CPUs and signals, and its children.
 
 pub mod child;
+pub mod cpus;
+pub mod errno;
+pub mod event;
 pub mod stop;
 pub mod usage;
 pub mod words;

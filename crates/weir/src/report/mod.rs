@@ -1,11 +1,13 @@
-//! What all reports have in common.
+//! Parts of every report.
 
-pub mod file;
+pub mod atomic_file;
+pub mod date;
 pub mod machine;
 pub mod page;
 pub mod progress_line;
+pub mod shell;
 pub mod statistics;
 pub mod text;
 
-pub use file::ReportFile;
+pub use atomic_file::ReportFile;
 pub use machine::Machine;

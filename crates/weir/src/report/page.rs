@@ -1,4 +1,4 @@
-//! Reports as pages that need nothing else: no script, no font, no network.
+//! Reports as self-contained HTML pages: no script, no font, no network.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub fn table<'a>(
     html
 }
 
-/// Text that is only text wherever it stands in a page.
+/// Text with HTML's special characters escaped.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -32,7 +32,7 @@ pub struct Estimate {
     /// The mean.
     pub mean: f64,
     /// The true mean lies within this of it with 95 % confidence; `None` if there is too
-    /// little to tell from.
+    /// few values.
     pub half_width: Option<f64>,
 }
 

@@ -1,5 +1,4 @@
-//! The frame that every part of the bench sends and knows: its layout, how a sequence
-//! number is stamped on it, and how a received one is checked.
+//! The frame of all traffic: its layout, its sequence number, and the check of a received one.
 //!
 //! ```text
 //!  0      14      34    42         50                size
@@ -30,7 +29,7 @@ pub(super) const SEQUENCE: usize = 42;
 pub(super) const PATTERN: usize = 50;
 const UDP_PROTOCOL: u8 = 17;
 
-/// A frame without a sequence number, and the sum of what does not change in it.
+/// A frame without a sequence number, and the sum of its constant part.
 #[derive(Debug, Clone)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -66,7 +65,7 @@ impl Template {
 
     /// Writes `sequence` and the checksum that goes with it into a copy of this template.
     ///
-    /// Only ten bytes are written and none is read, whatever the frame's size.
+    /// Only ten bytes are written and none is read, independent of the frame's size.
     ///
     /// # Panics
     ///
@@ -179,7 +178,7 @@ pub fn swap_macs(frame: &mut [u8]) {
 /// Words of the window of sequence numbers, 64 numbers in each.
 pub(super) const WINDOW_WORDS: u64 = 16;
 
-/// What became of a single flow of numbered frames.
+/// Losses, duplicates and reordering in a single flow of numbered frames.
 #[derive(Debug, Clone, Default)]
 pub struct Tracker {
     size: usize,
@@ -190,7 +189,7 @@ pub struct Tracker {
     newest_word: u64,
     /// Frames whose contents were wrong.
     pub corrupted: u64,
-    /// Frames seen before, or too late to tell.
+    /// Frames seen before, or later than the window of remembered numbers.
     pub duplicates: u64,
     /// Frames that came after one with a higher number.
     pub reordered: u64,

@@ -1,10 +1,9 @@
-//! The load of a bench: a process of its own on the load's CPU, in the load's namespace.
+//! The load of a bench: a process on the load's CPU, in the load's namespace.
 //!
 //! It prints one JSON object a line: `started` when frames begin to flow, and, after SIGTERM,
-//! `done` with what was sent and what the sink received.
+//! `done` with the frames sent and the counts of the sink.
 
 use std::ffi::OsString;
-use std::io::{Write as _, stdout};
 use std::process::{Child as Process, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,49 +23,50 @@ use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread};
 use super::rate::Rate;
 use super::turns;
 use crate::process::child::{Child, START, own_command};
+use crate::process::event;
 use crate::process::stop::StopSignal;
 use crate::process::words::Words;
 use hostnet::cpulist::pin;
 use hostnet::device::Device;
 
-/// How often the signal that ends the load is repeated until it has ended.
+/// Interval at which the signal that ends the load is repeated until it has ended.
 const STOP_EVERY: Duration = Duration::from_millis(2);
-/// How long the sink may still receive after the application has stopped sending.
+/// Time for the sink to receive the last frames of the application.
 const DRAIN: Duration = Duration::from_millis(10);
 
 /// `weir bench-load`
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct LoadArgs {
-    /// The device that frames leave by
+    /// Device to send on
     #[arg(long, value_name = "IF")]
     pub dev: String,
     /// Length of a frame without FCS
     #[arg(long, value_name = "BYTES", default_value_t = MIN_SIZE)]
     pub size: usize,
-    /// The CPU to run on
+    /// CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: usize,
-    /// Frames a second, instead of as many as the CPU can make
+    /// Frames per second [default: as many as the CPU can send]
     #[arg(long, value_name = "N")]
     pub pps: Option<Rate>,
-    /// Send to so many receivers in turn: the fifth byte of the MAC address counts them
+    /// Number of receivers, by turns: the fifth byte of the MAC address counts them
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
           value_parser = clap::value_parser!(u64).range(1..=64))]
     pub receivers: u64,
-    /// Tell receivers apart by the UDP port instead
+    /// Count receivers in the UDP port instead
     #[arg(long)]
     pub by_port: bool,
-    /// Send in so many flows in turn: the UDP source port counts them
+    /// Number of flows, by turns: the UDP source port counts them
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
           value_parser = clap::value_parser!(u64).range(1..=32768))]
     pub flows: u64,
     /// Send nothing
     #[arg(long, conflicts_with = "pps")]
     pub no_load: bool,
-    /// Send so many frames for each line of standard input, and end with it
+    /// Send N frames for each line of standard input, and end with it
     #[arg(long, value_name = "N", conflicts_with = "no_load")]
     pub turn: Option<u32>,
-    /// Take the frames that arrive at the device
+    /// Count and drop frames that arrive at the device
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "verify")]
     pub sink: Option<Sink>,
@@ -123,12 +123,12 @@ impl LoadArgs {
         };
         match child.expect(START)? {
             LoadEvent::Started => Ok(child),
-            event => bail!("the {name} said {event:?} at its start"),
+            event => bail!("unexpected event of the {name} at its start: {event:?}"),
         }
     }
 }
 
-/// What the load prints.
+/// An event of the load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum LoadEvent {
@@ -143,7 +143,7 @@ pub enum LoadEvent {
     Done {
         /// Frames that the device took.
         sent: u64,
-        /// What the sink received; `None` if there was none.
+        /// The counts of the sink; `None` without one.
         sink: Option<SinkCounts>,
     },
 }
@@ -177,7 +177,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     if args.sink.is_some() {
         thread::sleep(DRAIN);
     }
-    // The program counts what it hands over; the device says what of that it could not take.
+    // The program counts the frames that it hands over, the device those of them that it dropped.
     // Another load may run beside a sink that sends nothing.
     let lost = device.counters()?.tx_dropped - before.tx_dropped;
     print(&LoadEvent::Done {
@@ -186,7 +186,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     })
 }
 
-/// Sends `frames` whenever it is this process's turn.
+/// Sends `frames` in each turn of this process.
 fn send_in_turns(load: &Load, frames: u32) -> Result<()> {
     while turns::granted().context("cannot read standard input")? {
         let start = turns::cpu_ns();
@@ -202,8 +202,8 @@ fn send_in_turns(load: &Load, frames: u32) -> Result<()> {
 /// A signal ends the system call that sends, but one that comes just before it would go unseen
 /// for as long as the call lasts. So another thread repeats the signal until the call is over;
 /// the kernel delivers it to the main thread, this one, before any other (`complete_signal` in
-/// kernel/signal.c). The handler itself says that it has come, since that other thread may have
-/// to wait for the CPU.
+/// kernel/signal.c). The handler itself sets the flag, since that other thread may have to wait
+/// for the CPU.
 fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
     let handle = signals.handle();
     let stopping = Arc::new(AtomicBool::new(false));
@@ -232,10 +232,7 @@ fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
 }
 
 fn print(event: &LoadEvent) -> Result<()> {
-    let mut out = stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(event)?)
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+    event::print(event).context("cannot write to standard output")
 }
 
 #[cfg(test)]

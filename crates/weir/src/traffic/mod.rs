@@ -1,5 +1,5 @@
 //! Traffic: frames with checked payloads, the BPF programs that send and verify them, and the
-//! process that runs these.
+//! process that runs the programs.
 
 pub mod frame;
 pub mod load;

@@ -1,4 +1,4 @@
-//! The BPF programs of the load: what makes frames, and the sink that verifies what comes back.
+//! The BPF programs of the load: one sends frames, the sinks verify or drop those that come back.
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -126,7 +126,7 @@ fn words<const N: usize>(frame: &[u8], from: usize) -> [u64; N] {
     std::array::from_fn(|at| u64::from_ne_bytes(words[at]))
 }
 
-/// What a [`Load`] is to send and to receive.
+/// The frames of a [`Load`], and the fate of those that come back.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// The device that frames leave by, in the calling thread's network namespace.

@@ -1,4 +1,4 @@
-//! Packet rates, as flags take them.
+//! Packet rates of flags.
 
 use std::fmt;
 use std::str::FromStr;

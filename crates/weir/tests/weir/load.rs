@@ -1,4 +1,4 @@
-//! The load sends what it says, and the sink counts what arrives.
+//! The load sends the requested frames, and the sink counts those that arrive.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -26,9 +26,9 @@ pub fn trials() -> Vec<Test> {
         every_size_is_intact,
         a_load_at_full_speed_is_counted_exactly,
         receivers_and_flows_take_turns,
-        the_sink_tells_what_happened_to_each_frame,
+        the_sink_counts_loss_reordering_and_duplicates,
         a_killed_load_leaves_no_program,
-        what_cannot_be_sent_is_said,
+        bad_loads_are_errors,
     ];
     [alone, others].concat()
 }
@@ -60,7 +60,7 @@ impl RunningLoad {
         serde_json::from_str(&line).with_context(|| format!("not an event: {line}"))
     }
 
-    /// Stops it: how many frames it sent, and what its sink received.
+    /// Stops it: the number of frames that it sent, and the counts of its sink.
     fn stop(mut self) -> Result<(u64, Option<SinkCounts>)> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("no such process")?;
         kill_process(pid, Signal::TERM)?;
@@ -133,7 +133,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Stops the load: all it sent has to be here, and both devices have to say so.
+    /// Stops the load: all its frames have arrived, by the counters of both devices too.
     fn stop(&mut self, load: RunningLoad, lab: &Lab) -> Result<()> {
         let (sent, sink) = load.stop()?;
         ensure!(sink.is_none(), "a sink that was not asked for");
@@ -244,7 +244,7 @@ fn a_load_at_full_speed_is_counted_exactly() -> Result<()> {
     Ok(())
 }
 
-fn the_sink_tells_what_happened_to_each_frame() -> Result<()> {
+fn the_sink_counts_loss_reordering_and_duplicates() -> Result<()> {
     for size in [64, 65, 1498, 1500] {
         let lab = Lab::anonymous(&LabConfig::default())?;
         let arguments = ["--no-load", "--sink", "--size", &size.to_string()];
@@ -318,7 +318,7 @@ pub fn programs_of(process: u32) -> Result<Vec<u32>> {
     Ok(programs)
 }
 
-fn what_cannot_be_sent_is_said() -> Result<()> {
+fn bad_loads_are_errors() -> Result<()> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let refused = |arguments: &[&str], code, word: &str| {
         let said = netns::run_in(lab.load().netns(), || {

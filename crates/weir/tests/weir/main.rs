@@ -1,6 +1,6 @@
 //! Tests of `weir` on real packets, in network namespaces of their own.
 //!
-//! A test without the rights or the kernel that it needs is reported as ignored, with the reason, and
+//! A test that lacks a privilege or a kernel feature is reported as ignored, with the reason,
 //! never as passed.
 
 mod accounting;
@@ -105,7 +105,7 @@ impl std::fmt::Display for Skip {
 
 impl std::error::Error for Skip {}
 
-/// The end of a test that cannot run here: it is reported as ignored.
+/// The error of a test that cannot run here: it is reported as ignored.
 fn skip(reason: &str) -> anyhow::Error {
     Skip(reason.into()).into()
 }
@@ -122,8 +122,8 @@ macro_rules! tests {
 }
 use tests;
 
-/// The same for tests that measure: nothing else of this program runs beside them. What other
-/// programs do meanwhile is looked at by [`quiet::when_quiet`].
+/// The same for tests that measure: no other test of this program runs beside them.
+/// [`quiet::when_quiet`] watches for other programs.
 macro_rules! tests_alone {
     ($($name:ident),* $(,)?) => {
         crate::tests![$($name),*].into_iter().map(|test| crate::Test { is_alone: true, ..test }).collect::<Vec<_>>()
@@ -146,7 +146,7 @@ fn a_cpu() -> Result<usize> {
     allowed.as_slice().first().copied().context("no CPU")
 }
 
-/// A time limit, scaled as `WEIR_TEST_SCALE` tells.
+/// A time limit, multiplied by `WEIR_TEST_SCALE`.
 fn scale(limit: std::time::Duration) -> std::time::Duration {
     let scale = std::env::var("WEIR_TEST_SCALE").ok();
     limit * scale.and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -156,7 +156,7 @@ fn output(command: &mut Command) -> Result<Output> {
     command.output().context("cannot run weir")
 }
 
-/// The output of a command that succeeded.
+/// The output of a command that succeeds.
 fn success(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -164,7 +164,7 @@ fn success(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The standard error of a command that failed with exit code `code`.
+/// The standard error of a command that fails with exit code `code`.
 fn failure(command: &mut Command, code: i32) -> Result<String> {
     let output = output(command)?;
     let stderr = String::from_utf8(output.stderr)?;

@@ -1,4 +1,4 @@
-//! Where it was measured.
+//! The machine, the place and the CPUs of a bench.
 
 use serde::Serialize;
 
@@ -16,47 +16,21 @@ pub struct Host {
     pub app_cpu: usize,
     /// `lab`, or the device and queue.
     pub place: String,
-    /// What else is to be known of the place, one sentence each.
-    pub notes: Vec<String>,
-}
-
-/// What of [`Host`] the bench has decided.
-#[derive(Debug)]
-pub struct Setup {
-    /// CPUs that this process may run on.
-    pub cpus: usize,
-    /// The CPU of the load; `None` if there is no load.
-    pub load_cpu: Option<usize>,
-    /// The CPU of the engines.
-    pub app_cpu: usize,
-    /// `lab`, or the device and queue.
-    pub place: String,
-    /// What else is to be known of the place.
+    /// Conditions of the place, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Host {
-    /// This host, now.
-    pub fn now(setup: Setup) -> Self {
-        Self {
-            machine: Machine::now(setup.cpus),
-            load_cpu: setup.load_cpu,
-            app_cpu: setup.app_cpu,
-            place: setup.place,
-            notes: setup.notes,
-        }
-    }
-
-    /// Which CPU does what.
+    /// The use of each CPU.
     pub fn cpu_note(&self) -> String {
         let app = self.app_cpu;
         match self.load_cpu {
-            Some(load) if load == app => format!(
-                "CPU {app} does everything: load, kernel and engine take turns, so rates say little."
-            ),
+            Some(load) if load == app => {
+                format!("CPU {app} is shared by load, kernel and engine, so rates say little.")
+            }
             Some(load) => format!(
-                "CPU {load} makes the load and does the kernel's part of receiving it; CPU {app} runs the \
-                 engine, and the kernel's part of receiving what it sends."
+                "CPU {load} runs the load and the kernel's part of receiving it; CPU {app} runs the \
+                 engine and the kernel's part of receiving its frames."
             ),
             None => format!("CPU {app} runs the engine."),
         }

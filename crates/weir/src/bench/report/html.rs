@@ -1,4 +1,4 @@
-//! The report as one page that needs nothing else: no script, no font, no network.
+//! The report as a self-contained HTML page: no script, no font, no network.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,8 @@ use super::table::{
     DETAILS, Overview, RATIOS, detail_cells, legend, mpps, notes, ratio_rows, title,
 };
 use super::{Report, Summary, main_wait};
-use crate::engine::protocol::{Bench, Engine, Wait};
+use crate::engine::bench::Bench;
+use crate::engine::{Engine, Wait};
 use crate::report::page::{escape, page, table};
 
 /// Geometry of the bars, in pixels of the SVG.
@@ -28,14 +29,14 @@ pub fn render(report: &Report) -> String {
         escape(&report.host.place)
     ));
     if report.interrupted {
-        add("<p class=\"warning\">Interrupted: what was not finished is missing.</p>");
+        add("<p class=\"warning\">Interrupted: unfinished runs are missing.</p>");
     }
     if let Some(wait) = main_wait(&report.combinations()) {
         add(&format!("<p>{}</p>", escape(&title(report, wait))));
         add(&overview(report, wait));
     }
     let rows = rows(report);
-    for bench in [Bench::Rxdrop, Bench::Txpush, Bench::L2fwd] {
+    for &bench in Bench::all() {
         let of_bench: Vec<_> = rows
             .iter()
             .filter(|row| row.combination.bench == bench)
@@ -54,11 +55,11 @@ pub fn render(report: &Report) -> String {
         let rows = ratios.into_iter().map(Vec::from);
         add(&table("ratios", RATIOS.into_iter(), rows));
     }
-    add("<h2>What the columns mean</h2>\n<dl>");
+    add("<h2>Legend</h2>\n<dl>");
     for (name, meaning) in legend(report) {
         add(&format!(
             "<dt>{}</dt><dd>{}</dd>",
-            escape(name),
+            escape(&name),
             escape(&meaning)
         ));
     }
@@ -74,7 +75,7 @@ pub fn render(report: &Report) -> String {
         }
         add("</ul>");
     }
-    add("<h2>To repeat it</h2>");
+    add("<h2>Command</h2>");
     add(&format!(
         "<pre>{}</pre>",
         escape(&report.host.machine.command)
@@ -82,7 +83,7 @@ pub fn render(report: &Report) -> String {
     page("weir bench", &body)
 }
 
-/// One row of the summary for each combination that was measured.
+/// One row of the summary for each measured combination.
 fn rows(report: &Report) -> Vec<&Summary> {
     report
         .combinations()
@@ -96,7 +97,7 @@ fn bars(rows: &[&Summary]) -> String {
     let most = rows.iter().map(|row| row.pps_max).fold(1.0, f64::max);
     let length = |pps: f64| pps / most * LONGEST as f64;
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Millions of packets a second\">\n",
+        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Millions of packets per second\">\n",
         LABEL + LONGEST + FIGURE,
         rows.len() * ROW
     );

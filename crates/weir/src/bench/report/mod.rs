@@ -1,24 +1,24 @@
-//! What a bench found: the figures, and the forms they are shown in.
+//! The report of a bench: figures, and the forms they are shown in.
 
 use serde::Serialize;
 
-use super::check::Check;
 use super::plan::{Combination, Unavailable};
-use super::runner::{Measured, Settings};
-use crate::engine::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::{Engine, Mode, Wait};
 
 pub mod host;
 pub mod html;
+pub mod run;
 pub mod summary;
 pub mod table;
 
 pub use host::Host;
+pub use run::Run;
 pub use summary::Summary;
 
-/// Everything that a bench found; its JSON form.
+/// All results of a bench; its JSON form.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where and how it was measured.
+    /// The place and conditions of the measurement.
     pub host: Host,
     /// Every run that gave figures, in order.
     pub runs: Vec<Run>,
@@ -26,64 +26,18 @@ pub struct Report {
     pub summary: Vec<Summary>,
     /// Modes that the device does not offer.
     pub refused: Vec<Refused>,
-    /// What does not exist on this machine or in this build.
+    /// Engines and ways to wait that are missing on this machine or in this build.
     pub unavailable: Vec<Unavailable>,
     /// Runs that failed.
     pub failed: Vec<Failed>,
-    /// Whether it was ended before all was measured.
+    /// Whether it was ended before all combinations were measured.
     pub interrupted: bool,
-}
-
-/// One run.
-#[derive(Debug, Clone, Serialize)]
-pub struct Run {
-    /// What was measured: `bench`, `engine`, `mode`, `wait`.
-    #[serde(flatten)]
-    pub combination: Combination,
-    /// The mode that the kernel reports.
-    pub mode_obtained: Option<Mode>,
-    /// Better modes that were tried first, with reasons.
-    pub refusals: Vec<String>,
-    /// Frame length without the FCS.
-    pub size: u16,
-    /// Frames a second that the load offered; `None`: as many as it could, or no load.
-    pub offered_pps: Option<u64>,
-    /// From 1.
-    pub round: u32,
-    /// The window's true length.
-    pub seconds: f64,
-    /// Packets handled in the window.
-    pub packets: u64,
-    /// Packets a second.
-    pub pps: f64,
-    /// User time of the engine's thread; `None` without packets.
-    pub cpu_user_ns_per_packet: Option<f64>,
-    /// Kernel time of the engine's thread.
-    pub cpu_sys_ns_per_packet: Option<f64>,
-    /// Both, as a share of the window.
-    pub app_cpu_percent: f64,
-    /// Packets that the kernel dropped at the socket, or the device when sending, in the whole
-    /// run.
-    pub dropped: u64,
-    /// `dropped` as a share of what came to the socket, or was sent.
-    pub dropped_percent: f64,
-    /// Frames with wrong contents, in the whole run; this and the rest at the engine and, if it
-    /// sends, at the sink.
-    pub corrupted: u64,
-    /// Frames that came twice.
-    pub duplicates: u64,
-    /// Frames that came after a later one.
-    pub reordered: u64,
-    /// Frames that did not come, where sequence numbers are read: normal under overload.
-    pub lost: u64,
-    /// Whether the numbers of all who counted add up.
-    pub check: Check,
 }
 
 /// A mode that the device does not offer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Refused {
-    /// What was to be measured.
+    /// The combination.
     #[serde(flatten)]
     pub combination: Combination,
     /// The error number.
@@ -95,7 +49,7 @@ pub struct Refused {
 /// A run that failed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Failed {
-    /// What was to be measured.
+    /// The combination.
     #[serde(flatten)]
     pub combination: Combination,
     /// From 1.
@@ -118,12 +72,12 @@ impl Report {
         }
     }
 
-    /// Computes the summary of what was measured.
+    /// Computes the summary of the runs.
     pub fn summarize(&mut self) {
         self.summary = summary::summarize(&self.runs);
     }
 
-    /// The combinations that there is anything to say of, in the order of the first run.
+    /// The combinations with a result, in the order of the tables.
     pub fn combinations(&self) -> Vec<Combination> {
         let mut all: Vec<Combination> = Vec::new();
         let measured = self.runs.iter().map(|it| it.combination);
@@ -134,7 +88,7 @@ impl Report {
                 all.push(combination);
             }
         }
-        all.sort_by_key(|it| (it.bench as u8, column(*it), it.wait as u8));
+        all.sort_by_key(|it| (it.bench, column(*it), it.wait));
         all
     }
 
@@ -152,7 +106,7 @@ impl Report {
             .find(|row| row.combination == combination)
     }
 
-    /// Refusals, each reason once, with what it was the answer to.
+    /// Refusals, each reason once, with the combinations that it applies to.
     pub fn refusals(&self) -> Vec<(String, &str)> {
         let mut all: Vec<(String, Vec<String>, &str)> = Vec::new();
         for it in &self.refused {
@@ -179,79 +133,11 @@ impl Report {
 
 /// The place of a combination in the table of the AF_XDP RFC: packet sockets first, then the
 /// modes of AF_XDP, in each weir's library before libxdp.
-pub fn column(combination: Combination) -> (u8, u8) {
-    let mode = match combination.mode {
-        None => 0,
-        Some(Mode::Skb) => 1,
-        Some(Mode::Drv) => 2,
-        Some(Mode::Zc) => 3,
-        Some(Mode::Auto) => 4,
-    };
-    let engine = match combination.engine {
-        Engine::PacketV2 => 0,
-        Engine::PacketV3 => 1,
-        Engine::Xsk => 2,
-        Engine::Libxdp => 3,
-    };
-    (mode, engine)
+pub fn column(combination: Combination) -> (Option<Mode>, Engine) {
+    (combination.mode, combination.engine)
 }
 
-impl Run {
-    /// The figures of a run.
-    pub fn new(
-        combination: Combination,
-        round: u32,
-        settings: &Settings,
-        measured: Measured,
-    ) -> Self {
-        let counted = &measured.check.counted;
-        let engine = &counted.engine;
-        let sink = counted.sink.unwrap_or_default();
-        let per_packet =
-            |ns: u64| (measured.packets > 0).then(|| ns as f64 / measured.packets as f64);
-        let has_load = counted.load_sent.is_some();
-        let lost = if combination.bench == Bench::Txpush {
-            sink.lost
-        } else {
-            engine.lost
-        };
-        let sends = combination.bench != Bench::Rxdrop;
-        let dropped = engine.kernel_drops + if sends { counted.device.tx_dropped } else { 0 };
-        let total = match combination.bench {
-            Bench::Txpush => engine.sent,
-            Bench::Rxdrop | Bench::L2fwd => engine.received + engine.kernel_drops,
-        };
-        Self {
-            combination,
-            mode_obtained: measured.mode_obtained,
-            refusals: measured.refusals,
-            size: settings.size,
-            offered_pps: settings.pps.map(|rate| rate.0).filter(|_| has_load),
-            round,
-            seconds: measured.seconds,
-            packets: measured.packets,
-            pps: measured.packets as f64 / measured.seconds,
-            cpu_user_ns_per_packet: per_packet(measured.user_ns),
-            cpu_sys_ns_per_packet: per_packet(measured.sys_ns),
-            app_cpu_percent: (measured.user_ns + measured.sys_ns) as f64 / (measured.seconds * 1e9)
-                * 100.0,
-            dropped,
-            dropped_percent: dropped as f64 / total.max(1) as f64 * 100.0,
-            corrupted: engine.corrupted + sink.corrupted,
-            duplicates: engine.duplicates + sink.duplicates,
-            reordered: engine.reordered + sink.reordered,
-            lost,
-            check: measured.check,
-        }
-    }
-
-    /// CPU time of both kinds for one packet.
-    pub fn cpu_ns_per_packet(&self) -> Option<f64> {
-        Some(self.cpu_user_ns_per_packet? + self.cpu_sys_ns_per_packet?)
-    }
-}
-
-/// The way of waiting that the overview shows when there are several.
+/// The way of waiting in the overview, if there are several.
 pub fn main_wait(combinations: &[Combination]) -> Option<Wait> {
     [Wait::Spin, Wait::Poll, Wait::Adaptive]
         .into_iter()
@@ -261,6 +147,9 @@ pub fn main_wait(combinations: &[Combination]) -> Option<Wait> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::check::Check;
+    use crate::bench::runner::{Measured, Settings};
+    use crate::engine::bench::Bench;
     use crate::report::Machine;
 
     /// A run of rxdrop with `packets` in one second.

@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Run;
+use super::run::Run;
 use crate::bench::plan::Combination;
-use crate::engine::protocol::{Engine, Wait};
+use crate::engine::{Engine, Wait};
 use crate::report::statistics::median;
 
 /// The medians of one combination, and its ratio to one other, if there is one to compare with.
 /// A combination has as many of these as it has others to be compared with, and at least one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// What was measured: `bench`, `engine`, `mode`, `wait`.
+    /// The combination: `bench`, `engine`, `mode`, `wait`.
     #[serde(flatten)]
     pub combination: Combination,
     /// Rounds that count.
@@ -32,9 +32,9 @@ pub struct Summary {
     pub cpu_user_ns_per_packet_median: Option<f64>,
     /// Kernel time of the engine's thread.
     pub cpu_sys_ns_per_packet_median: Option<f64>,
-    /// Both, as a share of the window.
+    /// User and kernel time, as a share of the window.
     pub app_cpu_percent_median: f64,
-    /// Dropped by the kernel, as a share of what came to the socket or was sent.
+    /// Dropped by the kernel, as a share of the packets that came to the socket or were sent.
     pub dropped_percent_median: f64,
     /// The engine that this one is compared with: of the same mode, if it has modes.
     pub ratio_to: Option<Engine>,
@@ -78,8 +78,8 @@ pub fn summarize(runs: &[Run]) -> Vec<Summary> {
 
 type ByRound<'a> = BTreeMap<u32, &'a Run>;
 
-/// What a combination is compared with: libxdp in the same mode, and AF_PACKET at its best.
-/// Adaptive waiting wants to be as fast as spinning and as cheap as poll, so it is compared
+/// The baselines of a combination: libxdp in the same mode, and AF_PACKET at its best.
+/// Adaptive waiting should be as fast as spinning and as cheap as poll, so it is compared
 /// with both.
 fn baselines(of: Combination) -> Vec<Combination> {
     if of.engine != Engine::Xsk {
@@ -164,7 +164,7 @@ fn medians(combination: Combination, rounds: &ByRound<'_>) -> Option<Summary> {
 mod tests {
     use super::super::tests::run;
     use super::*;
-    use crate::engine::protocol::Mode;
+    use crate::engine::Mode;
 
     const DRV: Option<Mode> = Some(Mode::Drv);
 

@@ -4,12 +4,13 @@ use comfy_table::{Cell, CellAlignment, Row, presets};
 
 use super::{Report, Run, Summary, column, main_wait};
 use crate::bench::plan::Combination;
-use crate::engine::protocol::{Bench, Engine, Mode, Wait};
+use crate::engine::bench::Bench;
+use crate::engine::{Engine, Mode, Wait};
 use crate::report::text::{row, table, unframed, wrap};
 
-/// A thread that spins on a CPU of its own gets more of it than this, in percent.
+/// The least CPU share, in percent, of a thread that spins on a CPU of its own.
 const SPINS: f64 = 90.0;
-/// Where the sentences of the legend begin.
+/// The column in which the sentences of the legend begin.
 const LEGEND: usize = 18;
 
 /// The report as text. `plain` is for a pipe or a file: ASCII.
@@ -46,7 +47,7 @@ pub fn render(report: &Report, plain: bool) -> String {
     text
 }
 
-/// What the overview shows.
+/// The heading of the overview.
 pub fn title(report: &Report, wait: Wait) -> String {
     let runs = || report.runs.iter();
     let size = runs()
@@ -54,11 +55,9 @@ pub fn title(report: &Report, wait: Wait) -> String {
         .map_or(String::new(), |run| format!(" of {} bytes", run.size));
     let load = runs()
         .find_map(|run| run.offered_pps)
-        .map_or(String::new(), |pps| {
-            format!("; {pps} a second are offered to rxdrop and l2fwd")
-        });
+        .map_or(String::new(), |pps| format!("; offered load: {pps}/s"));
     format!(
-        "Millions of frames{size} a second, {}, median of the rounds{load}:",
+        "Millions of frames{size} per second, {}, median of the rounds{load}:",
         waiting(wait)
     )
 }
@@ -73,14 +72,14 @@ fn waiting(wait: Wait) -> &'static str {
 
 /// The table of the AF_XDP RFC.
 pub struct Overview {
-    /// What the columns are, in lines.
+    /// Column headings, in lines.
     pub headings: Vec<String>,
     /// A bench, and its figure in each column.
     pub rows: Vec<(Bench, Vec<String>)>,
 }
 
 impl Overview {
-    /// Of what was measured while waiting in one way.
+    /// The combinations that wait in this way.
     pub fn new(report: &Report, wait: Wait) -> Self {
         let mut columns: Vec<Combination> = Vec::new();
         let mut benches: Vec<Bench> = Vec::new();
@@ -125,18 +124,11 @@ fn overview(report: &Report, wait: Wait, plain: bool) -> String {
 
 /// The heading of a combination's column, in lines.
 fn heading(combination: Combination) -> String {
-    let mode = match combination.mode {
-        None => "",
-        Some(Mode::Skb) => "SKB",
-        Some(Mode::Drv) => "DRV",
-        Some(Mode::Zc) => "ZC",
-        Some(Mode::Auto) => "auto",
-    };
-    match combination.engine {
-        Engine::PacketV2 => "AF_PACKET\nV2".into(),
-        Engine::PacketV3 => "AF_PACKET\nV3".into(),
-        Engine::Xsk => format!("AF_XDP\n{mode}\nweir"),
-        Engine::Libxdp => format!("AF_XDP\n{mode}\nlibxdp"),
+    let engine = combination.engine.heading();
+    match combination.mode {
+        None => format!("AF_PACKET\n{engine}"),
+        Some(Mode::Auto) => format!("AF_XDP\nauto\n{engine}"),
+        Some(mode) => format!("AF_XDP\n{}\n{engine}", mode.to_string().to_uppercase()),
     }
 }
 
@@ -157,7 +149,7 @@ fn figure(report: &Report, combination: Combination) -> String {
     "-".into()
 }
 
-/// Three figures that count.
+/// Three significant digits.
 pub fn mpps(pps: f64) -> String {
     if pps == 0.0 {
         return "0".into();
@@ -223,7 +215,7 @@ pub fn detail_cells(report: &Report, medians: &Summary) -> [String; DETAILS.len(
     ]
 }
 
-/// What was asked for, and what was obtained where that is another.
+/// The requested mode, and the obtained one if it differs.
 fn mode(combination: Combination, run: Option<&Run>) -> String {
     match (combination.mode, run.and_then(|run| run.mode_obtained)) {
         (None, _) => "-".into(),
@@ -245,7 +237,7 @@ fn percent(value: f64) -> String {
 /// The columns of [`ratio_rows`].
 pub const RATIOS: [&str; 5] = ["bench", "ratio of", "to", "packets/s", "CPU/packet"];
 
-/// Each ratio of the summary in words.
+/// Each ratio of the summary as text.
 pub fn ratio_rows(report: &Report) -> Vec<[String; RATIOS.len()]> {
     let mut rows = Vec::new();
     for combination in report.combinations() {
@@ -297,11 +289,11 @@ fn ratio_table(rows: Vec<[String; RATIOS.len()]>) -> String {
     unframed(table)
 }
 
-/// What is to be said below the figures, each a paragraph.
+/// Notes below the figures, each a paragraph.
 pub fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
-    for (what, reason) in report.refusals() {
-        notes.push(format!("refused: {what}: {reason}"));
+    for (combinations, reason) in report.refusals() {
+        notes.push(format!("refused: {combinations}: {reason}"));
     }
     notes.extend(unavailable_notes(report));
     for it in &report.failed {
@@ -313,33 +305,33 @@ pub fn notes(report: &Report) -> Vec<String> {
     notes.extend(auto_notes(report));
     notes.extend(shared_cpu_note(report));
     if report.interrupted {
-        notes.push("interrupted: what was not finished is missing.".into());
+        notes.push("interrupted: unfinished runs are missing.".into());
     }
     notes
 }
 
-/// What does not exist, each reason once.
+/// Missing engines and ways to wait, each reason once.
 fn unavailable_notes(report: &Report) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for it in &report.unavailable {
         let wait = it.wait.map_or(String::new(), |wait| format!(" {wait}"));
-        let what = format!("{}{wait}", it.engine);
+        let name = format!("{}{wait}", it.engine);
         match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {
-            Some((_, all)) => all.push(what),
-            None => reasons.push((&it.reason, vec![what])),
+            Some((_, all)) => all.push(name),
+            None => reasons.push((&it.reason, vec![name])),
         }
     }
     let note =
-        |(reason, all): (&str, Vec<String>)| format!("not available: {}: {reason}", all.join(", "));
+        |(reason, all): (&str, Vec<String>)| format!("unavailable: {}: {reason}", all.join(", "));
     reasons.into_iter().map(note).collect()
 }
 
-/// Why `auto` got what it got.
+/// Modes that `auto` tried without success.
 fn auto_notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for run in &report.runs {
         for refusal in &run.refusals {
-            let note = format!("{} auto passed over {refusal}", run.combination.engine);
+            let note = format!("{} auto skipped {refusal}", run.combination.engine);
             if !notes.contains(&note) {
                 notes.push(note);
             }
@@ -348,7 +340,7 @@ fn auto_notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// Whether something else ran on the engines' CPU: then a figure says less about the engine.
+/// A warning if other tasks ran on the engines' CPU.
 fn shared_cpu_note(report: &Report) -> Option<String> {
     let spinning = |row: &&Summary| row.combination.wait == Wait::Spin;
     let least = report
@@ -359,63 +351,61 @@ fn shared_cpu_note(report: &Report) -> Option<String> {
         .min_by(f64::total_cmp)?;
     (least < SPINS).then(|| {
         format!(
-            "note: spinning engines had as little as {least:.0}% of CPU {}: something else ran there, and their rates are too low.",
+            "note: spinning engines got as little as {least:.0}% of CPU {}: other tasks ran there, and the rates are too low.",
             report.host.app_cpu
         )
     })
 }
 
-/// What the columns mean, for those who see them for the first time: a name and a sentence.
-pub fn legend(report: &Report) -> Vec<(&'static str, String)> {
-    let mut legend = vec![
-        (
-            "bench",
-            "rxdrop receives and drops, txpush sends, l2fwd receives, swaps the MAC addresses and sends back."
-                .to_owned(),
-        ),
+/// The columns and rows explained: a name and a sentence.
+pub fn legend(report: &Report) -> Vec<(String, String)> {
+    let measured = |bench| report.runs.iter().any(|it| it.combination.bench == bench);
+    let benches = Bench::all().iter().filter(|&&bench| measured(bench));
+    let mut legend: Vec<(String, String)> = benches
+        .map(|bench| (bench.to_string(), bench.description() + "."))
+        .collect();
+    let columns = [
         (
             "AF_PACKET",
-            "the classic packet socket with mapped rings, TPACKET version 2 and 3.".into(),
+            "Packet socket with mapped rings, TPACKET_V2 and TPACKET_V3.",
         ),
         (
             "AF_XDP",
-            "skb: after the kernel made a socket buffer; drv: in the driver, copied; zc: in the driver, not copied. \
-             By weir's library (xsk), and by a loop on libxdp."
-                .into(),
+            "skb: generic XDP, after the socket buffer is allocated; drv: native XDP, with a copy; zc: native \
+             XDP, zero-copy. weir: weir's library (xsk); libxdp: a loop on libxdp.",
         ),
         (
             "Mpps",
-            "millions of packets a second that the engine handled: median, slowest and fastest round.".into(),
+            "Millions of packets per second handled by the engine: median, slowest and fastest round.",
         ),
         (
             "user, sys",
-            "CPU time of the engine's thread for one packet, in nanoseconds: its own and in system calls. Most \
-             kernels sample which of the two it is, at each tick; their sum is exact.".into(),
+            "CPU time of the engine's thread per packet, in ns: in user mode and in system calls. Most kernels \
+             sample the division at each tick; the sum is exact.",
         ),
         (
             "CPU %",
-            "share of the window that this thread was on its CPU: near 100 when it spins.".into(),
+            "Share of the window that this thread was on its CPU: near 100 when it spins.",
         ),
         (
             "dropped",
-            "share of the packets that reached the engine's socket too fast, or that the device could not send."
-                .into(),
+            "Share of packets dropped at the socket for lack of room, or by the device when sending.",
         ),
         (
             "ratio",
-            "of two runs of the same round, median over the rounds: packets a second (more is better), and CPU time of \
-             the thread for one packet (less is better)."
-                .into(),
+            "Of two runs of the same round, median over the rounds: packets per second (higher is better), and \
+             CPU time of the thread per packet (lower is better).",
         ),
     ];
-    legend.push(("host", host_line(report)));
+    legend.extend(columns.map(|(name, text)| (name.into(), text.into())));
+    legend.push(("host".into(), host_line(report)));
     legend
 }
 
 fn host_line(report: &Report) -> String {
     format!(
-        "{}. {} Rates drift from run to run, by 30% and more on a virtual machine; ratios of the \
-         same round hold.",
+        "{}. {} Rates drift between runs, by 30% and more on a virtual machine; ratios within a \
+         round do not.",
         report.host.machine.summary(),
         report.host.cpu_note()
     )
@@ -428,7 +418,7 @@ mod tests {
     use crate::report::text::WIDTH;
 
     #[test]
-    fn it_fits_and_shows_what_was_found() {
+    fn it_fits_and_shows_every_result() {
         for plain in [true, false] {
             let text = render(&report(), plain);
             let longest = text.lines().map(|line| line.chars().count()).max();

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
-use crate::cli::bench::Cpus;
 use crate::cli::flags;
 use crate::cost::curve::measure::Settings;
 use crate::cost::curve::plan::Choices;
 use crate::cost::curve::report::Report;
 use crate::cost::curve::run::{Options, measure};
 use crate::cost::curve::{Path, csv, html, picture, table};
+use crate::process::cpus::Cpus;
 use crate::process::stop::{EXIT_CODE, StopSignal};
 use crate::report::ReportFile;
 use crate::traffic::rate::Rate;

@@ -22,7 +22,7 @@ use rustix::thread::set_current_timer_slack;
 use super::recvmmsg::Batch;
 use crate::engine::Failure;
 use crate::engine::protocol::{Event, Totals};
-use crate::engine::worker::{settle, tell};
+use crate::engine::worker::settle;
 use crate::process::words::Words;
 use crate::traffic::frame::Tracker;
 
@@ -95,13 +95,8 @@ pub fn run(args: &ReceiverArgs) -> ExitCode {
     match receive(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let event = Event::Failed {
-                step: failure.step.into(),
-                errno: failure.errno,
-                message: failure.message,
-            };
-            // The parent may be gone.
-            let _ = tell(&event);
+            // Nobody may be there to read it.
+            let _ = Event::from(failure).print();
             ExitCode::FAILURE
         }
     }
@@ -211,10 +206,11 @@ impl<S: Source> Receiver<S> {
     fn run(mut self, stop: &AtomicBool) -> Result<(), Failure> {
         // The default timer slack adds 50 us to a sleep of 50 us; if that stays, batches are larger.
         let _ = set_current_timer_slack(NonZeroU64::new(1_000));
-        tell(&Event::Ready {
+        let ready = Event::Ready {
             mode_obtained: None,
             refusals: Vec::new(),
-        })?;
+        };
+        ready.print()?;
         let mut gathered = 0;
         while !stop.load(Ordering::Relaxed) {
             let count = self.batch()?;
@@ -230,13 +226,14 @@ impl<S: Source> Receiver<S> {
             gathered = 0;
         }
         self.drain()?;
-        tell(&Event::Done(Totals {
+        let done = Event::Done(Totals {
             received: self.received,
             corrupted: self.tracker.corrupted,
             duplicates: self.tracker.duplicates,
             reordered: self.tracker.reordered,
             ..Totals::default()
-        }))
+        });
+        done.print()
     }
 
     fn batch(&mut self) -> Result<usize, Failure> {

@@ -18,7 +18,7 @@ use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
 use xsk::Feature;
 
-use crate::report::machine::quote;
+use crate::report::shell::quote;
 use cached::Cached;
 use device::{Device, DeviceState};
 use files::Files;

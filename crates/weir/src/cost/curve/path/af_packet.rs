@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::super::counts::{Counts, Drops};
 use super::datapath::{Datapath, Installed, ReceiverKind, Site, Stroke};
-use crate::engine::protocol::{Engine, Totals, Wait};
+use crate::engine::protocol::Totals;
+use crate::engine::{Engine, Wait};
 
 pub struct AfPacket;
 

@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::super::counts::{Counts, Drops};
 use super::datapath::{Datapath, Installed, ReceiverKind, Site, Stroke};
-use crate::engine::protocol::{Engine, Mode, Totals, Wait};
+use crate::engine::protocol::Totals;
+use crate::engine::{Engine, Mode, Wait};
 
 pub struct AfXdp;
 

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::super::counts::{Counts, Drops, PathCounters};
-use crate::engine::protocol::{Engine, Mode, Totals, Wait};
+use crate::engine::protocol::Totals;
+use crate::engine::{Engine, Mode, Wait};
 use crate::lab::Lab;
 use crate::process::stop::StopSignal;
 use hostnet::tap::Tap;

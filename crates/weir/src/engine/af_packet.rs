@@ -1,14 +1,15 @@
-//! The AF_PACKET engines, tuned as far as AF_PACKET goes: mapped rings in both
-//! directions, no queueing discipline, nothing of our own sending received again.
+//! The AF_PACKET engines, at AF_PACKET's best: mapped rings in both directions, no queueing
+//! discipline, no outgoing frames received.
 
 use std::io;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use super::bench::Bench;
+use super::moves::{Inspect, Moves, Round, Source, WAIT};
 use super::tpacket::{Rings, Shape, Socket, Version};
-use super::{Engine, Failure, Inspect, Round, Source, WAIT};
-use crate::engine::protocol::{Bench, Mode, Wait};
+use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
 
 const ETH_P_ALL: u16 = 3;
@@ -16,42 +17,41 @@ const ETH_P_ALL: u16 = 3;
 /// Frames of 2048 bytes have room for the header and an MTU of 1500.
 const FRAME: usize = 2048;
 
-/// Blocks of this size can be had from a fragmented memory too.
+/// Small enough to be allocated from fragmented memory.
 const BLOCK: usize = 1 << 17;
 
-/// Bytes of sent frames that may be on their way: more than the send ring holds, so that
-/// the ring is the limit.
+/// Bytes of sent frames in flight: more than the send ring holds, so that the ring is the limit.
 const SEND_BUFFER: u32 = 16 << 20;
 
-/// An AF_PACKET socket at work.
+/// An open AF_PACKET socket.
 #[derive(Debug)]
-pub struct Packet {
+pub struct AfPacket {
     rings: Rings,
     wait: Wait,
     batch: usize,
     sent_template: bool,
 }
 
-/// What a [`Packet`] is opened with.
+/// Options of an [`AfPacket`].
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// The ring layout.
     pub version: Version,
     /// The device's name, in this network namespace.
     pub device: &'a str,
-    /// Decides which rings are made.
+    /// The bench: it needs a receive ring, a send ring or both.
     pub bench: Bench,
     /// `Adaptive` waits as `Poll` does.
     pub wait: Wait,
-    /// Packets handled in one round at most.
+    /// Batch size.
     pub batch: usize,
 }
 
-impl Packet {
+impl AfPacket {
     /// Opens a socket on the device, with the rings that the bench needs.
     pub fn open(options: &Options<'_>) -> Result<Self, Failure> {
-        let receives = options.bench != Bench::Txpush;
-        let sends = options.bench != Bench::Rxdrop;
+        let receives = options.bench.receives();
+        let sends = options.bench.sends();
         let socket = Socket::new(options.version).map_err(|error| socket_failure(&error))?;
         tune(&socket, receives, sends)?;
         let rings = socket
@@ -73,7 +73,7 @@ impl Packet {
         })
     }
 
-    /// Whether there is something to do now; `false` if the wait timed out.
+    /// Waits for an event; `false` if the wait timed out.
     fn wait_for(&self, events: PollFlags) -> Result<bool, Failure> {
         if self.wait == Wait::Spin {
             return Ok(true);
@@ -86,7 +86,7 @@ impl Packet {
     }
 
     fn wait_for_frames(&self) -> Result<bool, Failure> {
-        // Part of a V3 block may be left over, which poll does not know of.
+        // poll does not report the unread part of a V3 block.
         if self.rings.has_frames() {
             return Ok(true);
         }
@@ -107,7 +107,7 @@ const TIMED_OUT: Round = Round {
     timed_out: true,
 };
 
-impl Engine for Packet {
+impl Moves for AfPacket {
     fn mode_obtained(&self) -> Option<Mode> {
         None
     }
@@ -117,7 +117,7 @@ impl Engine for Packet {
     }
 
     #[inline]
-    fn rxdrop(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn receive(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         if !self.wait_for_frames()? {
             return Ok(TIMED_OUT);
         }
@@ -129,7 +129,7 @@ impl Engine for Packet {
     }
 
     #[inline]
-    fn txpush(&mut self, source: &mut Source) -> Result<Round, Failure> {
+    fn send(&mut self, source: &mut Source) -> Result<Round, Failure> {
         if !self.sent_template {
             self.rings.prepare(source.template.bytes());
             self.sent_template = true;
@@ -149,7 +149,7 @@ impl Engine for Packet {
     }
 
     #[inline]
-    fn l2fwd(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
+    fn forward(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         if !self.wait_for_frames()? {
             return Ok(Round {
                 timed_out: true,
@@ -194,8 +194,8 @@ const SEND_SHAPE: Shape = Shape {
     frame: FRAME,
 };
 
-/// 8 MiB. On a veth the kernel's side is the limit: there, sizes from 256 KiB to 32 MiB, and
-/// frames of 256 bytes, receive equally much.
+/// 8 MiB. On a veth the kernel's side is the limit: sizes from 256 KiB to 32 MiB, and frames of 256
+/// bytes, have the same rate.
 const RECEIVE_SHAPE: Shape = Shape {
     block: BLOCK,
     blocks: 64,
@@ -209,7 +209,7 @@ fn tune(socket: &Socket, receives: bool, sends: bool) -> Result<(), Failure> {
     }
     if sends {
         socket.bypass_qdisc().map_err(failure)?;
-        // Without CAP_NET_ADMIN the system's limit stays: slower, not wrong.
+        // Without CAP_NET_ADMIN the system's limit stays: slower, still correct.
         let _ = socket.send_buffer(SEND_BUFFER);
     }
     Ok(())
@@ -221,7 +221,7 @@ fn socket_failure(error: &io::Error) -> Failure {
         Some(libc::EAFNOSUPPORT) => {
             "this kernel has no AF_PACKET: load af_packet or enable CONFIG_PACKET"
         }
-        _ => "no packet socket with TPACKET rings can be had here",
+        _ => "this kernel refuses a packet socket with TPACKET rings",
     };
     Failure::new("socket", error, hint)
 }

@@ -1,4 +1,4 @@
-//! A file that is there whole or not at all.
+//! A report file: complete or absent.
 
 use std::fs;
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// Makes sure that `path` can be written when the time comes. `replace` allows it to exist.
+    /// Makes sure that `path` can be written later. `replace` allows it to exist.
     pub fn prepare(path: &Path, replace: bool) -> Result<Self> {
         match fs::metadata(path) {
             Ok(found) => {
@@ -33,7 +33,7 @@ impl ReportFile {
             Err(error) => return Err(error).with_context(|| cannot_write(path)),
         }
         let file = Self { path: path.into() };
-        // Tried out and removed again: what is left now would stay after `kill -9`.
+        // Removed again: a file left now would stay after `kill -9`.
         let temporary = file.temporary()?;
         OpenOptions::new()
             .write(true)
@@ -44,7 +44,7 @@ impl ReportFile {
         Ok(file)
     }
 
-    /// Writes it under another name first, so that nobody ever sees half of it.
+    /// Writes it under another name first, so that it is never seen half written.
     pub fn write(&self, contents: &str) -> Result<()> {
         let temporary = self.temporary()?;
         let result = OpenOptions::new()
@@ -72,7 +72,7 @@ impl ReportFile {
 
 fn cannot_write(path: &Path) -> String {
     format!(
-        "cannot write {}: is its directory there and writable?",
+        "cannot write {}: does its directory exist, and is it writable?",
         path.display()
     )
 }
