@@ -282,29 +282,30 @@ fn every_feature_has_its_kernel() -> Result<()> {
     Ok(())
 }
 
-/// The lab that blocks of the guide make and remove. One that fails leaves it.
-struct Leftover;
+/// The lab that blocks of the guide make and remove, by its name. One that fails leaves it.
+struct Leftover(String);
 
 impl Drop for Leftover {
     fn drop(&mut self) {
         // Usually there is none.
-        let _ = weir().args(["lab", "down", "guide"]).output();
+        let _ = weir().args(["lab", "down", &self.0]).output();
     }
 }
 
 /// Blocks marked `run` are run by a shell, in the order of their page, in a directory of their own.
+/// Their lab `guide` has a name of its own here, so that another run of this test does no harm.
 fn marked_blocks_run() -> Result<()> {
     let program = Path::new(env!("CARGO_BIN_EXE_weir"));
     let beside = program.parent().context("no directory")?;
     let path = std::env::var("PATH").unwrap_or_default();
     let mut run = 0;
-    let _leftover = Leftover;
+    let lab = Leftover(format!("guide-{}", std::process::id()));
     for page in pages()? {
         let directory = Directory::new("guide")?;
         for block in page.blocks.iter().filter(|block| block.is("run")) {
             run += 1;
             let output = Command::new("sh")
-                .args(["-euc", &block.text])
+                .args(["-euc", &block.text.replace("guide", &lab.0)])
                 .current_dir(&directory.path)
                 .env("PATH", format!("{}:{path}", beside.display()))
                 .output()?;
