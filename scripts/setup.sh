@@ -206,9 +206,9 @@ need_component() {
     rustup_as_owner component add "$1" || die "rustup could not add $1; its reason is above"
 }
 
-# cargo_tool CRATE [VERSION]: a program from its crate, of any version if none is named; fails when
-# it is not there and cannot be built. It is built in a fifth of the time without optimization, and
-# works for a second or two at most.
+# cargo_tool CRATE [VERSION [OPTION…]]: a program from its crate, of any version if none is named,
+# built with options of `cargo install`; fails when it is not there and cannot be built. It is built
+# in a fifth of the time without optimization, and works for a second or two at most.
 cargo_tool() {
     local crate=$1 version=${2-} started=$SECONDS
     if [[ -z $version ]]; then
@@ -218,7 +218,7 @@ cargo_tool() {
     fi
     say "cargo install $crate${version:+ $version} (a minute or two, once)"
     CARGO_PROFILE_DEV_DEBUG=0 cargo install --locked --quiet --debug "$crate" \
-        ${version:+--version "=$version"} </dev/null || return
+        ${version:+--version "=$version"} "${@:3}" </dev/null || return
     say "installed $crate ($((SECONDS - started)) s)"
 }
 

@@ -13,6 +13,7 @@ mod doctor_faults;
 mod doctor_faults_device;
 mod doctor_score;
 mod flame;
+mod guide;
 mod lab;
 mod load;
 mod packet;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         doctor_faults_device::trials(),
         doctor_score::trials(),
         flame::trials(),
+        guide::trials(),
         lab::trials(),
         load::trials(),
         quiet_rule::trials(),
@@ -53,11 +55,12 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A test that needs root.
+/// A test, which needs root unless it says otherwise.
 #[derive(Clone, Copy)]
 struct Test {
     name: &'static str,
     run: fn() -> Result<()>,
+    needs_root: bool,
     /// No other test of this program runs meanwhile.
     is_alone: bool,
 }
@@ -66,6 +69,13 @@ struct Test {
 static MACHINE: RwLock<()> = RwLock::new(());
 
 impl Test {
+    fn without_root(self) -> Self {
+        Self {
+            needs_root: false,
+            ..self
+        }
+    }
+
     fn run(self) -> Result<()> {
         // A test that panicked has left nothing in the lock.
         if self.is_alone {
@@ -79,7 +89,7 @@ impl Test {
 
     fn into_trial(self) -> Trial {
         Trial::ignorable_test(self.name, move || {
-            if !rustix::process::geteuid().is_root() {
+            if self.needs_root && !rustix::process::geteuid().is_root() {
                 return Ok(Completion::ignored_with("network namespaces need root"));
             }
             let Err(error) = self.run() else {
@@ -116,6 +126,7 @@ macro_rules! tests {
         vec![$(crate::Test {
             name: concat!(module_path!(), "::", stringify!($name)),
             run: $name,
+            needs_root: true,
             is_alone: false,
         }),*]
     };

@@ -1,0 +1,132 @@
+//! The schemas in the guide: strict, described, and met by real reports.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::{BOOK, files, none_of, sources};
+use crate::bench::{Directory, NamedLab};
+use crate::{Test, output, success, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    let of_anyone = tests![schemas_are_strict_and_described];
+    let of_root = tests![reports_match_their_schemas];
+    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    of_anyone.chain(of_root).collect()
+}
+
+fn schema(name: &str) -> Result<Value> {
+    let path = sources()?.join(BOOK).join("schemas").join(name);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+fn schemas_are_strict_and_described() -> Result<()> {
+    let page = fs::read_to_string(sources()?.join(BOOK).join("reports.md"))?;
+    let mut wrong = Vec::new();
+    for path in files(&sources()?.join(BOOK).join("schemas"), "json")? {
+        let name = path.file_name().context("no name")?.to_string_lossy();
+        ensure!(
+            page.contains(&format!("(schemas/{name})")),
+            "reports.md has no {name}"
+        );
+        check_objects(&schema(&name)?, &name, &mut wrong);
+    }
+    none_of(&wrong)
+}
+
+/// Every object lists all of its properties, and each has a description.
+fn check_objects(schema: &Value, at: &str, wrong: &mut Vec<String>) {
+    if let Some(properties) = schema["properties"].as_object() {
+        if schema["additionalProperties"] != false {
+            wrong.push(format!("{at}: allows other properties"));
+        }
+        for (name, property) in properties {
+            if property["description"].is_null() && property["$ref"].is_null() {
+                wrong.push(format!("{at}: {name} has no description"));
+            }
+        }
+    }
+    match schema {
+        Value::Object(members) => members
+            .iter()
+            .for_each(|(name, member)| check_objects(member, &format!("{at}/{name}"), wrong)),
+        Value::Array(items) => items.iter().for_each(|item| check_objects(item, at, wrong)),
+        _ => {}
+    }
+}
+
+/// A schema, a command of a second or less that prints such a report, and lists of it that have
+/// entries then, so that the schema of the entries is held to something.
+const REPORTS: [(&str, &str, &[&str]); 5] = [
+    (
+        "bench.json",
+        "bench all --lab --engine xsk,packet-v2 --mode drv,zc --rounds 1 --seconds 0.1 --format json",
+        &["runs", "summary", "refused"],
+    ),
+    (
+        "cost.json",
+        "cost --lab --seconds 0.5 --format json",
+        &["cpus", "devices", "napi"],
+    ),
+    (
+        "cost.json",
+        "cost --passive --dev lo --seconds 0.2 --format json",
+        &["cpus", "devices"],
+    ),
+    (
+        "curve.json",
+        "cost curve --path bridge,xdp,af-xdp --pps 10k --receivers 2 --seconds 0.1 --format json",
+        &["points", "summary", "ratios", "unavailable"],
+    ),
+    ("doctor.json", "doctor --json", &["ok"]),
+];
+
+fn reports_match_their_schemas() -> Result<()> {
+    let mut wrong = Vec::new();
+    for (name, command, lists) in REPORTS {
+        let report = report(command)?;
+        for list in lists {
+            let filled = report[list].as_array().is_some_and(|it| !it.is_empty());
+            ensure!(filled, "{command}: no {list}: {report}");
+        }
+        check_report(name, &report, &mut wrong)?;
+    }
+    let _lab = NamedLab::up("guide")?;
+    let status = report("lab status --json")?;
+    check_report("lab-status.json", &status, &mut wrong)?;
+    check_report("count.json", &count()?, &mut wrong)?;
+    none_of(&wrong)
+}
+
+/// A report on standard output. The doctor exits with 1 where it has findings.
+fn report(command: &str) -> Result<Value> {
+    let output = output(weir().args(command.split_whitespace()))?;
+    let code = output.status.code();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let found = command.starts_with("doctor") && code == Some(1);
+    ensure!(code == Some(0) || found, "{command}: {code:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).with_context(|| command.to_owned())
+}
+
+/// The figures are times on a machine with several CPUs; only the form matters here.
+fn count() -> Result<Value> {
+    let directory = Directory::new("guide-count")?;
+    let file = directory.path.join("count.json");
+    success(
+        weir()
+            .args(["bench-count", "--batch", "1", "--turns", "1", "--json"])
+            .arg(&file),
+    )?;
+    Ok(serde_json::from_slice(&fs::read(&file)?)?)
+}
+
+fn check_report(name: &str, report: &Value, wrong: &mut Vec<String>) -> Result<()> {
+    let schema = schema(name)?;
+    let validator =
+        jsonschema::validator_for(&schema).with_context(|| format!("{name} is no schema"))?;
+    let errors = validator.iter_errors(report);
+    wrong.extend(errors.map(|error| format!("{name}: {}: {error}", error.instance_path())));
+    Ok(())
+}
