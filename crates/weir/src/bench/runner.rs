@@ -373,7 +373,7 @@ pub(super) fn failed(event: Event) -> anyhow::Error {
             errno,
             message,
         } => anyhow::anyhow!("{}", failure(&step, errno, &message)),
-        event => anyhow::anyhow!("the worker said {event:?} at the wrong time"),
+        event => anyhow::anyhow!("unexpected event of the worker: {event:?}"),
     }
 }
 
@@ -400,6 +400,6 @@ pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<SinkCounts>)>
             load.wait()?;
             Ok((sent, sink))
         }
-        event => bail!("the load said {event:?} at its end"),
+        event => bail!("unexpected event of the load at its end: {event:?}"),
     }
 }

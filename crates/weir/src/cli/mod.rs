@@ -38,7 +38,7 @@ pub enum Command {
     #[command(subcommand)]
     Lab(lab::LabCommand),
 
-    /// Find misconfigured network settings; print the fix and its undo
+    /// Find misconfigured network settings; print each fix and its undo
     Doctor(doctor::DoctorArgs),
 
     /// Print the man page of a command, or write all man pages to a directory

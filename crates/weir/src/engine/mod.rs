@@ -21,9 +21,9 @@ pub mod xsk;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// AF_PACKET, TPACKET_V2 rings
+    /// AF_PACKET, TPACKET version 2 rings
     PacketV2,
-    /// AF_PACKET, TPACKET_V3 rings
+    /// AF_PACKET, TPACKET version 3 rings
     PacketV3,
     /// AF_XDP, weir's own library
     Xsk,

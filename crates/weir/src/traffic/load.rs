@@ -123,7 +123,7 @@ impl LoadArgs {
         };
         match child.expect(START)? {
             LoadEvent::Started => Ok(child),
-            event => bail!("the {name} said {event:?} at its start"),
+            event => bail!("unexpected event of the {name} at its start: {event:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The BPF programs of the load: what makes frames, and the sink that verifies what comes back.
+//! The BPF programs of the load: one sends frames, the sinks verify or drop those that come back.
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ fn load_config(options: &LoadOptions, frame: &Template) -> Result<Vec<u8>> {
     Ok(config)
 }
 
-/// What a [`Load`] is to send and to receive.
+/// The frames of a [`Load`], and the fate of those that come back.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// The device that frames leave by, in the calling thread's network namespace.

@@ -211,7 +211,7 @@ fn load_turn(load: &mut Child<'_>) -> Result<u64> {
     load.say("")?;
     match load.expect(TURN)? {
         LoadEvent::Turn { ns } => Ok(ns),
-        event => bail!("the load said {event:?} in its turn"),
+        event => bail!("unexpected event of the load in its turn: {event:?}"),
     }
 }
 
