@@ -48,9 +48,9 @@
 
 #define FRAMES 4096
 #define WAIT_MS 100
-#define ROUNDS_PER_LOOK 64
+#define ROUNDS_PER_CHECK 64
 #define QUIET_NS (50 * 1000000ull)
-#define DRAIN_NS (1000 * 1000000ull)
+#define DRAIN_NS (10 * 1000000000ull)
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -951,7 +951,7 @@ static struct sample sample(void)
 	};
 }
 
-static void look(void)
+static void check_window(void)
 {
 	static enum {
 		IDLE,
@@ -1003,14 +1003,14 @@ static always_inline void measure(round_fn next)
 
 		received += round.received;
 		completed += round.completed;
-		if (unlikely(++rounds % ROUNDS_PER_LOOK == 0 || round.timed_out))
-			look();
+		if (unlikely(++rounds % ROUNDS_PER_CHECK == 0 || round.timed_out))
+			check_window();
 	}
 }
 
 static always_inline void drain(round_fn next, uint64_t quiet_ns)
 {
-	uint64_t start = now_ns(), heard = start, now;
+	uint64_t start = now_ns(), last_packet = start, now;
 
 	do {
 		struct round round = next();
@@ -1019,8 +1019,8 @@ static always_inline void drain(round_fn next, uint64_t quiet_ns)
 		completed += round.completed;
 		now = now_ns();
 		if (round.received)
-			heard = now;
-	} while ((outstanding || now - heard < quiet_ns) && now - start < DRAIN_NS);
+			last_packet = now;
+	} while ((outstanding || now - last_packet < quiet_ns) && now - start < DRAIN_NS);
 }
 
 /* Waits for this process's turn: see src/traffic/turns.rs. */
@@ -1206,13 +1206,13 @@ static void parse_arguments(int argc, char **argv)
 		{},
 	};
 	static const char *const waits[] = { "spin", "poll" };
-	int which, at;
+	int id, index;
 
 	opterr = 0;
-	while ((which = getopt_long(argc, argv, "", options, &at)) != -1) {
-		const char *name = which == '?' ? NULL : options[at].name;
+	while ((id = getopt_long(argc, argv, "", options, &index)) != -1) {
+		const char *name = id == '?' ? NULL : options[index].name;
 
-		switch (which) {
+		switch (id) {
 		case ENGINE:
 			if (strcmp(optarg, "libxdp"))
 				bad_value(name, optarg);

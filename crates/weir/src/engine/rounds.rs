@@ -10,8 +10,8 @@ use crate::process::usage::CpuTime;
 use crate::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 use crate::traffic::turns;
 
-/// Rounds between two looks at the clock, so that a look costs nothing at saturation.
-const ROUNDS_PER_LOOK: u32 = 64;
+/// Rounds between two checks of the clock, so that the check costs nothing at saturation.
+const ROUNDS_PER_CHECK: u32 = 64;
 
 /// Without a packet for this long, a receiver has drained.
 const QUIET: Duration = Duration::from_millis(50);
@@ -108,8 +108,8 @@ impl Rounds<'_> {
             let done = round()?;
             add(&mut totals, done);
             rounds = rounds.wrapping_add(1);
-            if done.timed_out || rounds.is_multiple_of(ROUNDS_PER_LOOK) {
-                meter.look(handled(&totals))?;
+            if done.timed_out || rounds.is_multiple_of(ROUNDS_PER_CHECK) {
+                meter.update(handled(&totals))?;
             }
         }
         Ok(totals)
@@ -169,15 +169,15 @@ fn drain(
     mut round: impl FnMut() -> Result<(Round, u64), Failure>,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut heard = start;
+    let mut last_packet = start;
     loop {
         let (done, in_flight) = round()?;
         add(totals, done);
         let now = Instant::now();
         if done.received > 0 {
-            heard = now;
+            last_packet = now;
         }
-        let ended = in_flight == 0 && now - heard >= quiet;
+        let ended = in_flight == 0 && now - last_packet >= quiet;
         if ended || now - start >= DRAIN {
             return Ok(());
         }
@@ -217,8 +217,8 @@ impl Sample {
 }
 
 impl Meter {
-    /// Moves on if it is time. `handled` is the number of packets since the start.
-    fn look(&mut self, handled: u64) -> Result<(), Failure> {
+    /// Enters the next phase if it is time. `handled` is the number of packets since the start.
+    fn update(&mut self, handled: u64) -> Result<(), Failure> {
         match &self.phase {
             Phase::Idle if handled > 0 => {
                 let start = Instant::now();
