@@ -64,16 +64,16 @@ pub struct Figure {
 /// Softirqs on the CPU that receives.
 pub const SOFTIRQ: Figure = Figure {
     of: |summary| summary.softirq_percent,
-    name: |_| "Kernel (softirq), % of one CPU",
+    name: |_| "kernel (softirq), % of one CPU",
 };
 /// All CPU time of receiving.
 pub const TOTAL: Figure = Figure {
     of: |summary| summary.total_percent,
     name: |report| {
         if report.has_switch() {
-            "Kernel, switch and receiver, % of one CPU"
+            "kernel, switch and receiver, % of one CPU"
         } else {
-            "Kernel and receiver, % of one CPU"
+            "kernel and receiver, % of one CPU"
         }
     },
 };
