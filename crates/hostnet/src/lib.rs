@@ -48,6 +48,18 @@
 //!
 //! `serde`: [`rtnetlink::Counters`] implements `Serialize`.
 
+// # Layers
+//
+// Highest first; a module imports from the layers below it, and files never in a circle.
+// `tests/layers.rs` reads this list and every import.
+//
+//     tap                                          devices with one end in this process
+//     device                                       one device, by its name
+//     rtnetlink, genetlink, sock_diag, nfnetlink   families of netlink
+//     netlink, ethtool, netns, sysfs               sockets and files of a network namespace
+//     ifreq, mount, cpulist, kernel_config         structures and files of the kernel
+//     error                                        the error type
+
 pub mod cpulist;
 pub mod device;
 mod error;

@@ -1,5 +1,5 @@
-//! Holds a crate's files to its layers: a file imports from its own layer and from those below
-//! it, and no two files import each other, not by way of others either.
+//! Holds a crate's files to its layers: a module imports from the layers below it, never from another
+//! module of its own layer, and no two files import each other, not by way of others either.
 //!
 //! The crate's root lists the layers in ordinary comments, highest first, each with the modules
 //! in it and, behind two spaces, its purpose:
@@ -28,6 +28,69 @@ type Module = Vec<String>;
 
 #[test]
 fn imports_go_downwards_and_never_in_a_circle() {
+    let files = crate_files();
+    let faults = check(&files);
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+/// ARCHITECTURE.md has the picture of a crate behind this line; a package of the crate has no such file.
+const PICTURE: &str = concat!("<!-- imports of ", env!("CARGO_PKG_NAME"), " -->\n\n");
+
+#[test]
+fn the_picture_shows_these_imports() {
+    let files = crate_files();
+    let picture = picture(&files);
+    let map = FsPath::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
+    let map = fs::read_to_string(map).unwrap_or_default();
+    if let Some((_, drawn)) = map.split_once(PICTURE) {
+        assert!(
+            drawn.starts_with(&picture),
+            "ARCHITECTURE.md must show:\n\n{picture}"
+        );
+    }
+}
+
+/// The imports between the modules of the layers as a graph for Mermaid. An import that leads there
+/// by way of others is left out.
+fn picture(files: &BTreeMap<Module, String>) -> String {
+    let layers = layers(files.get(&Vec::new()).map_or("", String::as_str));
+    let mut arrows: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
+    for (from, to) in Code::read(files).edges(files) {
+        for to in to.keys() {
+            let ends = (name_in(&layers, &from), name_in(&layers, to));
+            if let (Some(from), Some(to)) = ends
+                && from != to
+            {
+                arrows.entry(from).or_default().insert(to);
+            }
+        }
+    }
+    let reaches = |from: &&Module, to: &Module| {
+        let mut found = vec![*from];
+        let mut at = 0;
+        while at < found.len() {
+            let next = arrows.get(found[at]).into_iter().flatten();
+            let new: Vec<_> = next.filter(|next| !found.contains(next)).copied().collect();
+            found.extend(new);
+            at += 1;
+        }
+        found.contains(&to)
+    };
+    let mut text = "```mermaid\ngraph TD\n".to_owned();
+    for from in layers.iter().flatten() {
+        let direct = arrows.get(from).into_iter().flatten();
+        for to in direct {
+            let others = arrows[from].iter().filter(|other| other != &to);
+            if !others.clone().any(|other| reaches(other, to)) {
+                text += &format!("    {} --> {}\n", show(from), show(to));
+            }
+        }
+    }
+    text + "```\n"
+}
+
+/// The files of this crate.
+fn crate_files() -> BTreeMap<Module, String> {
     let sources = FsPath::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let root = ["lib.rs", "main.rs"]
         .into_iter()
@@ -35,8 +98,7 @@ fn imports_go_downwards_and_never_in_a_circle() {
         .expect("the crate has a root");
     let mut files = BTreeMap::new();
     read_files(&sources, &mut Vec::new(), root, &mut files);
-    let faults = check(&files);
-    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+    files
 }
 
 /// Reads the files below a folder; programs beside a library are crates of their own.
@@ -94,13 +156,16 @@ fn check(files: &BTreeMap<Module, String>) -> Vec<String> {
             continue;
         };
         for (to, item) in edges.get(from).into_iter().flatten() {
-            if to.is_empty() || layer_of(&layers, to).is_some_and(|to| to < layer) {
-                let (from, to) = (show(from), show(to));
-                faults.push(format!(
-                    "{from} imports upwards: {} of {to}",
-                    item.join("::")
-                ));
-            }
+            let to_layer = layer_of(&layers, to);
+            let way = if to.is_empty() || to_layer.is_some_and(|to| to < layer) {
+                "upwards"
+            } else if to_layer == Some(layer) && name_in(&layers, to) != name_in(&layers, from) {
+                "from its own layer"
+            } else {
+                continue;
+            };
+            let (from, to) = (show(from), show(to));
+            faults.push(format!("{from} imports {way}: {} of {to}", item.join("::")));
         }
     }
     faults.extend(circles(&edges));
@@ -119,14 +184,23 @@ fn layers(root: &str) -> Vec<Vec<Module>> {
         .collect()
 }
 
-/// The layer with the longest name that a module is below.
+/// The layer of a module.
 fn layer_of(layers: &[Vec<Module>], module: &[String]) -> Option<usize> {
+    place(layers, module).map(|(_, layer)| layer)
+}
+
+/// The name in the list of layers that a module is at or below.
+fn name_in<'l>(layers: &'l [Vec<Module>], module: &[String]) -> Option<&'l Module> {
+    place(layers, module).map(|(name, _)| name)
+}
+
+/// The longest name that a module is at or below, and its layer.
+fn place<'l>(layers: &'l [Vec<Module>], module: &[String]) -> Option<(&'l Module, usize)> {
     let names = layers.iter().enumerate();
     names
         .flat_map(|(layer, names)| names.iter().map(move |name| (name, layer)))
         .filter(|(name, _)| module.starts_with(name))
         .max_by_key(|(name, _)| name.len())
-        .map(|(_, layer)| layer)
 }
 
 fn parts(path: &str) -> Module {
@@ -544,6 +618,35 @@ fn an_upward_import_is_named() {
 }
 
 #[test]
+fn an_import_from_the_same_layer_is_named() {
+    let faults = faults_of(&[
+        ("", ROOT),
+        ("top", ""),
+        ("middle", "use crate::side::S;"),
+        ("side", "pub struct S;"),
+        ("ground", ""),
+    ]);
+    assert_eq!(faults, ["middle imports from its own layer: S of side"]);
+}
+
+#[test]
+fn the_picture_leaves_out_detours() {
+    let files = [
+        ("", ROOT),
+        ("top", "use crate::{ground::G, side::S};"),
+        ("middle", ""),
+        ("side", "use crate::ground::G; pub struct S;"),
+        ("ground", "pub struct G;"),
+    ];
+    let files = files.map(|(module, text)| {
+        let module = module.split_terminator("::").map(str::to_owned).collect();
+        (module, text.to_owned())
+    });
+    let expected = "```mermaid\ngraph TD\n    top --> side\n    side --> ground\n```\n";
+    assert_eq!(picture(&BTreeMap::from(files)), expected);
+}
+
+#[test]
 fn a_circle_is_named_once() {
     let faults = faults_of(&[
         ("", ROOT),
@@ -557,7 +660,9 @@ fn a_circle_is_named_once() {
         ("side::inner", "use crate::middle::M; pub struct S;"),
         ("ground", ""),
     ]);
-    assert_eq!(faults, ["circle: middle -> side::inner -> middle"]);
+    let circle = "circle: middle -> side::inner -> middle";
+    assert!(faults.contains(&circle.to_owned()), "{faults:?}");
+    assert_eq!(faults.len(), 3, "{faults:?}");
 }
 
 #[test]

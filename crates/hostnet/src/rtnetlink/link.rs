@@ -81,6 +81,11 @@ impl From<Stats64> for Counters {
     }
 }
 
+/// The largest MTU of a veth with a native XDP program for packets of one buffer, on a machine with
+/// pages of 4096 bytes: a page less the room before and after the packet (`veth_xdp_set` in
+/// `drivers/net/veth.c`).
+pub const MAX_XDP_MTU: u32 = 3506;
+
 /// One end of a veth pair to be made, for [`Rtnetlink::add_veth`].
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {

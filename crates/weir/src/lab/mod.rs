@@ -22,7 +22,7 @@ use crate::traffic::frame::{APP_MAC, LOAD_MAC};
 use hostnet::device::{Counters, Device};
 use hostnet::ethtool::{self, Offload};
 use hostnet::netns;
-use hostnet::rtnetlink::{Rtnetlink, VethEnd};
+use hostnet::rtnetlink::{MAX_XDP_MTU, Rtnetlink, VethEnd};
 
 /// The device of the application's side.
 pub const APP_DEVICE: &str = "weir0";
@@ -32,9 +32,6 @@ pub const LOAD_DEVICE: &str = "weir1";
 /// The most queues that a lab can have each way. The kernel's limit is 4096; each queue costs
 /// memory, and no measurement here needs more.
 const MAX_QUEUES: u32 = 64;
-/// The largest MTU of a veth's peer with a native XDP program for packets of one buffer: a
-/// page less the room before and after the packet (`veth_xdp_set` in drivers/net/veth.c).
-pub(crate) const MAX_MTU: u32 = 3506;
 /// The smallest MTU of IPv4 (RFC 791).
 const MIN_MTU: u32 = 68;
 
@@ -64,8 +61,8 @@ impl LabConfig {
             self.queues
         );
         ensure!(
-            (MIN_MTU..=MAX_MTU).contains(&self.mtu),
-            "a lab of MTU {} cannot be made: choose from {MIN_MTU} to {MAX_MTU}, \
+            (MIN_MTU..=MAX_XDP_MTU).contains(&self.mtu),
+            "a lab of MTU {} cannot be made: choose from {MIN_MTU} to {MAX_XDP_MTU}, \
              the limit of a native XDP program on a veth",
             self.mtu
         );

@@ -11,7 +11,7 @@ use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
-use crate::lab::MAX_MTU;
+use hostnet::rtnetlink::MAX_XDP_MTU;
 
 pub const XDP_GENERIC: Check = Check {
     id: "xdp-generic",
@@ -185,13 +185,13 @@ fn mtu(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     let path = format!("/sys/class/net/{}/mtu", sender.name());
     let mtu = sender.link.mtu;
     let evidence = vec![Evidence::new(&path, mtu.to_string())];
-    if mtu <= MAX_MTU || device.has_native_program()? {
+    if mtu <= MAX_XDP_MTU || device.has_native_program()? {
         return Ok(Some(Verdict::fine(name, evidence)));
     }
     let message = format!(
-        "Packets to {name} have up to {mtu} bytes; the maximum of a native XDP program is {MAX_MTU}."
+        "Packets to {name} have up to {mtu} bytes; the maximum of a native XDP program is {MAX_XDP_MTU}."
     );
-    let fix = Fix::write(path, mtu.to_string(), MAX_MTU.to_string());
+    let fix = Fix::write(path, mtu.to_string(), MAX_XDP_MTU.to_string());
     Ok(Some(Verdict::found(name, evidence, message, fix)))
 }
 
