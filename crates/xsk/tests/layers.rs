@@ -82,7 +82,7 @@ fn picture(files: &BTreeMap<Module, String>) -> String {
         for to in direct {
             let others = arrows[from].iter().filter(|other| other != &to);
             if !others.clone().any(|other| reaches(other, to)) {
-                text += &format!("    {} --> {}\n", show(from), show(to));
+                text.extend(["    ", &show(from), " --> ", &show(to), "\n"]);
             }
         }
     }
