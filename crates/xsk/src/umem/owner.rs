@@ -136,15 +136,10 @@ impl OwnerTable {
         count
     }
 
-    /// The chunks that are lent through `rings` for receiving.
+    /// The owner of each chunk, by index.
     #[inline(always)]
-    pub(super) fn lent_to_receive(&self, shift: u32, mask: u64, rings: RingsId) -> LentChunks<'_> {
-        LentChunks {
-            owners: &self.0,
-            shift,
-            mask,
-            lent: rings.receiving(),
-        }
+    pub(super) fn entries(&self) -> &[AtomicU16] {
+        &self.0
     }
 }
 
@@ -152,10 +147,10 @@ impl OwnerTable {
 /// of a descriptor needs, so that it need not be loaded again for each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LentChunks<'u> {
-    owners: &'u [AtomicU16],
-    shift: u32,
-    mask: u64,
-    lent: u16,
+    pub(super) owners: &'u [AtomicU16],
+    pub(super) shift: u32,
+    pub(super) mask: u64,
+    pub(super) lent: u16,
 }
 
 impl LentChunks<'_> {
