@@ -16,11 +16,7 @@ run_release_check() {
     release_long_step "ci" .ci/run
     release_long_step "long test" ./run test --long
     release_step "crates" cargo package --locked --workspace --exclude weir
-    if [[ -e scripts/semver.sh ]]; then
-        release_step "semver" scripts/semver.sh
-    else
-        release_line "to do" "semver: compare the library's interface with the last release's"
-    fi
+    release_step "semver" check_semver
     release_long_step "package" release_package_test
     release_verdict "$version"
 }

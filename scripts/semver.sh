@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced after scripts/setup.sh: compares the library's public API with that of the last release.
+# Sourced by ./run: compares the public API of the library crates with that of the last release.
 
 # The tag of the last release before HEAD.
 semver_baseline() { git describe --tags --abbrev=0 --match 'v[0-9]*' HEAD 2>/dev/null; }
@@ -17,6 +17,6 @@ check_semver() {
         say "semver: skipped, cargo-semver-checks could not be installed (is the network reachable?)"
         return
     fi
-    say "semver: xsk against $baseline"
-    cargo semver-checks --package xsk --default-features --baseline-rev "$baseline"
+    say "semver: xsk and hostnet against $baseline"
+    cargo semver-checks --package xsk --package hostnet --default-features --baseline-rev "$baseline"
 }
