@@ -221,10 +221,17 @@ fn errno_text(errno: Errno) -> String {
     }
 }
 
-/// The names of those errnos that netlink, ethtool, mounts and procfs give.
-fn errno_name(code: i32) -> Option<&'static str> {
-    /// The kernel's own code for "not supported", which some drivers let out; not in libc.
-    const ENOTSUPP: i32 = 524;
+/// The kernel's own "not supported", which some drivers return instead of `EOPNOTSUPP`; not in
+/// errno(3) (`include/linux/errno.h`).
+pub const ENOTSUPP: i32 = 524;
+
+/// The name of an error number, of those that sockets, netlink, drivers, mounts and procfs return.
+///
+/// ```
+/// assert_eq!(hostnet::errno_name(16), Some("EBUSY"));
+/// assert_eq!(hostnet::errno_name(0), None);
+/// ```
+pub fn errno_name(code: i32) -> Option<&'static str> {
     Some(match code {
         libc::EPERM => "EPERM",
         libc::ENOENT => "ENOENT",

@@ -76,4 +76,4 @@ pub mod sock_diag;
 pub mod sysfs;
 pub mod tap;
 
-pub use error::{Error, ErrorKind, Result};
+pub use error::{ENOTSUPP, Error, ErrorKind, Result, errno_name};

@@ -169,7 +169,8 @@ static __always_inline __u64 interrupted_ns(const struct task_time *slice)
  * context of the first process's threads. So each event checks the current task. After an unreported
  * switch the time since the previous event belongs to an unknown task.
  */
-static __always_inline void check_current(struct cpu_state *cpu, struct task_struct *task, __u64 now)
+static __always_inline void check_current(struct cpu_state *cpu, struct task_struct *task,
+					  __u64 now)
 {
 	__u64 pid = task->pid;
 

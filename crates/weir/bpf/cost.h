@@ -88,9 +88,9 @@ struct cpu_state {
 	__u64 softirq_vec;	/* the last one; SOFTIRQS: none since the observation began */
 	__u64 softirq_irq;	/* hard interrupts and outside time in it, in nanoseconds */
 	__u64 irq_start;	/* 0: none */
-	__u64 poll_start; /* when the current NAPI poll may have begun; 0: unknown */
-	__u64 seen;	  /* the last event on this CPU */
-	__u64 late_seen;  /* the last interrupt checked for lateness, by its begin */
+	__u64 poll_start;	/* when the current NAPI poll may have begun; 0: unknown */
+	__u64 seen;		/* the last event on this CPU */
+	__u64 late_seen;	/* the last interrupt checked for lateness, by its begin */
 };
 
 struct task_key {

@@ -14,12 +14,12 @@ use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::lab::{Lab, Side};
 use crate::process::child::{Child, START, own_command};
-use crate::process::errno::{ENOTSUPP, errno_name};
 use crate::process::stop::StopSignal;
 use crate::traffic::load::{LoadArgs, LoadEvent};
 use crate::traffic::programs::{Sink, SinkCounts};
 use crate::traffic::rate::Rate;
 use hostnet::device::Counters;
+use hostnet::{ENOTSUPP, errno_name};
 
 /// The longest wait for packets, or for the end of a window.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,12 +1,13 @@
 //! `weir doctor`: its command line and its output.
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin, stdout};
+use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{ArgGroup, Args};
 
+use crate::cli::output;
 use crate::doctor;
 use crate::doctor::apply::{self, Stopped};
 use crate::doctor::journal::Journal;
@@ -134,10 +135,7 @@ fn examine(context: &Context, json: bool) -> Result<ExitCode> {
 }
 
 fn print(text: &str) -> Result<ExitCode> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")?;
+    output::print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,28 +143,28 @@ fn fix(context: &Context, args: &DoctorArgs) -> Result<ExitCode> {
     let checks = args.fix.iter().map(|id| doctor::check(id));
     let plan = Plan::new(context, &checks.collect::<Result<Vec<_>>>()?)?;
     for note in &plan.notes {
-        println!("{note}");
+        output::line(&note.to_string())?;
     }
     let done = if plan.is_complete() { 0 } else { FINDINGS };
     if plan.steps.is_empty() {
         return Ok(done.into());
     }
     for planned in &plan.steps {
-        println!("  {}", planned.step);
+        output::line(&format!("  {}", planned.step))?;
     }
     if !args.yes && !confirmed()? {
-        println!("Nothing was changed.");
+        output::line("Nothing was changed.")?;
         return Ok(FINDINGS.into());
     }
     let mut journal = Journal::open()?;
     if let Err(stopped) = apply::apply(context, &mut journal, &plan.steps) {
-        print_stopped(&stopped, &plan.steps);
+        print_stopped(&stopped, &plan.steps)?;
         if !journal.entries().is_empty() {
-            println!("Undo the steps that were done with `weir doctor --undo`.");
+            output::line("Undo the steps that were done with `weir doctor --undo`.")?;
         }
         return Ok(FINDINGS.into());
     }
-    println!("Done. Undo with `weir doctor --undo`.");
+    output::line("Done. Undo with `weir doctor --undo`.")?;
     Ok(done.into())
 }
 
@@ -185,16 +183,17 @@ fn confirmed() -> Result<bool> {
     Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
-fn print_stopped(stopped: &Stopped, steps: &[Planned]) {
+fn print_stopped(stopped: &Stopped, steps: &[Planned]) -> Result<()> {
     let (done, not_done) = steps.split_at(stopped.applied);
     if let Some(failed) = not_done.first() {
         eprintln!("weir: error: {}: {:#}", failed.check, stopped.error);
     }
     for (state, steps) in [("done", done), ("not done", not_done)] {
         for planned in steps {
-            println!("  {state}: {}", planned.step);
+            output::line(&format!("  {state}: {}", planned.step))?;
         }
     }
+    Ok(())
 }
 
 fn undo(context: &Context, force: bool) -> Result<ExitCode> {
@@ -203,11 +202,11 @@ fn undo(context: &Context, force: bool) -> Result<ExitCode> {
         return print("There is nothing to undo.\n");
     }
     for undone in apply::undo(context, &mut journal, force)? {
-        println!("{undone}");
+        output::line(&undone.to_string())?;
     }
     if journal.entries().is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    println!("The rest is in {}.", journal.path().display());
+    output::line(&format!("The rest is in {}.", journal.path().display()))?;
     Ok(FINDINGS.into())
 }

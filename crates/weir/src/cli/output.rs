@@ -13,6 +13,11 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
         .context("cannot write to standard output")
 }
 
+/// Prints a line.
+pub fn line(text: &str) -> Result<()> {
+    print(format!("{text}\n"))
+}
+
 /// JSON as it is printed and written to files.
 pub fn json(report: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string_pretty(report)? + "\n")

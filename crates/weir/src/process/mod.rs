@@ -2,7 +2,6 @@
 
 pub mod child;
 pub mod cpus;
-pub mod errno;
 pub mod event;
 pub mod stop;
 pub mod usage;

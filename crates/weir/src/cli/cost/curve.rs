@@ -1,14 +1,13 @@
 //! `weir cost curve`: its flags.
 
-use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use crate::cli::flags;
+use crate::cli::{flags, output};
 use crate::cost::curve::measure::Settings;
 use crate::cost::curve::plan::Choices;
 use crate::cost::curve::report::Report;
@@ -183,15 +182,11 @@ pub fn run(args: &CurveArgs) -> Result<ExitCode> {
 }
 
 fn print(report: &Report, format: Format) -> Result<()> {
-    let text = match format {
+    output::print(match format {
         Format::Table => table::render(report),
-        Format::Json => serde_json::to_string_pretty(report)? + "\n",
+        Format::Json => output::json(report)?,
         Format::Csv => csv::render(report),
-    };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+    })
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! `weir cost flame`: its flags.
 
-use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 
-use crate::cli::flags;
+use crate::cli::{flags, output};
 use crate::cost::flame::record::{Options, online, record};
 use crate::cost::flame::{summary, svg};
 use crate::process::stop::{EXIT_CODE, StopSignal};
@@ -100,7 +99,7 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode> {
     }
     match &folded {
         Some(file) => file.write(&profile.folded())?,
-        None if graph.is_none() => print(&profile.folded())?,
+        None if graph.is_none() => output::print(profile.folded())?,
         None => {}
     }
     Ok(if stop.is_raised() {
@@ -108,13 +107,6 @@ pub fn run(args: &FlameArgs) -> Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
-}
-
-fn print(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
 }
 
 #[cfg(test)]

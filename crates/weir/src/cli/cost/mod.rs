@@ -3,29 +3,21 @@
 pub mod curve;
 pub mod flame;
 
-use std::io::{Write as _, stderr, stdout};
-use std::os::fd::AsFd as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::accounting::interrupts::irq_names;
-use crate::accounting::measure::{DeviceTraffic, Ended, Options, measure};
-use crate::accounting::proc_stat::irq_time_accounting;
 use crate::cli::flags::{self, Format};
-use crate::cost::report::{Report, Setting};
-use crate::cost::sample_load::SampleLoad;
+use crate::cli::output;
+use crate::cost::host::{self, Options};
 use crate::cost::table;
 use crate::process::stop::{EXIT_CODE, StopSignal};
-use crate::report::Machine;
 use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
-use hostnet::netns;
-use hostnet::rtnetlink::{Link, Rtnetlink};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -61,9 +53,6 @@ Exit status:
 
 /// The default rate of the lab's load: measurable, and low enough for any machine.
 const LAB_PPS: Rate = Rate(200_000);
-/// The default duration without a command.
-const SECONDS: f64 = 10.0;
-
 /// `weir cost`
 #[derive(Debug, Args)]
 #[command(
@@ -136,7 +125,7 @@ pub fn run(args: &CostArgs) -> Result<ExitCode> {
     match &args.command {
         None => {
             let stop = StopSignal::listen()?;
-            let result = measure_host(args, &stop);
+            let result = measure(args, &stop);
             if result.is_err() && stop.is_raised() {
                 eprintln!("weir: interrupted before the measurement began");
                 return Ok(ExitCode::from(EXIT_CODE));
@@ -148,56 +137,31 @@ pub fn run(args: &CostArgs) -> Result<ExitCode> {
     }
 }
 
-fn measure_host(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
-    let cpus = match &args.cpu {
-        Some(cpus) => cpus.clone(),
-        None => CpuList::allowed()?,
+fn measure(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
+    let options = Options {
+        cpus: args.cpu.clone(),
+        duration: args.seconds.map(Duration::from_secs_f64),
+        passive: args.passive,
+        limit: args.limit,
+        devices: &args.dev,
+        lab: args.lab.then_some(args.pps),
+        command: &args.run,
+        // The report alone is on standard output.
+        redirect_command: args.format == Format::Json,
     };
-    cpus.check_allowed()?;
-    let load = args
-        .lab
-        .then(|| SampleLoad::start(args.pps, stop))
-        .transpose()?;
-    let place = match &load {
-        Some(load) => load.describe(),
-        None => "this host".to_owned(),
-    };
-    let mut devices = devices(args, load.as_ref())?;
-    let duration = match (args.seconds, args.run.is_empty()) {
-        (Some(seconds), _) => Some(Duration::from_secs_f64(seconds)),
-        (None, true) => Some(Duration::from_secs_f64(SECONDS)),
-        (None, false) => None,
-    };
-    let command = start(args)?;
-    let bar = progress_bar(duration);
-    let measured = measure(
-        Options {
-            cpus: &cpus,
-            duration,
-            passive: args.passive,
-            limit: args.limit,
-            devices: &mut *devices,
-            command,
-        },
-        stop,
-        &|elapsed| bar.set_position(elapsed.as_millis() as u64),
-    )?;
+    let bar = progress_bar(options.duration());
+    let measured = host::measure(&options, stop, &|elapsed| {
+        bar.set_position(elapsed.as_millis() as u64);
+    })?;
     bar.finish_and_clear();
-    drop(devices);
-    let setting = Setting {
-        host: Machine::now(CpuList::allowed()?.as_slice().len()),
-        place,
-        irq_time_accounting: irq_time_accounting(),
-        irq_names: irq_names().unwrap_or_default(),
-        devices_chosen: args.lab || !args.dev.is_empty(),
-        roles: load.as_ref().map(SampleLoad::roles),
-    };
-    let report = Report::new(setting, cpus.as_slice(), &measured);
-    print(&report, args.format)?;
-    Ok(match (measured.ended, measured.command) {
-        (Some(Ended::Interrupted), _) => ExitCode::from(EXIT_CODE),
-        (_, Some(status)) => exit_code(status),
-        _ => ExitCode::SUCCESS,
+    output::print(match args.format {
+        Format::Table => table::render(&measured.report),
+        Format::Json => output::json(&measured.report)?,
+    })?;
+    Ok(match measured.command {
+        _ if measured.interrupted => ExitCode::from(EXIT_CODE),
+        Some(status) => exit_code(status),
+        None => ExitCode::SUCCESS,
     })
 }
 
@@ -207,55 +171,6 @@ fn exit_code(status: ExitStatus) -> ExitCode {
         (Some(code), _) => ExitCode::from(code as u8),
         (None, signal) => ExitCode::from(128 + signal.unwrap_or(0) as u8),
     }
-}
-
-/// Starts the command, on any CPU, one with a busy loop included.
-fn start(args: &CostArgs) -> Result<Option<Child>> {
-    let Some((program, rest)) = args.run.split_first() else {
-        return Ok(None);
-    };
-    let mut command = Command::new(program);
-    // Ctrl-C on a terminal goes to the measurement, which then ends the command. In a process group
-    // of its own the command cannot read from the terminal.
-    command.args(rest).process_group(0).stdin(Stdio::null());
-    if args.format == Format::Json {
-        let error = stderr().as_fd().try_clone_to_owned();
-        command.stdout(Stdio::from(error.context("cannot duplicate a descriptor")?));
-    }
-    let child = command
-        .spawn()
-        .with_context(|| format!("cannot start {program}: is it installed and executable?"))?;
-    Ok(Some(child))
-}
-
-type Devices<'a> = Box<dyn FnMut() -> Option<Vec<DeviceTraffic>> + 'a>;
-
-/// Reads the counters of the chosen devices.
-fn devices<'a>(args: &'a CostArgs, load: Option<&'a SampleLoad<'_>>) -> Result<Devices<'a>> {
-    if let Some(load) = load {
-        return Ok(Box::new(|| load.traffic()));
-    }
-    let mut route = Rtnetlink::open()?;
-    let netns = netns::current()?;
-    for name in &args.dev {
-        route.link(name)?;
-    }
-    Ok(Box::new(move || {
-        let links = route.links().ok()?;
-        let wanted = |link: &Link| match &args.dev[..] {
-            [] => link.up,
-            names => names.contains(&link.name),
-        };
-        let traffic = links.into_iter().filter(wanted).map(|link| DeviceTraffic {
-            rx_packets: link.stats.rx_packets,
-            tx_packets: link.stats.tx_packets,
-            dropped: link.stats.rx_dropped + link.stats.tx_dropped,
-            name: link.name,
-            netns,
-            vanished_after_seconds: None,
-        });
-        Some(traffic.collect())
-    }))
 }
 
 /// Progress on a terminal, if the measurement takes more than two seconds.
@@ -276,15 +191,4 @@ fn progress_bar(duration: Option<Duration>) -> ProgressBar {
         bar.set_style(style.progress_chars("##-"));
     }
     bar
-}
-
-fn print(report: &Report, format: Format) -> Result<()> {
-    let text = match format {
-        Format::Table => table::render(report),
-        Format::Json => serde_json::to_string_pretty(report)? + "\n",
-    };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
 }

@@ -11,7 +11,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::io::{Write as _, stdout};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child as Process, Command, ExitCode, Stdio};
@@ -29,6 +28,7 @@ use signal_hook::iterator::Signals;
 
 use crate::lab::Side;
 use crate::process::child::{Child, START, own_command};
+use crate::process::event;
 use crate::process::stop::StopSignal;
 use crate::process::words::Words;
 use hostnet::cpulist::pin;
@@ -141,7 +141,7 @@ pub fn run(args: &OvsArgs) -> ExitCode {
         Err(error) => {
             let message = format!("{error:#}");
             // The parent may be gone.
-            let _ = print(&SwitchEvent::Failed { message });
+            let _ = event::print(&SwitchEvent::Failed { message });
             ExitCode::FAILURE
         }
     }
@@ -190,7 +190,7 @@ fn start_daemons(args: &OvsArgs) -> Result<[Daemon; 2]> {
         call("ovs-ofctl", ["add-flow", BRIDGE, &flow])?;
     }
     let pids = vec![server.process.id(), switch.process.id()];
-    print(&SwitchEvent::Ready { pids })?;
+    event::print(&SwitchEvent::Ready { pids })?;
     Ok([server, switch])
 }
 
@@ -280,11 +280,4 @@ impl Drop for Daemon {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn print(event: &SwitchEvent) -> Result<()> {
-    let mut out = stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(event)?)
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
 }
