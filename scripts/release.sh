@@ -36,7 +36,7 @@ release_step() {
     fi
 }
 
-# The same for what takes long: if it passed on this commit, with nothing changed, it is not run again.
+# The same for a long step: if it passed on this commit, with nothing changed, it is not run again.
 release_long_step() {
     local passed=$release_dir/${1// /-}.ok
     if [[ -e $passed ]] && release_tree_is_clean >/dev/null; then
