@@ -380,7 +380,7 @@ fn man_pages_and_completions_are_printed() -> Result<()> {
         let script = success(weir().args(["completions", shell]))?;
         let mut lines = BufReader::new(script.as_bytes()).lines();
         ensure!(
-            lines.any(|line| line.is_ok_and(|line| line.contains("rxdrop"))),
+            lines.any(|line| line.is_ok_and(|line| line.contains("packet-v3"))),
             "{shell}: {script}"
         );
     }
