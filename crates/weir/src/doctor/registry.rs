@@ -7,7 +7,8 @@ use super::{device, host};
 
 /// All checks, in the order of `--list`.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    host::CHECKS.iter().chain(device::CHECKS)
+    let subjects = host::CHECKS.iter().chain(device::CHECKS);
+    subjects.copied().flatten()
 }
 
 /// The counter files of all checks.

@@ -513,7 +513,7 @@ fn a_clean_lab_has_no_device_finding() -> Result<()> {
         for requested in [&[][..], &[side.device.as_str()]] {
             netns::run_in(side.netns(), || {
                 let context = host(requested);
-                for check in doctor::device::CHECKS {
+                for check in doctor::device::CHECKS.iter().copied().flatten() {
                     let verdicts = (check.run)(&context).context(check.id)?;
                     let found = verdicts
                         .iter()

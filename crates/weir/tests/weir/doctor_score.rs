@@ -137,7 +137,11 @@ fn alarms<'a>(context: &Context, checks: impl Iterator<Item = &'a Check>) -> Vec
 fn clean_lab_alarms() -> Result<Vec<String>> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let of_namespace = |check: &&Check| {
-        let of_device = doctor::device::CHECKS.iter().any(|it| it.id == check.id);
+        let of_device = doctor::device::CHECKS
+            .iter()
+            .copied()
+            .flatten()
+            .any(|it| it.id == check.id);
         of_device || IN_ANY_NAMESPACE.contains(&check.id)
     };
     let mut all = Vec::new();
@@ -180,7 +184,7 @@ fn a_healthy_host_gives_no_finding() -> Result<()> {
     let alarms = healthy_host_alarms()?;
     ensure!(alarms.is_empty(), "{alarms:?}");
     let root = Fixture::healthy()?;
-    for check in doctor::host::CHECKS {
+    for check in doctor::host::CHECKS.iter().copied().flatten() {
         let verdicts = check.verdicts(&root.context(&[]));
         let unchecked = |it: &Verdict| matches!(it, Verdict::Unchecked { .. });
         ensure!(
@@ -203,7 +207,7 @@ fn a_healthy_host_gives_no_finding() -> Result<()> {
 fn a_healthy_card_gives_no_finding() -> Result<()> {
     let root = Fixture::healthy()?;
     let context = root.context(&["eth0"]);
-    for check in doctor::device::CHECKS {
+    for check in doctor::device::CHECKS.iter().copied().flatten() {
         let verdicts = check.verdicts(&context);
         let wrong = |it: &&Verdict| !matches!(it, Verdict::Fine { .. });
         let wrong: Vec<_> = verdicts.iter().filter(wrong).collect();

@@ -15,7 +15,10 @@ use crate::doctor::severity::Severity;
 use crate::doctor::step::Read;
 use crate::doctor::verdict::Verdict;
 
-pub const COALESCING: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[COALESCING];
+
+const COALESCING: Check = Check {
     id: "coalescing",
     title: "interrupt coalescing is too long, or off under load",
     severity: Severity::Advice,

@@ -13,7 +13,10 @@ use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
 
-pub const DEVICE_ERRORS: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[DEVICE_ERRORS];
+
+const DEVICE_ERRORS: Check = Check {
     id: "device-errors",
     title: "a device drops packets or reports errors",
     severity: Severity::Warning,

@@ -20,23 +20,17 @@ mod xdp;
 
 use super::check::Check;
 
-/// The checks of network devices, in the order of `--list`.
-pub const CHECKS: &[Check] = &[
-    rps_lock_qdisc::RPS_LOCK_QDISC,
-    xdp::XDP_GENERIC,
-    xdp::XDP_FOREIGN,
-    xdp::XDP_FEATURES,
-    xdp::XDP_UPPER_DEVICE,
-    xdp::XDP_MTU,
-    sockets::XSK_ZERO_COPY,
-    veth::VETH_NAPI,
-    veth::GUEST_OFFLOADS,
-    offload::VLAN_OFFLOAD,
-    offload::LRO,
-    errors::DEVICE_ERRORS,
-    rings::RING_SIZES,
-    queues::QUEUES,
-    coalescing::COALESCING,
-    napi::THREADED_NAPI,
-    numa::IRQ_NUMA,
+/// The checks of network devices, by subject, in the order of `--list`.
+pub const CHECKS: &[&[Check]] = &[
+    rps_lock_qdisc::CHECKS,
+    xdp::CHECKS,
+    sockets::CHECKS,
+    veth::CHECKS,
+    offload::CHECKS,
+    errors::CHECKS,
+    rings::CHECKS,
+    queues::CHECKS,
+    coalescing::CHECKS,
+    napi::CHECKS,
+    numa::CHECKS,
 ];

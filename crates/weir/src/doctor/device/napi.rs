@@ -11,7 +11,10 @@ use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
 
-pub const THREADED_NAPI: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[THREADED_NAPI];
+
+const THREADED_NAPI: Check = Check {
     id: "threaded-napi",
     title: "threaded NAPI is on",
     severity: Severity::Advice,

@@ -18,7 +18,10 @@ use crate::doctor::verdict::Verdict;
 
 const NODES: &str = "/sys/devices/system/node";
 
-pub const IRQ_NUMA: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[IRQ_NUMA];
+
+const IRQ_NUMA: Check = Check {
     id: "irq-numa",
     title: "interrupts go to a remote NUMA node",
     severity: Severity::Warning,

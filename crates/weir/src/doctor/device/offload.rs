@@ -11,7 +11,10 @@ use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
 
-pub const LRO: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[VLAN_OFFLOAD, LRO];
+
+const LRO: Check = Check {
     id: "lro",
     title: "LRO or hardware GRO is on",
     severity: Severity::Warning,
@@ -24,7 +27,7 @@ pub const LRO: Check = Check {
     run: |context| each(context, |device| lro(context, device)),
 };
 
-pub const VLAN_OFFLOAD: Check = Check {
+const VLAN_OFFLOAD: Check = Check {
     id: "vlan-offload",
     title: "VLAN offload hides the tag from XDP",
     severity: Severity::Warning,

@@ -16,7 +16,10 @@ use crate::doctor::verdict::Verdict;
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-pub const QUEUES: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[QUEUES];
+
+const QUEUES: Check = Check {
     id: "queues",
     title: "there are fewer TX queues than CPUs",
     severity: Severity::Advice,

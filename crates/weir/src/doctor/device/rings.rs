@@ -12,7 +12,10 @@ use crate::doctor::severity::Severity;
 use crate::doctor::step::Read;
 use crate::doctor::verdict::Verdict;
 
-pub const RING_SIZES: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[RING_SIZES];
+
+const RING_SIZES: Check = Check {
     id: "ring-sizes",
     title: "the RX ring overflows and is below its maximum",
     severity: Severity::Warning,

@@ -17,7 +17,10 @@ use crate::doctor::severity::Severity;
 use crate::doctor::step::Read;
 use crate::doctor::verdict::Verdict;
 
-pub const RPS_LOCK_QDISC: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[RPS_LOCK_QDISC];
+
+const RPS_LOCK_QDISC: Check = Check {
     id: "rps-lock-qdisc",
     title: "qdisc lock contention: RSS or RPS spreads packets over CPUs, and one qdisc has one lock",
     severity: Severity::Critical,

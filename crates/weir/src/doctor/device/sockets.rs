@@ -10,7 +10,10 @@ use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::{HOST, Verdict};
 
-pub const XSK_ZERO_COPY: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[XSK_ZERO_COPY];
+
+const XSK_ZERO_COPY: Check = Check {
     id: "xsk-zero-copy",
     title: "an AF_XDP socket is in copy mode although the driver has zero-copy",
     severity: Severity::Warning,

@@ -11,7 +11,10 @@ use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
 
-pub const VETH_NAPI: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[VETH_NAPI, GUEST_OFFLOADS];
+
+const VETH_NAPI: Check = Check {
     id: "veth-napi",
     title: "XDP_REDIRECT into a veth drops packets: its peer has no NAPI",
     severity: Severity::Warning,
@@ -27,7 +30,7 @@ pub const VETH_NAPI: Check = Check {
     run: napi,
 };
 
-pub const GUEST_OFFLOADS: Check = Check {
+const GUEST_OFFLOADS: Check = Check {
     id: "guest-offloads",
     title: "packets redirected by XDP have no checksum",
     severity: Severity::Warning,

@@ -13,7 +13,16 @@ use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
 use hostnet::rtnetlink::MAX_XDP_MTU;
 
-pub const XDP_GENERIC: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[
+    XDP_GENERIC,
+    XDP_FOREIGN,
+    XDP_FEATURES,
+    XDP_UPPER_DEVICE,
+    XDP_MTU,
+];
+
+const XDP_GENERIC: Check = Check {
     id: "xdp-generic",
     title: "an XDP program runs in generic mode",
     severity: Severity::Critical,
@@ -30,7 +39,7 @@ pub const XDP_GENERIC: Check = Check {
     run: |context| each(context, generic),
 };
 
-pub const XDP_FOREIGN: Check = Check {
+const XDP_FOREIGN: Check = Check {
     id: "xdp-foreign",
     title: "another XDP program is on the device",
     severity: Severity::Warning,
@@ -45,7 +54,7 @@ pub const XDP_FOREIGN: Check = Check {
     run: |context| each(context, |device| foreign(context, device)),
 };
 
-pub const XDP_MTU: Check = Check {
+const XDP_MTU: Check = Check {
     id: "xdp-mtu",
     title: "the MTU is too large for native XDP",
     severity: Severity::Warning,
@@ -60,7 +69,7 @@ pub const XDP_MTU: Check = Check {
     run: |context| each(context, |device| mtu(context, device)),
 };
 
-pub const XDP_FEATURES: Check = Check {
+const XDP_FEATURES: Check = Check {
     id: "xdp-features",
     title: "the driver has no native XDP",
     severity: Severity::Warning,
@@ -73,7 +82,7 @@ pub const XDP_FEATURES: Check = Check {
     run: |context| each(context, |device| features(context, device)),
 };
 
-pub const XDP_UPPER_DEVICE: Check = Check {
+const XDP_UPPER_DEVICE: Check = Check {
     id: "xdp-upper-device",
     title: "XDP is on a stacked device (VLAN, bridge, team, ...)",
     severity: Severity::Warning,

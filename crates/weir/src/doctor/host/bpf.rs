@@ -16,7 +16,10 @@ const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 const BPFFS_AT: &str = "/sys/fs/bpf";
 
-pub const BPF_JIT: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[BPF_JIT, BPF_STATS, BPFFS];
+
+const BPF_JIT: Check = Check {
     id: "bpf-jit",
     title: "the BPF JIT is off or in debug mode",
     severity: Severity::Critical,
@@ -30,7 +33,7 @@ pub const BPF_JIT: Check = Check {
     run: jit,
 };
 
-pub const BPF_STATS: Check = Check {
+const BPF_STATS: Check = Check {
     id: "bpf-stats",
     title: "BPF run-time statistics are on",
     severity: Severity::Advice,
@@ -43,7 +46,7 @@ pub const BPF_STATS: Check = Check {
     run: stats,
 };
 
-pub const BPFFS: Check = Check {
+const BPFFS: Check = Check {
     id: "bpffs",
     title: "bpffs is not mounted",
     severity: Severity::Advice,

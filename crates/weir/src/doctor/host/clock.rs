@@ -22,7 +22,10 @@ const SLOW: [&str; 6] = [
     "hyperv_clocksource_msr",
 ];
 
-pub const CLOCKSOURCE: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[CLOCKSOURCE];
+
+const CLOCKSOURCE: Check = Check {
     id: "clocksource",
     title: "the clock source is slow",
     severity: Severity::Warning,

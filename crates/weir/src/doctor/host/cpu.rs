@@ -16,7 +16,10 @@ const STAT: &str = "/proc/stat";
 /// On any machine, so many interrupts take longer than one tick in total.
 const ENOUGH_INTERRUPTS: u64 = 10_000_000;
 
-pub const IRQ_TIME_ACCOUNTING: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[IRQ_TIME_ACCOUNTING, GOVERNOR];
+
+const IRQ_TIME_ACCOUNTING: Check = Check {
     id: "irq-time-accounting",
     title: "IRQ time accounting is off",
     severity: Severity::Advice,
@@ -30,7 +33,7 @@ pub const IRQ_TIME_ACCOUNTING: Check = Check {
     run: irq_time,
 };
 
-pub const GOVERNOR: Check = Check {
+const GOVERNOR: Check = Check {
     id: "governor",
     title: "the cpufreq governor is not performance",
     severity: Severity::Advice,

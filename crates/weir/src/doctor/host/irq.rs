@@ -15,7 +15,10 @@ use crate::doctor::verdict::Verdict;
 const INTERRUPTS: &str = "/proc/interrupts";
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-pub const IRQ_AFFINITY: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[IRQ_AFFINITY];
+
+const IRQ_AFFINITY: Check = Check {
     id: "irq-affinity",
     title: "the interrupts of all queues go to one CPU",
     severity: Severity::Warning,

@@ -15,7 +15,10 @@ const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 const SECURITY: &str = "/sys/kernel/security";
 const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
 
-pub const KERNEL_FEATURES: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[KERNEL_FEATURES, BTF, LOCKDOWN];
+
+const KERNEL_FEATURES: Check = Check {
     id: "kernel-features",
     title: "the kernel lacks AF_XDP features",
     severity: Severity::Warning,
@@ -30,7 +33,7 @@ pub const KERNEL_FEATURES: Check = Check {
     run: features,
 };
 
-pub const BTF: Check = Check {
+const BTF: Check = Check {
     id: "btf",
     title: "the kernel has no BTF",
     severity: Severity::Warning,
@@ -42,7 +45,7 @@ pub const BTF: Check = Check {
     run: btf,
 };
 
-pub const LOCKDOWN: Check = Check {
+const LOCKDOWN: Check = Check {
     id: "lockdown",
     title: "kernel lockdown is in confidentiality mode",
     severity: Severity::Warning,

@@ -16,7 +16,10 @@ const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 /// Enough for two sockets of 4096 frames of 4 KiB, with huge pages of 2 MiB.
 const ENOUGH: &str = "16";
 
-pub const HUGE_PAGES: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[HUGE_PAGES];
+
+const HUGE_PAGES: Check = Check {
     id: "huge-pages",
     title: "there are no huge pages",
     severity: Severity::Advice,

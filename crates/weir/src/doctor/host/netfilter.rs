@@ -24,7 +24,10 @@ const LEGACY: [&str; 3] = [
 ];
 const NFTABLES: &str = "netlink, tables of nftables";
 
-pub const BRIDGE_NETFILTER: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[BRIDGE_NETFILTER, NETFILTER_BYPASS];
+
+const BRIDGE_NETFILTER: Check = Check {
     id: "bridge-netfilter",
     title: "bridged packets traverse iptables",
     severity: Severity::Advice,
@@ -39,7 +42,7 @@ pub const BRIDGE_NETFILTER: Check = Check {
     run: bridge_netfilter,
 };
 
-pub const NETFILTER_BYPASS: Check = Check {
+const NETFILTER_BYPASS: Check = Check {
     id: "netfilter-bypass",
     title: "XDP bypasses the firewall",
     severity: Severity::Advice,

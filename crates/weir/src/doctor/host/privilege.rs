@@ -23,7 +23,10 @@ const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-pub const CAPABILITIES: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[CAPABILITIES];
+
+const CAPABILITIES: Check = Check {
     id: "capabilities",
     title: "capabilities for XDP or AF_XDP are missing",
     severity: Severity::Warning,

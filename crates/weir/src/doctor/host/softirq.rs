@@ -26,7 +26,10 @@ const KSOFTIRQD_SHARE: f64 = 0.1;
 /// A longer backlog only adds latency.
 const MAX_BACKLOG: u64 = 16_000;
 
-pub const SOFTNET_DROPPED: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[SOFTNET_DROPPED, SOFTNET_SQUEEZED, KSOFTIRQD_TIME];
+
+const SOFTNET_DROPPED: Check = Check {
     id: "softnet-dropped",
     title: "packets are dropped at a CPU's backlog (softnet_stat)",
     severity: Severity::Critical,
@@ -41,7 +44,7 @@ pub const SOFTNET_DROPPED: Check = Check {
     run: dropped,
 };
 
-pub const SOFTNET_SQUEEZED: Check = Check {
+const SOFTNET_SQUEEZED: Check = Check {
     id: "softnet-squeezed",
     title: "softirqs run out of budget (time_squeeze)",
     severity: Severity::Warning,
@@ -55,7 +58,7 @@ pub const SOFTNET_SQUEEZED: Check = Check {
     run: squeezed,
 };
 
-pub const KSOFTIRQD_TIME: Check = Check {
+const KSOFTIRQD_TIME: Check = Check {
     id: "ksoftirqd-time",
     title: "softirq work spills into ksoftirqd",
     severity: Severity::Warning,

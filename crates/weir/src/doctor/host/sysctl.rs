@@ -23,7 +23,16 @@ const FLOWS: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 /// Enough for the connections of most hosts (Documentation/networking/scaling.rst).
 const ENOUGH_FLOWS: &str = "32768";
 
-pub const NAPI_BUDGET: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[
+    NAPI_BUDGET,
+    NETDEV_BACKLOG,
+    BUSY_POLL,
+    DEFAULT_QDISC,
+    RPS_FLOW_TABLE,
+];
+
+const NAPI_BUDGET: Check = Check {
     id: "napi-budget",
     title: "netdev_budget is below the default",
     severity: Severity::Warning,
@@ -35,7 +44,7 @@ pub const NAPI_BUDGET: Check = Check {
     run: napi_budget,
 };
 
-pub const NETDEV_BACKLOG: Check = Check {
+const NETDEV_BACKLOG: Check = Check {
     id: "netdev-backlog",
     title: "netdev_max_backlog is below the default",
     severity: Severity::Warning,
@@ -47,7 +56,7 @@ pub const NETDEV_BACKLOG: Check = Check {
     run: backlog,
 };
 
-pub const BUSY_POLL: Check = Check {
+const BUSY_POLL: Check = Check {
     id: "busy-poll",
     title: "busy polling is on for every socket",
     severity: Severity::Advice,
@@ -61,7 +70,7 @@ pub const BUSY_POLL: Check = Check {
     run: busy_poll,
 };
 
-pub const DEFAULT_QDISC: Check = Check {
+const DEFAULT_QDISC: Check = Check {
     id: "default-qdisc",
     title: "the default qdisc of taps takes a lock",
     severity: Severity::Warning,
@@ -77,7 +86,7 @@ pub const DEFAULT_QDISC: Check = Check {
     run: default_qdisc,
 };
 
-pub const RPS_FLOW_TABLE: Check = Check {
+const RPS_FLOW_TABLE: Check = Check {
     id: "rps-flow-table",
     title: "RFS is half configured",
     severity: Severity::Advice,

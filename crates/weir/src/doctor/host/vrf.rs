@@ -17,7 +17,10 @@ const L3MDEV: [&str; 2] = [
     "/proc/sys/net/ipv4/udp_l3mdev_accept",
 ];
 
-pub const RESOLVER_VRF: Check = Check {
+/// The checks of this file, in the order of `--list`.
+pub const CHECKS: &[Check] = &[RESOLVER_VRF, L3MDEV_ACCEPT];
+
+const RESOLVER_VRF: Check = Check {
     id: "resolver-vrf",
     title: "DNS does not work inside a VRF",
     severity: Severity::Warning,
@@ -33,7 +36,7 @@ pub const RESOLVER_VRF: Check = Check {
     run: resolver,
 };
 
-pub const L3MDEV_ACCEPT: Check = Check {
+const L3MDEV_ACCEPT: Check = Check {
     id: "l3mdev-accept",
     title: "services outside a VRF are unreachable through it",
     severity: Severity::Advice,
