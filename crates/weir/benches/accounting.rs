@@ -8,6 +8,7 @@ use std::{env, thread};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weir::report::statistics::median;
 
 const ROUNDS: usize = 15;
 const SECONDS: &str = "1";
@@ -59,18 +60,13 @@ fn compare(mode: &str, limit: &str) -> Result<()> {
     let highest = ratios.iter().copied().fold(0.0, f64::max);
     println!(
         "{mode:4} {limit:>4}% {:6.2} M {:6.2} M {:7.3} {:8.2}% of a CPU {:5.0}   ratios {lowest:.3} to {highest:.3}",
-        median(&mut without),
-        median(&mut with),
-        median(&mut ratios),
-        median(&mut costs),
-        median(&mut runs),
+        median(without.into_iter()).unwrap_or_default(),
+        median(with.into_iter()).unwrap_or_default(),
+        median(ratios.into_iter()).unwrap_or_default(),
+        median(costs.into_iter()).unwrap_or_default(),
+        median(runs.into_iter()).unwrap_or_default(),
     );
     Ok(())
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn weir() -> Command {

@@ -8,7 +8,7 @@ use std::{hint, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use hostnet::cpulist::{CpuList, pin};
-use rustix::time::{ClockId, clock_gettime};
+use weir::process::clock::thread_cpu_ns;
 
 /// The share of each CPU where none is given.
 const PERCENT: u32 = 20;
@@ -43,18 +43,13 @@ fn burst_until(end: Instant, cpu: usize, percent: u32) -> Result<()> {
     pin(cpu)?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ cpu as u64);
     while Instant::now() < end {
-        let until = cpu_time() + random.burst();
-        while cpu_time() < until {
+        let until = Duration::from_nanos(thread_cpu_ns()) + random.burst();
+        while Duration::from_nanos(thread_cpu_ns()) < until {
             hint::spin_loop();
         }
         thread::sleep(random.burst() * (100 - percent) / percent);
     }
     Ok(())
-}
-
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Marsaglia's xorshift.

@@ -5,7 +5,6 @@
 //! attributes that loss to the kernel's work, gap by gap.
 
 pub mod busy_loop;
-pub mod clock;
 pub mod duty_cycle;
 pub mod interrupts;
 pub mod ledger;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Failure;
 use super::moves::{Inspect, Moves, Round, Source};
 use super::protocol::{Event, Totals};
+use crate::process::clock::thread_cpu_ns;
 use crate::process::usage::CpuTime;
 use crate::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 use crate::traffic::turns;
@@ -135,7 +136,7 @@ fn take_turns<M: Moves>(
     while turns::granted().map_err(|error| Failure::new("stdin", &error, "this is a defect"))? {
         due += u64::from(turn);
         let before = begun(&totals, socket);
-        let start = turns::cpu_ns();
+        let start = thread_cpu_ns();
         while begun(&totals, socket) < due {
             let done = round(socket)?;
             add(&mut totals, done);
@@ -150,7 +151,7 @@ fn take_turns<M: Moves>(
                 break;
             }
         }
-        let ns = turns::cpu_ns() - start;
+        let ns = thread_cpu_ns() - start;
         let packets = begun(&totals, socket) - before;
         Event::Turn { packets, ns }.print()?;
     }

@@ -23,6 +23,7 @@ use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread};
 use super::rate::Rate;
 use super::turns;
 use crate::process::child::{Child, START, own_command};
+use crate::process::clock::thread_cpu_ns;
 use crate::process::event;
 use crate::process::stop::StopSignal;
 use crate::process::words::Words;
@@ -189,9 +190,9 @@ pub fn run(args: &LoadArgs) -> Result<()> {
 /// Sends `frames` in each turn of this process.
 fn send_in_turns(load: &Load, frames: u32) -> Result<()> {
     while turns::granted().context("cannot read standard input")? {
-        let start = turns::cpu_ns();
+        let start = thread_cpu_ns();
         load.send(frames)?;
-        let ns = turns::cpu_ns() - start;
+        let ns = thread_cpu_ns() - start;
         print(&LoadEvent::Turn { ns })?;
     }
     Ok(())

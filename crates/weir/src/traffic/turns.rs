@@ -7,16 +7,7 @@
 
 use std::io;
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// Waits for this process's turn; `false` after the last one.
 pub fn granted() -> io::Result<bool> {
     Ok(io::stdin().read_line(&mut String::new())? > 0)
-}
-
-/// The CPU time of the calling thread, in nanoseconds. Wall-clock time would include waits: the
-/// kernel waits for RCU wherever a load begins and ends.
-pub fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

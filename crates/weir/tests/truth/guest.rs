@@ -18,10 +18,9 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result, anyhow, bail};
 use hostnet::cpulist::pin;
 use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
-use rustix::time::{ClockId, clock_gettime};
-use weir::accounting::clock::now_ns;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
+use weir::process::clock::{now_ns, thread_cpu_ns};
 use weir::process::stop::StopSignal;
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
@@ -253,7 +252,7 @@ fn host_gaps() -> Result<Vec<f64>> {
 }
 
 fn check() -> f64 {
-    let (started, ran) = (now_ns(), ran_ns());
+    let (started, ran) = (now_ns(), thread_cpu_ns());
     let (mut last, mut between) = (started, 0);
     while last - started < CHECK.as_nanos() as u64 {
         let step = now_ns() - last;
@@ -262,12 +261,6 @@ fn check() -> f64 {
         }
         last += step;
     }
-    let ran = (ran_ns() - ran) as f64;
+    let ran = (thread_cpu_ns() - ran) as f64;
     (ran - between as f64) / ran * 100.0
-}
-
-/// CPU time of this thread.
-fn ran_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

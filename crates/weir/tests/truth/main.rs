@@ -32,9 +32,9 @@ use rustix::process::{
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir::accounting::busy_loop::{Attribution, BusyLoops, CpuLoss, Slice};
-use weir::accounting::clock::now_ns;
 use weir::accounting::tracepoints::{CpuTotals, Sample, Tracepoints};
 use weir::lab::{Lab, LabConfig};
+use weir::process::clock::now_ns;
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
 use burn::{Burn, Burned};

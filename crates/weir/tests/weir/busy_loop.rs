@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hostnet::cpulist::{CpuList, pin};
-use rustix::time::{ClockId, clock_gettime};
 use weir::accounting::busy_loop::{BusyLoops, CpuLoss};
 use weir::accounting::tracepoints::{CpuTotals, Tracepoints};
+use weir::process::clock::{now_ns, thread_cpu_ns};
 
 use crate::{Test, tests_alone};
 
@@ -90,13 +90,13 @@ fn burn(cpu: usize, share: f64, stop: &AtomicBool, ready: &Sender<Result<()>>) -
     // The receiver may be gone.
     let _ = ready.send(prepared);
     while !failed && !stop.load(Ordering::Relaxed) {
-        let (start, ran) = (now_ns(), cpu_ns());
+        let (start, ran) = (now_ns(), thread_cpu_ns());
         let end = start + (PERIOD.as_nanos() as f64 * share) as u64;
         while now_ns() < end {}
         burnt.push(Burst {
             start,
             end: now_ns(),
-            cpu_ns: cpu_ns() - ran,
+            cpu_ns: thread_cpu_ns() - ran,
         });
         sleep(Duration::from_nanos(
             (start + PERIOD.as_nanos() as u64).saturating_sub(now_ns()),
@@ -114,20 +114,6 @@ fn real_time(thread: i32, sched_priority: i32) -> Result<()> {
     let error = std::io::Error::last_os_error();
     ensure!(result == 0, "no real-time priority here: {error}");
     Ok(())
-}
-
-fn now_ns() -> u64 {
-    ns(ClockId::Monotonic)
-}
-
-/// The CPU time of the calling thread, that of interrupts in its context included.
-fn cpu_ns() -> u64 {
-    ns(ClockId::ThreadCPUTime)
-}
-
-fn ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The shares of a loop's time in which the hog had the CPU: at least, and at most.

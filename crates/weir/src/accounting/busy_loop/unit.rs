@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::accounting::clock::now_ns;
+use crate::process::clock::now_ns;
 
 /// The duration of a unit, with the reading of the clock after it.
 ///

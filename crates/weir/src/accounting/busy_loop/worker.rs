@@ -10,8 +10,8 @@ use super::loss::{Calibration, CpuLoss};
 use super::slice::{SLICE_NS, Slice, Slices};
 use super::unit::{Unit, UnitTimes};
 use super::warning::Warning;
-use crate::accounting::clock::{clock_source, now_ns, thread_cpu_ns};
 use crate::accounting::tracepoints::view::{Snapshot, View};
+use crate::process::clock::{clock_source, now_ns, thread_cpu_ns};
 
 /// A clock that takes longer to read is not read in user space (vDSO).
 const SLOW_CLOCK_NS: u64 = 200;

@@ -14,10 +14,10 @@ use super::abi::{
 };
 use super::totals::{CpuTotals, Irq, Napi, ProgramTime, Sample, Task};
 use super::view::Views;
-use crate::accounting::clock::now_ns;
 use crate::bpf;
 use crate::bpf::layout::text;
 use crate::bpf::{Attached, Map, Object, Programs, RunTime};
+use crate::process::clock::now_ns;
 
 const OBJECT: Object = Object {
     name: "cost",

@@ -3,13 +3,13 @@
 use anyhow::Result;
 
 use super::setting::{fine_all, found};
-use crate::accounting::clock::CLOCK_SOURCE;
 use crate::doctor::check::Check;
 use crate::doctor::context::Context;
 use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
+use crate::process::clock::CLOCK_SOURCE;
 
 const AVAILABLE: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 /// Clock sources without a vDSO read, or behind a slow bus.

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
 use weir::accounting::busy_loop::{Attribution, BusyLoops};
-use weir::accounting::clock::{clock_source, now_ns};
 use weir::accounting::tracepoints::{CpuTotals, Tracepoints};
+use weir::process::clock::{clock_source, now_ns};
 
 use crate::burn::{Burn, Burned};
 

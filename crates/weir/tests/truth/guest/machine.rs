@@ -14,8 +14,8 @@ use hostnet::tap::Tap;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use weir::accounting::clock::now_ns;
 use weir::lab::Side;
+use weir::process::clock::now_ns;
 
 use super::Clocks;
 use super::inside::{Answer, Question, SAYS};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use hostnet::cpulist::pin;
 use rustix::process::{Pid, Signal, kill_process};
-use weir::accounting::clock::now_ns;
+use weir::process::clock::now_ns;
 
 use crate::SENDER;
 use crate::packet::PacketSocket;

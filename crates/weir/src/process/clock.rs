@@ -10,7 +10,8 @@ pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread, in nanoseconds.
+/// CPU time of the calling thread, in nanoseconds; without waits, such as those for RCU where a load
+/// begins and ends.
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
