@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The kernel's answer has a format that this crate does not know.
     InvalidAnswer,
+    /// A setting to be put back was changed by another program meanwhile.
+    Changed,
     /// Any other refusal by the kernel; see [`Error::errno`].
     Os,
 }
@@ -99,10 +101,17 @@ impl Error {
     }
 
     /// The same error with a cure behind its message.
-    fn cure(mut self, cure: &str) -> Self {
-        self.0.message.push_str(": ");
+    pub(crate) fn cure(mut self, cure: &str) -> Self {
+        if !self.0.message.is_empty() {
+            self.0.message.push_str(": ");
+        }
         self.0.message.push_str(cure);
         self
+    }
+
+    /// The step, the cause and the cure, without the error number.
+    pub fn message(&self) -> &str {
+        &self.0.message
     }
 
     /// The cause, for a program to decide on.
@@ -127,8 +136,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.message.as_str(), self.0.errno) {
             (message, None) => f.write_str(message),
-            ("", Some(errno)) => f.write_str(&errno_text(errno)),
-            (message, Some(errno)) => write!(f, "{message} ({})", errno_text(errno)),
+            ("", Some(errno)) => f.write_str(&errno_text(errno.raw_os_error())),
+            (message, Some(errno)) => {
+                write!(f, "{message} ({})", errno_text(errno.raw_os_error()))
+            }
         }
     }
 }
@@ -210,9 +221,12 @@ impl<T, E: Cause> Context<T> for Result<T, E> {
     }
 }
 
-/// An errno as people search for it: `EBUSY 16: Device or resource busy`.
-fn errno_text(errno: Errno) -> String {
-    let code = errno.raw_os_error();
+/// An error number as people search for it.
+///
+/// ```
+/// assert_eq!(hostnet::errno_text(16), "EBUSY 16: Device or resource busy");
+/// ```
+pub fn errno_text(code: i32) -> String {
     let text = io::Error::from_raw_os_error(code).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     match errno_name(code) {
@@ -225,7 +239,8 @@ fn errno_text(errno: Errno) -> String {
 /// errno(3) (`include/linux/errno.h`).
 pub const ENOTSUPP: i32 = 524;
 
-/// The name of an error number, of those that sockets, netlink, drivers, mounts and procfs return.
+/// The name of an error number, of those that sockets, netlink, bpf(2), drivers, mounts and procfs
+/// return.
 ///
 /// ```
 /// assert_eq!(hostnet::errno_name(16), Some("EBUSY"));
@@ -239,10 +254,12 @@ pub fn errno_name(code: i32) -> Option<&'static str> {
         libc::EINTR => "EINTR",
         libc::EIO => "EIO",
         libc::ENXIO => "ENXIO",
+        libc::E2BIG => "E2BIG",
         libc::EBADF => "EBADF",
         libc::EAGAIN => "EAGAIN",
         libc::ENOMEM => "ENOMEM",
         libc::EACCES => "EACCES",
+        libc::EFAULT => "EFAULT",
         libc::EBUSY => "EBUSY",
         libc::EEXIST => "EEXIST",
         libc::ENODEV => "ENODEV",
@@ -258,8 +275,11 @@ pub fn errno_name(code: i32) -> Option<&'static str> {
         libc::ELOOP => "ELOOP",
         libc::ENOSYS => "ENOSYS",
         libc::ENOTEMPTY => "ENOTEMPTY",
+        libc::ENOTSOCK => "ENOTSOCK",
         libc::EMSGSIZE => "EMSGSIZE",
+        libc::ENOPROTOOPT => "ENOPROTOOPT",
         libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+        libc::ESOCKTNOSUPPORT => "ESOCKTNOSUPPORT",
         libc::EOPNOTSUPP => "EOPNOTSUPP",
         libc::EAFNOSUPPORT => "EAFNOSUPPORT",
         libc::EADDRINUSE => "EADDRINUSE",

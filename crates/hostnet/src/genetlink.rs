@@ -2,7 +2,7 @@
 
 pub mod netdev;
 
-use netlink_packet_core::NLM_F_ACK;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
 use crate::error::{Context as _, ErrorKind, Result};
@@ -43,13 +43,28 @@ impl Genetlink {
 
     /// Sends a command with these attributes and returns the attributes of each answer.
     fn request(&mut self, family: u16, command: u8, attributes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.send(family, command, attributes, NLM_F_ACK)
+    }
+
+    /// The same with a command that gives a list.
+    fn dump(&mut self, family: u16, command: u8, attributes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.send(family, command, attributes, NLM_F_DUMP)
+    }
+
+    fn send(
+        &mut self,
+        family: u16,
+        command: u8,
+        attributes: &[u8],
+        flags: u16,
+    ) -> Result<Vec<Vec<u8>>> {
         let mut payload = vec![command, VERSION, 0, 0];
         payload.extend(attributes);
         let message = RawMessage {
             kind: family,
             payload,
         };
-        let answers = self.0.request(message, NLM_F_ACK)?;
+        let answers = self.0.request(message, flags)?;
         Ok(answers
             .into_iter()
             .map(|answer| answer.payload.get(HEADER..).unwrap_or_default().to_vec())

@@ -9,14 +9,14 @@
 //! | [`netns`] | `network_namespaces(7)`, ip-netns(8) |
 //! | [`rtnetlink`] | rtnetlink(7): devices, veth pairs, bridges, addresses, queueing disciplines |
 //! | [`device`] | one device of a namespace, usable from threads in another |
-//! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing |
+//! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing, statistics; RSS and flow rules |
 //! | [`tap`] | Documentation/networking/tuntap.rst |
-//! | [`genetlink`] | generic netlink: XDP features (`netdev`) |
+//! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`) |
 //! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
 //! | [`nfnetlink`] | tables of nftables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
-//! | [`kernel_config`] | `/proc/config.gz` |
+//! | `kernel_config` | `/proc/config.gz` |
 //!
 //! A namespace belongs to a thread: functions work in the one that the calling thread is in.
 //! Sockets and devices stay in the one that they were opened in.
@@ -46,7 +46,8 @@
 //!
 //! # Features
 //!
-//! `serde`: [`rtnetlink::Counters`] implements `Serialize`.
+//! - `kernel-config`, by default: the module `kernel_config`, which needs the crate `flate2`.
+//! - `serde`: [`rtnetlink::Counters`] implements `Serialize`.
 
 // # Layers
 //
@@ -66,6 +67,7 @@ mod error;
 pub mod ethtool;
 pub mod genetlink;
 mod ifreq;
+#[cfg(feature = "kernel-config")]
 pub mod kernel_config;
 pub mod mount;
 mod netlink;
@@ -76,4 +78,4 @@ pub mod sock_diag;
 pub mod sysfs;
 pub mod tap;
 
-pub use error::{ENOTSUPP, Error, ErrorKind, Result, errno_name};
+pub use error::{ENOTSUPP, Error, ErrorKind, Result, errno_name, errno_text};

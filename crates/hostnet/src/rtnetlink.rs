@@ -6,6 +6,6 @@ mod link;
 mod qdisc;
 mod socket;
 
-pub use link::{Counters, Link, MAX_XDP_MTU, VethEnd};
+pub use link::{Counters, Link, MAX_XDP_MTU, VethEnd, XdpPrograms};
 pub use qdisc::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
 pub use socket::Rtnetlink;

@@ -1,6 +1,7 @@
-//! The family `netdev`: XDP features of a device's driver
-//! (Documentation/netlink/specs/netdev.yaml, Linux 6.3).
+//! The family `netdev`: XDP features of a device's driver, and statistics of its queues
+//! (Documentation/netlink/specs/netdev.yaml, Linux 6.3 and 6.10).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Genetlink;
@@ -12,6 +13,23 @@ use crate::netlink::{attribute, push_attribute};
 const GET_DEVICE: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP_FEATURES: u16 = 3;
+/// `NETDEV_CMD_QSTATS_GET` and its attributes, `NETDEV_A_QSTATS_…`.
+const GET_QUEUE_STATISTICS: u8 = 12;
+const STATISTICS_INDEX: u16 = 1;
+const STATISTICS_QUEUE_TYPE: u16 = 2;
+const STATISTICS_QUEUE: u16 = 3;
+const STATISTICS_SCOPE: u16 = 4;
+const STATISTICS_RX_PACKETS: u16 = 8;
+/// `NETDEV_CMD_QUEUE_GET` and its attributes, `NETDEV_A_QUEUE_…`.
+const GET_QUEUE: u8 = 10;
+const QUEUE_ID: u16 = 1;
+const QUEUE_INDEX: u16 = 2;
+const QUEUE_TYPE: u16 = 3;
+const QUEUE_XSK: u16 = 7;
+/// One answer for each queue, not their sum (`NETDEV_QSTATS_SCOPE_QUEUE`).
+const SCOPE_QUEUE: u32 = 1;
+/// `NETDEV_QUEUE_TYPE_RX`.
+const RX: u64 = 0;
 
 /// The XDP features of a driver, by the bits of `enum netdev_xdp_act` in linux/netdev.h.
 ///
@@ -111,9 +129,121 @@ pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
     }
 }
 
+/// Packets received by each queue of the device with this index, in the calling thread's network
+/// namespace, those that an XDP program took among them; `None` if its driver does not count them
+/// this way, and for a kernel before Linux 6.10. Counts begin anew when the number of queues changes.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if there is no such device.
+///
+/// ```no_run
+/// use hostnet::genetlink::netdev;
+/// use hostnet::rtnetlink::Rtnetlink;
+///
+/// let link = Rtnetlink::open()?.link("eth0")?;
+/// if let Some(packets) = netdev::rx_packets_by_queue(link.index)? {
+///     println!("queue 0 received {:?} packets", packets.get(&0));
+/// }
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+pub fn rx_packets_by_queue(index: u32) -> Result<Option<BTreeMap<u32, u64>>> {
+    let mut socket = Genetlink::open()?;
+    let Some(family) = socket.family("netdev")? else {
+        return Ok(None);
+    };
+    let mut attributes = Vec::new();
+    push_attribute(&mut attributes, STATISTICS_INDEX, &index.to_ne_bytes());
+    push_attribute(
+        &mut attributes,
+        STATISTICS_SCOPE,
+        &SCOPE_QUEUE.to_ne_bytes(),
+    );
+    match socket.dump(family, GET_QUEUE_STATISTICS, &attributes) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        answers => {
+            let answers = answers.with_context(|| {
+                format!("cannot read the statistics of device {index}'s queues")
+            })?;
+            Ok(Some(answers.iter().filter_map(|a| rx_packets(a)).collect()))
+        }
+    }
+}
+
+/// Whether an AF_XDP socket has the receive queue `queue` of the device with this index, in the calling
+/// thread's network namespace. Linux shows that since 6.15: earlier, the answer is always false.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] with the error number `ENODEV` if there is no such device, with `ENOENT` if it is
+/// down; [`ErrorKind::Unsupported`] for a kernel before Linux 6.8.
+///
+/// ```no_run
+/// if hostnet::genetlink::netdev::queue_has_xsk(2, 0)? {
+///     println!("queue 0 of device 2 belongs to an AF_XDP socket");
+/// }
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+pub fn queue_has_xsk(index: u32, queue: u32) -> Result<bool> {
+    let mut socket = Genetlink::open()?;
+    let Some(family) = socket.family("netdev")? else {
+        let message = "this kernel has no family netdev";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    };
+    let mut attributes = Vec::new();
+    push_attribute(&mut attributes, QUEUE_ID, &queue.to_ne_bytes());
+    push_attribute(&mut attributes, QUEUE_INDEX, &index.to_ne_bytes());
+    push_attribute(&mut attributes, QUEUE_TYPE, &(RX as u32).to_ne_bytes());
+    let answers = socket
+        .request(family, GET_QUEUE, &attributes)
+        .with_context(|| format!("cannot read queue {queue} of device {index}"))?;
+    Ok(answers
+        .iter()
+        .any(|answer| attribute(answer, QUEUE_XSK).is_some()))
+}
+
+/// A queue and its packets, from the statistics of a queue that receives.
+fn rx_packets(answer: &[u8]) -> Option<(u32, u64)> {
+    let value = |kind| number(&attribute(answer, kind)?);
+    let queue = u32::try_from(value(STATISTICS_QUEUE)?).ok()?;
+    let packets = value(STATISTICS_RX_PACKETS)?;
+    (value(STATISTICS_QUEUE_TYPE)? == RX).then_some((queue, packets))
+}
+
+/// A number in an attribute, which takes 8 bytes only if it must (`nla_put_uint`).
+fn number(value: &[u8]) -> Option<u64> {
+    match *value {
+        [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),
+        _ => value.try_into().ok().map(u64::from_ne_bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_are_those_of_receiving_queues() {
+        let answer = |kind: u32, queue: u32, packets: &[u8]| {
+            let mut attributes = Vec::new();
+            push_attribute(&mut attributes, STATISTICS_QUEUE_TYPE, &kind.to_ne_bytes());
+            push_attribute(&mut attributes, STATISTICS_QUEUE, &queue.to_ne_bytes());
+            push_attribute(&mut attributes, STATISTICS_RX_PACKETS, packets);
+            attributes
+        };
+        let few = 7_u32.to_ne_bytes();
+        let many = (1_u64 << 40).to_ne_bytes();
+        assert_eq!(rx_packets(&answer(0, 1, &few)), Some((1, 7)));
+        assert_eq!(rx_packets(&answer(0, 2, &many)), Some((2, 1 << 40)));
+        assert_eq!(rx_packets(&answer(1, 1, &few)), None);
+        assert_eq!(rx_packets(&answer(0, 1, &[])), None);
+    }
+
+    #[test]
+    fn the_loopback_has_no_statistics_of_queues() -> Result<()> {
+        assert_eq!(rx_packets_by_queue(1)?, None);
+        Ok(())
+    }
 
     #[test]
     fn the_loopback_has_no_native_xdp() -> Result<()> {

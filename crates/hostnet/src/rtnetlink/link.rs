@@ -97,6 +97,24 @@ pub struct VethEnd<'a> {
     pub netns: BorrowedFd<'a>,
 }
 
+/// The ids of the XDP programs of a device, one at most in each place.
+///
+/// ```
+/// use hostnet::rtnetlink::XdpPrograms;
+///
+/// let native = XdpPrograms { driver: Some(7), ..XdpPrograms::default() };
+/// assert_eq!(native.generic, None);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XdpPrograms {
+    /// Behind the driver (`IFLA_XDP_SKB_PROG_ID`).
+    pub generic: Option<u32>,
+    /// In the driver (`IFLA_XDP_DRV_PROG_ID`).
+    pub driver: Option<u32>,
+    /// On the card (`IFLA_XDP_HW_PROG_ID`).
+    pub hardware: Option<u32>,
+}
+
 /// A device, by the attributes of `RTM_NEWLINK` (`linux/if_link.h`).
 ///
 /// ```
@@ -125,6 +143,8 @@ pub struct Link {
     pub mtu: u32,
     /// The number of receive queues (`IFLA_NUM_RX_QUEUES`).
     pub queues: u32,
+    /// The number of send queues (`IFLA_NUM_TX_QUEUES`).
+    pub tx_queues: u32,
     /// The index of the bridge, bond or VRF that the device belongs to (`IFLA_MASTER`).
     pub controller: Option<u32>,
     /// The index of the lower device of a VLAN or macvlan, or of the peer of a veth
@@ -136,8 +156,10 @@ pub struct Link {
     /// Whether the device can carry packets: it is up, and so is its carrier or peer
     /// (`IFLA_OPERSTATE` is `IF_OPER_UP`).
     pub running: bool,
-    /// The id of the XDP program (`IFLA_XDP_PROG_ID`).
+    /// The id of the XDP program (`IFLA_XDP_PROG_ID`); none if there are several.
     pub xdp_program: Option<u32>,
+    /// The XDP programs by their place.
+    pub xdp_programs: XdpPrograms,
     /// The counters (`IFLA_STATS64`).
     pub stats: Counters,
 }
@@ -288,7 +310,18 @@ impl Link {
             LinkAttribute::NumRxQueues(queues) => self.queues = queues,
             LinkAttribute::OperState(state) => self.running = state == State::Up,
             LinkAttribute::Stats64(stats) => self.stats = stats.into(),
-            LinkAttribute::Xdp(xdp) => self.xdp_program = xdp.iter().find_map(program),
+            LinkAttribute::NumTxQueues(queues) => self.tx_queues = queues,
+            LinkAttribute::Xdp(xdp) => xdp.iter().for_each(|xdp| self.set_xdp(xdp)),
+            _ => {}
+        }
+    }
+
+    fn set_xdp(&mut self, xdp: &LinkXdp) {
+        match *xdp {
+            LinkXdp::ProgId(id) => self.xdp_program = Some(id),
+            LinkXdp::SkbProgId(id) => self.xdp_programs.generic = Some(id),
+            LinkXdp::DrvProgId(id) => self.xdp_programs.driver = Some(id),
+            LinkXdp::HwProgId(id) => self.xdp_programs.hardware = Some(id),
             _ => {}
         }
     }
@@ -297,13 +330,6 @@ impl Link {
 fn kind(info: LinkInfo) -> Option<String> {
     match info {
         LinkInfo::Kind(kind) => Some(kind.to_string()),
-        _ => None,
-    }
-}
-
-fn program(xdp: &LinkXdp) -> Option<u32> {
-    match xdp {
-        LinkXdp::ProgId(id) => Some(*id),
         _ => None,
     }
 }
@@ -325,7 +351,8 @@ mod tests {
             LinkAttribute::Link(9),
             LinkAttribute::LinkNetNsId(0),
             LinkAttribute::OperState(State::Up),
-            LinkAttribute::Xdp(vec![LinkXdp::ProgId(11)]),
+            LinkAttribute::NumTxQueues(4),
+            LinkAttribute::Xdp(vec![LinkXdp::ProgId(11), LinkXdp::DrvProgId(11)]),
         ];
         let link = Link::from(message);
         assert_eq!((link.name.as_str(), link.index), ("veth0", 7));
@@ -333,6 +360,9 @@ mod tests {
         assert_eq!(link.mac, [2, 0, 0, 0, 0, 1]);
         assert_eq!((link.controller, link.lower), (Some(3), Some(9)));
         assert_eq!((link.lower_netns, link.xdp_program), (Some(0), Some(11)));
+        let programs = link.xdp_programs;
+        assert_eq!((programs.driver, programs.generic), (Some(11), None));
+        assert_eq!(link.tx_queues, 4);
         assert!(link.up && link.running && !link.loopback);
     }
 

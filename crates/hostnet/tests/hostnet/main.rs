@@ -4,6 +4,7 @@ mod devices;
 mod named;
 mod namespaces;
 mod refusals;
+mod steering;
 
 use std::process::{Command, ExitCode};
 
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         namespaces::tests(),
         devices::tests(),
         refusals::tests(),
+        steering::tests(),
         named::tests(),
     ];
     let trials = tests.into_iter().flatten().map(Test::into_trial).collect();
