@@ -1,12 +1,13 @@
-//! A program and a hostile peer on the same rings. The peer writes any index, descriptor and
-//! completion. The library must not panic, leave the UMEM, hand out a chunk twice or
-//! miscount; see `xsk::testing::kernel`.
+//! Real sockets over a kernel in memory, and a hostile peer on the same rings, which writes any index,
+//! descriptor and completion. The library must not panic, leave the UMEM, hand out a chunk twice or
+//! miscount; without the peer, nothing may stall either. See `xsk::testing::kernel`.
 #![no_main]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use xsk::Wait;
 use xsk::testing::kernel::play::{Fate, Play, Step};
-use xsk::testing::kernel::{Ring, Sizes, Word, umem};
+use xsk::testing::kernel::{Answer, Config, Ring, Word, umem};
 
 const CHUNKS: u32 = 16;
 const CHUNK_SIZE: u32 = 2048;
@@ -21,9 +22,10 @@ fuzz_target!(|input: &[u8]| {
 
 fn play(input: &mut Unstructured<'_>) -> Result<()> {
     let queues = input.int_in_range(1..=2)?;
-    let sizes = sizes(input)?;
+    let config = config(input)?;
+    let by_waiting = bool::arbitrary(input)?;
     let umem = umem(CHUNKS, CHUNK_SIZE);
-    let mut play = Play::new(&umem, queues, sizes);
+    let mut play = Play::new(&umem, queues, config);
     for _ in 0..STEPS {
         let Ok(step) = step(input) else { break };
         if let Err(wrong) = play.step(&step) {
@@ -33,80 +35,155 @@ fn play(input: &mut Unstructured<'_>) -> Result<()> {
             break;
         }
     }
-    if let Err(wrong) = play.end() {
+    if let Err(wrong) = play.goes_on(by_waiting) {
         panic!("at the end: {wrong}");
     }
     Ok(())
 }
 
-fn sizes(input: &mut Unstructured<'_>) -> Result<Sizes> {
+fn config(input: &mut Unstructured<'_>) -> Result<Config> {
+    let ways = [Wait::Spin, Wait::Poll, Wait::adaptive()];
+    let wait = *input.choose(&ways)?;
+    let refuse_after = bool::arbitrary(input)?.then_some(2);
     let mut slots = || Ok(1 << input.int_in_range(0..=3)?);
-    Ok(Sizes {
+    Ok(Config {
         fill: slots()?,
         completion: slots()?,
         rx: slots()?,
         tx: slots()?,
         first_index: u32::arbitrary(input)?,
+        zero_copy: bool::arbitrary(input)?,
+        wait,
+        refuse_after,
     })
 }
 
 fn step(input: &mut Unstructured<'_>) -> Result<Step> {
     let queue = u8::arbitrary(input)?;
-    Ok(match input.int_in_range(0..=15)? {
+    match input.int_in_range(0..=9)? {
+        0..=2 => receiving(queue, input),
+        3 | 4 => sending(queue, input),
+        5 => calling(queue, input),
+        6..=8 => kernel(queue, input),
+        _ => peer(queue, input),
+    }
+}
+
+fn receiving(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
+    let max = input.int_in_range(0..=16)?;
+    Ok(match input.int_in_range(0..=2)? {
         0 => Step::Recv {
             queue,
-            max: input.int_in_range(0..=16)?,
+            socket: u8::arbitrary(input)?,
+            max,
             fates: fates(input)?,
+            forget: input.ratio(1, 16)?,
         },
-        1 => Step::Alloc {
+        1 => Step::Each {
             queue,
-            len: input.int_in_range(0..=2049)?,
+            max,
+            fates: fates(input)?,
+            forward: bool::arbitrary(input)?,
         },
-        2 => Step::Send {
+        _ => Step::RecvFrames { queue, max },
+    })
+}
+
+fn sending(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
+    let len = input.int_in_range(0..=2049)?;
+    let count = input.int_in_range(0..=8)?;
+    let which = u8::arbitrary(input)?;
+    Ok(match input.int_in_range(0..=5)? {
+        0 => Step::Alloc { queue, len },
+        1 => Step::Send {
             queue,
-            which: u8::arbitrary(input)?,
+            socket: u8::arbitrary(input)?,
+            which,
         },
-        3 => Step::Drop {
-            which: u8::arbitrary(input)?,
-        },
-        4 => Step::Flush { queue },
-        5 => Step::Reclaim { queue },
-        6 => Step::TakeFill {
+        2 => Step::Drop { which },
+        3 => Step::SendEach {
             queue,
-            most: input.int_in_range(0..=8)?,
+            max: input.int_in_range(0..=16)?,
+            len,
+            count,
+            panics: bool::arbitrary(input)?,
         },
-        7 => Step::Receive {
+        4 => Step::SendFrames { queue, count },
+        _ => Step::FreeFrames { queue, count },
+    })
+}
+
+fn calling(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
+    let socket = u8::arbitrary(input)?;
+    Ok(match input.int_in_range(0..=7)? {
+        0..=2 => Step::Flush { queue, socket },
+        3 => Step::Wait {
             queue,
+            socket,
+            millis: input.int_in_range(0..=8)?,
+        },
+        4 => Step::Reclaim { queue },
+        5 => Step::AddSibling { queue },
+        6 => Step::Split { queue },
+        _ => Step::Reopen { queue },
+    })
+}
+
+fn kernel(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
+    let most = input.int_in_range(0..=8)?;
+    let socket = u8::arbitrary(input)?;
+    Ok(match input.int_in_range(0..=10)? {
+        0 => Step::TakeFill { queue, most },
+        1 => Step::Receive {
+            queue,
+            socket,
             len: input.int_in_range(0..=1800)?,
         },
-        8 => Step::Announce { queue },
-        9 => Step::Transmit {
+        2 => Step::Announce { queue },
+        3 => Step::Transmit {
             queue,
-            most: input.int_in_range(0..=8)?,
+            socket,
+            most,
             release: bool::arbitrary(input)?,
         },
-        10 => Step::Complete {
+        4 => Step::Complete {
             queue,
             which: u8::arbitrary(input)?,
             clear_lowest_bit: bool::arbitrary(input)?,
         },
-        11 => Step::AskWakeup {
+        5 => Step::Answer {
             queue,
-            flags: u32::arbitrary(input)?,
+            answers: answers(input)?,
         },
-        12 => Step::ForgeIndex {
+        6 => Step::Idle { queue, turns: most },
+        7 => Step::Turn { queue },
+        8 => Step::Sleep {
+            queue,
+            ask: bool::arbitrary(input)?,
+        },
+        9 => Step::Reset { queue },
+        _ => Step::Wire {
+            queue,
+            packets: most,
+        },
+    })
+}
+
+fn peer(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
+    Ok(match input.int_in_range(0..=3)? {
+        0 => Step::ForgeIndex {
             queue,
             ring: ring(input)?,
             word: word(input)?,
             value: u32::arbitrary(input)?,
         },
-        13 => Step::MoveIndex {
+        1 => Step::MoveIndex {
             queue,
             ring: ring(input)?,
             word: word(input)?,
             by: i8::arbitrary(input)?,
         },
-        14 => Step::ForgeRx {
+        2 => Step::ForgeRx {
             queue,
             ahead: input.int_in_range(0..=8)?,
             addr: addr(input)?,
@@ -122,9 +199,34 @@ fn step(input: &mut Unstructured<'_>) -> Result<Step> {
 }
 
 fn fates(input: &mut Unstructured<'_>) -> Result<Vec<Fate>> {
-    let fates = [Fate::Drop, Fate::Keep, Fate::Send, Fate::SendElsewhere];
+    let fates = [
+        Fate::Drop,
+        Fate::Keep,
+        Fate::Send,
+        Fate::SendElsewhere,
+        Fate::Answer,
+        Fate::Panic,
+        Fate::Forget,
+    ];
     (0..input.int_in_range(0..=8)?)
         .map(|_| input.choose(&fates).copied())
+        .collect()
+}
+
+fn answers(input: &mut Unstructured<'_>) -> Result<Vec<Answer>> {
+    let answers = [
+        Answer::Send(1),
+        Answer::Drop,
+        Answer::Again,
+        Answer::NoBuffers,
+        Answer::Interrupted,
+        Answer::Down,
+        Answer::Resets,
+        Answer::Gone,
+        Answer::Refused,
+    ];
+    (0..input.int_in_range(0..=3)?)
+        .map(|_| input.choose(&answers).copied())
         .collect()
 }
 

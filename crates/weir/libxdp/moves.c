@@ -4,12 +4,15 @@
  * xdpsock makes them, on rings in plain memory.
  */
 #include <stdint.h>
+#include <string.h>
 
 #include <xdp/xsk.h>
 
 #define SLOTS 2048
 #define CHUNK 2048
 #define PACKET 64
+
+#define always_inline inline __attribute__((always_inline))
 
 /* `Words` in crates/xsk/src/testing/moves.rs. */
 struct words {
@@ -33,6 +36,8 @@ static char *area;
 static void lay_out_cons(struct xsk_ring_cons *ring, const struct words *words)
 {
 	*ring = (struct xsk_ring_cons){
+		.cached_prod = *words->producer,
+		.cached_cons = *words->consumer,
 		.mask = SLOTS - 1,
 		.size = SLOTS,
 		.producer = words->producer,
@@ -45,7 +50,8 @@ static void lay_out_cons(struct xsk_ring_cons *ring, const struct words *words)
 static void lay_out_prod(struct xsk_ring_prod *ring, const struct words *words)
 {
 	*ring = (struct xsk_ring_prod){
-		.cached_cons = SLOTS,
+		.cached_prod = *words->producer,
+		.cached_cons = *words->consumer + SLOTS,
 		.mask = SLOTS - 1,
 		.size = SLOTS,
 		.producer = words->producer,
@@ -55,17 +61,23 @@ static void lay_out_prod(struct xsk_ring_prod *ring, const struct words *words)
 	};
 }
 
+/* Takes rings whose chunks are lent already, and the start of the packets' memory. */
+void moves_take_over(const struct rings *rings, void *memory)
+{
+	lay_out_cons(&rx, &rings->rx);
+	lay_out_cons(&completion, &rings->completion);
+	lay_out_prod(&tx, &rings->tx);
+	lay_out_prod(&fill, &rings->fill);
+	area = memory;
+}
+
 /* Takes zeroed rings and the start of the packets' memory, and lends every chunk. */
 void moves_set_up(const struct rings *rings, void *memory)
 {
 	struct xdp_desc *descs = rings->rx.slots;
 	__u32 at = 0;
 
-	lay_out_cons(&rx, &rings->rx);
-	lay_out_cons(&completion, &rings->completion);
-	lay_out_prod(&tx, &rings->tx);
-	lay_out_prod(&fill, &rings->fill);
-	area = memory;
+	moves_take_over(rings, memory);
 	for (free_count = 0; free_count < SLOTS; free_count++)
 		free_frames[free_count] = free_count * CHUNK;
 	for (__u64 i = 0; i < SLOTS; i++)
@@ -76,11 +88,51 @@ void moves_set_up(const struct rings *rings, void *memory)
 	xsk_ring_prod__submit(&fill, SLOTS);
 }
 
-/* Receives a batch and lends its chunks again. Returns the sum of lengths and places. */
-__u64 moves_receive(__u32 batch)
+/* Work on a received packet: a constant argument where it is passed on, so that it is inlined. */
+typedef __u64 (*work_fn)(void *packet, __u32 len);
+
+static always_inline __u64 place(void *packet, __u32 len)
+{
+	return (uintptr_t)packet + len;
+}
+
+static always_inline __u64 sum(void *packet, __u32 len)
+{
+	__u64 words[PACKET / sizeof(__u64)];
+	__u64 total = 0;
+
+	if (len != PACKET)
+		return 0;
+	memcpy(words, packet, sizeof(words));
+	for (size_t i = 0; i < PACKET / sizeof(*words); i++)
+		total += words[i];
+	return total;
+}
+
+static always_inline __u64 none(void *packet, __u32 len)
+{
+	(void)packet;
+	(void)len;
+	return 0;
+}
+
+static always_inline __u64 swap_macs(void *packet, __u32 len)
+{
+	char *macs = packet;
+	char destination[6];
+
+	if (len != PACKET)
+		return 0;
+	memcpy(destination, macs, 6);
+	memmove(macs, macs + 6, 6);
+	memcpy(macs + 6, destination, 6);
+	return 0;
+}
+
+static always_inline __u64 receive(__u32 batch, work_fn work)
 {
 	__u32 rx_at = 0, fill_at = 0;
-	__u64 sum = 0;
+	__u64 total = 0;
 	__u32 packets = xsk_ring_cons__peek(&rx, batch, &rx_at);
 
 	if (!packets || xsk_ring_prod__reserve(&fill, packets, &fill_at) != packets)
@@ -89,12 +141,24 @@ __u64 moves_receive(__u32 batch)
 		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&rx, rx_at++);
 		__u64 addr = xsk_umem__add_offset_to_addr(desc->addr);
 
-		sum += (uintptr_t)xsk_umem__get_data(area, addr) + desc->len;
+		total += work(xsk_umem__get_data(area, addr), desc->len);
 		*xsk_ring_prod__fill_addr(&fill, fill_at++) = xsk_umem__extract_addr(desc->addr);
 	}
 	xsk_ring_prod__submit(&fill, packets);
 	xsk_ring_cons__release(&rx, packets);
-	return sum;
+	return total;
+}
+
+/* Receives a batch and lends its chunks again. Returns the sum of lengths and places. */
+__u64 moves_receive(__u32 batch)
+{
+	return receive(batch, place);
+}
+
+/* The same; returns the sum of the packets' words. */
+__u64 moves_receive_sum(__u32 batch)
+{
+	return receive(batch, sum);
 }
 
 /* Sends a batch. Returns how many packets that were. */
@@ -127,8 +191,7 @@ __u32 moves_complete(__u32 batch)
 	return packets;
 }
 
-/* Receives a batch and sends it on, as l2fwd does; completions go to FILL. */
-__u32 moves_forward(__u32 batch)
+static always_inline __u32 forward(__u32 batch, work_fn work)
 {
 	__u32 rx_at = 0, at = 0, fill_at = 0;
 	__u32 completed = xsk_ring_cons__peek(&completion, batch, &at);
@@ -149,7 +212,9 @@ __u32 moves_forward(__u32 batch)
 	for (__u32 i = 0; i < packets; i++) {
 		const struct xdp_desc *from = xsk_ring_cons__rx_desc(&rx, rx_at++);
 		struct xdp_desc *to = xsk_ring_prod__tx_desc(&tx, at++);
+		__u64 addr = xsk_umem__add_offset_to_addr(from->addr);
 
+		work(xsk_umem__get_data(area, addr), from->len);
 		to->addr = from->addr;
 		to->len = from->len;
 		to->options = 0;
@@ -157,4 +222,16 @@ __u32 moves_forward(__u32 batch)
 	xsk_ring_prod__submit(&tx, packets);
 	xsk_ring_cons__release(&rx, packets);
 	return packets;
+}
+
+/* Receives a batch and sends it on, as l2fwd does; completions go to FILL. */
+__u32 moves_forward(__u32 batch)
+{
+	return forward(batch, none);
+}
+
+/* The same, with the MAC addresses swapped. */
+__u32 moves_forward_swapped(__u32 batch)
+{
+	return forward(batch, swap_macs);
 }

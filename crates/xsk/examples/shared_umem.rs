@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Forwards the received packets of one socket through the other; returns their number.
-fn forward<'u>(from: &mut Socket<'u>, to: &mut Socket<'u>) -> xsk::Result<usize> {
+fn forward(from: &mut Socket, to: &mut Socket) -> xsk::Result<usize> {
     let mut batch = from.recv(64);
     let packets = batch.len();
     while let Some(packet) = batch.next_packet() {

@@ -95,6 +95,22 @@ impl Error {
         }))
     }
 
+    /// An error of the host's network, which has its step, cause and cure.
+    pub(crate) fn host(error: &hostnet::Error) -> Self {
+        let kind = match error.kind() {
+            hostnet::ErrorKind::NotFound => ErrorKind::DeviceMissing,
+            hostnet::ErrorKind::InvalidInput => ErrorKind::InvalidConfig,
+            hostnet::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            hostnet::ErrorKind::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Os,
+        };
+        Self(Box::new(Inner {
+            kind,
+            errno: error.errno().map(Errno::from_raw_os_error),
+            message: error.message().to_owned(),
+        }))
+    }
+
     /// Prepends a step or device to the message.
     pub(crate) fn context(mut self, context: impl fmt::Display) -> Self {
         self.0.message = format!("{context}: {}", self.0.message);
@@ -133,47 +149,5 @@ impl std::error::Error for Error {}
 
 /// An errno as people search for it: `EBUSY 16: Device or resource busy`.
 pub(crate) fn errno_text(errno: Errno) -> String {
-    let code = errno.raw_os_error();
-    let text = std::io::Error::from_raw_os_error(code).to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    match errno_name(code) {
-        Some(name) => format!("{name} {code}: {text}"),
-        None => format!("errno {code}: {text}"),
-    }
-}
-
-/// The names of the errnos of AF_XDP, bpf(2) and XDP drivers.
-fn errno_name(code: i32) -> Option<&'static str> {
-    /// The kernel's internal code for "not supported", which some drivers return; not in libc.
-    const ENOTSUPP: i32 = 524;
-    Some(match code {
-        libc::EPERM => "EPERM",
-        libc::ENOENT => "ENOENT",
-        libc::EINTR => "EINTR",
-        libc::EIO => "EIO",
-        libc::ENXIO => "ENXIO",
-        libc::E2BIG => "E2BIG",
-        libc::EBADF => "EBADF",
-        libc::EAGAIN => "EAGAIN",
-        libc::ENOMEM => "ENOMEM",
-        libc::EACCES => "EACCES",
-        libc::EFAULT => "EFAULT",
-        libc::EBUSY => "EBUSY",
-        libc::EEXIST => "EEXIST",
-        libc::ENODEV => "ENODEV",
-        libc::EINVAL => "EINVAL",
-        libc::ENOSPC => "ENOSPC",
-        libc::ERANGE => "ERANGE",
-        libc::ENOSYS => "ENOSYS",
-        libc::ENOTSOCK => "ENOTSOCK",
-        libc::ENOPROTOOPT => "ENOPROTOOPT",
-        libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
-        libc::ESOCKTNOSUPPORT => "ESOCKTNOSUPPORT",
-        libc::EOPNOTSUPP => "EOPNOTSUPP",
-        libc::EAFNOSUPPORT => "EAFNOSUPPORT",
-        libc::ENETDOWN => "ENETDOWN",
-        libc::ENOBUFS => "ENOBUFS",
-        ENOTSUPP => "ENOTSUPP",
-        _ => return None,
-    })
+    hostnet::errno_text(errno.raw_os_error())
 }

@@ -8,7 +8,8 @@ use std::ops::{Deref, DerefMut};
 /// A packet that the program owns: allocated to be written and sent, or kept from a receive batch.
 ///
 /// It is neither `Copy` nor `Clone`. [`Socket::send`](crate::Socket::send) consumes it; dropping it
-/// frees its chunk. It dereferences to the packet's bytes.
+/// frees its chunk. It dereferences to the packet's bytes. It keeps its [`Umem`] alive, and can move
+/// to other threads.
 ///
 /// ```
 /// # fn main() -> xsk::Result<()> {
@@ -22,22 +23,22 @@ use std::ops::{Deref, DerefMut};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Frame<'u> {
-    chunk: Chunk<'u>,
+pub struct Frame {
+    chunk: Chunk,
     extent: Extent,
 }
 
-impl<'u> Frame<'u> {
+impl Frame {
     /// An empty frame behind the UMEM's headroom.
     #[inline]
-    pub(crate) fn empty(chunk: Chunk<'u>) -> Self {
-        let offset = chunk.umem().headroom();
+    pub(crate) fn empty(chunk: Chunk) -> Self {
+        let offset = chunk.area().headroom();
         Self::new(chunk, Extent { offset, len: 0 })
     }
 
     /// A frame with the packet at `extent`, which lies inside the chunk.
     #[inline]
-    pub(crate) fn new(chunk: Chunk<'u>, extent: Extent) -> Self {
+    pub(crate) fn new(chunk: Chunk, extent: Extent) -> Self {
         Self { chunk, extent }
     }
 
@@ -65,7 +66,7 @@ impl<'u> Frame<'u> {
     #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Error> {
         self.extent
-            .adjust_tail(delta, self.chunk.umem().chunk_size())
+            .adjust_tail(delta, self.chunk.area().chunk_size())
     }
 
     /// Replaces the packet's content with `bytes`.
@@ -125,12 +126,12 @@ impl<'u> Frame<'u> {
     /// Longest packet that fits behind the present headroom, in bytes.
     #[inline]
     pub fn capacity(&self) -> u32 {
-        self.chunk.umem().chunk_size() - self.extent.offset
+        self.chunk.area().chunk_size() - self.extent.offset
     }
 
     /// The UMEM that the frame belongs to.
     #[inline]
-    pub fn umem(&self) -> &'u Umem {
+    pub fn umem(&self) -> &Umem {
         self.chunk.umem()
     }
 
@@ -140,17 +141,17 @@ impl<'u> Frame<'u> {
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn chunk(&self) -> &Chunk<'u> {
+    pub(crate) fn chunk(&self) -> &Chunk {
         &self.chunk
     }
 
     #[inline]
-    pub(crate) fn into_chunk(self) -> Chunk<'u> {
+    pub(crate) fn into_chunk(self) -> Chunk {
         self.chunk
     }
 }
 
-impl Deref for Frame<'_> {
+impl Deref for Frame {
     type Target = [u8];
 
     #[inline]
@@ -159,14 +160,14 @@ impl Deref for Frame<'_> {
     }
 }
 
-impl DerefMut for Frame<'_> {
+impl DerefMut for Frame {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         self.chunk.bytes_mut(self.extent)
     }
 }
 
-impl fmt::Debug for Frame<'_> {
+impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
             .field("chunk", &self.chunk.addr())
@@ -179,7 +180,7 @@ impl fmt::Debug for Frame<'_> {
 impl Umem {
     /// Allocates a frame from the free list, empty, behind the UMEM's headroom; `None` when no
     /// chunk is free. [`Socket::alloc`](crate::Socket::alloc) is cheaper.
-    pub fn alloc(&self) -> Option<Frame<'_>> {
+    pub fn alloc(&self) -> Option<Frame> {
         self.take_free().map(Frame::empty)
     }
 }

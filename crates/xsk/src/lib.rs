@@ -15,8 +15,11 @@
 //! compile. The data path has no `unsafe` in user code, no allocation, no lock, and no system call
 //! except to wake the kernel.
 //!
+//! A [`Port`] is a device's queues together: a socket on each, and a worker thread for each.
+//!
 //! The [`guide`] explains how to choose the [mode](guide::modes), the [way of
-//! waiting](guide::waiting) and the [sizes](guide::sizes).
+//! waiting](guide::waiting), the [way of moving packets](guide::bursts), the [sizes](guide::sizes) and
+//! the [packets](guide::packets), and how to use [all queues](guide::queues) of a device.
 //!
 //! # Example
 //!
@@ -57,16 +60,23 @@
 //!
 //! # The XDP program
 //!
-//! A socket loads and attaches an XDP program of six instructions. A `bpf_link` holds it, so it is
-//! detached with the socket, also after `kill -9`. [`SocketBuilder::program`] shares it between the
-//! queues of a device, and [`SocketBuilder::map`] uses the XSKMAP of another program instead.
+//! A socket loads and attaches an XDP program of six instructions, which redirects all packets of the
+//! queue; with a [`Filter`] only those that match, and the others reach the network stack. A
+//! `bpf_link` holds it, so it is detached with the socket, also after `kill -9`.
+//! The sockets of a [`Port`] share it, as do others with [`SocketBuilder::program`]. [The
+//! guide](guide::packets) has the other programs: the caller's own, and those beside others.
 //!
 //! # Threads
 //!
 //! A ring has one producer and one consumer, so a socket can move between threads but not be used
-//! by two at a time. Several sockets on one [`Umem`], each in its own thread, exchange frames
-//! freely. With `std::thread::scope`, or a leaked `Umem` (`Box::leak`), the memory lives long
-//! enough.
+//! by two at a time; [`Socket::split`] makes two halves for two threads. Several sockets on one
+//! [`Umem`], each in its own thread, exchange frames freely. Sockets and frames keep the memory
+//! alive, so they can be moved to spawned threads.
+//!
+//! # Processes
+//!
+//! [`Socket::into_parts`] and [`Socket::from_parts`] move a socket to another process, which needs no
+//! privilege; see [the guide](guide::processes).
 //!
 //! # Not supported
 //!
@@ -80,18 +90,26 @@
 //
 //     guide                      documentation alone
 //     testing                    a kernel in memory, raw descriptors, other XDP programs
+//     port                       the queues of a device together, and a worker for each
+//     handover, async_socket     a socket in another process; in tokio's reactor
 //     builder                    settings of a socket, opening and binding it
 //     socket                     receiving, sending, waiting, closing
 //     batch                      received packets, borrowed from a socket
 //     umem_rings                 FILL, COMPLETION and the chunks lent through them
 //     frame, send_error          packets that the program owns
 //     umem                       memory shared with the kernel, and the owner of each chunk
-//     program                    the XDP program that redirects packets to sockets
+//     program                    XDP programs that redirect packets to sockets, and filters
 //     device                     network devices and the programs attached to them
-//     ring, wait, feature        the ring protocol; pacing; probes of the kernel
-//     sys                        system calls and mappings
+//     ring, pool, wait, feature  the ring protocol; free chunks; pacing; probes of the kernel
+//     sys                        system calls and mappings, and the seam for a model of the kernel
 //     error                      the error type
 
+// The sizes of UMEMs and rings, and offsets into them, are computed in `usize`.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("xsk needs 64-bit addresses: a UMEM can be larger than 4 GiB");
+
+#[cfg(all(feature = "tokio", not(loom)))]
+mod async_socket;
 #[cfg(not(loom))]
 mod batch;
 #[cfg(not(loom))]
@@ -106,6 +124,11 @@ mod feature;
 mod frame;
 #[cfg(not(loom))]
 pub mod guide;
+#[cfg(not(loom))]
+mod handover;
+mod pool;
+#[cfg(not(loom))]
+mod port;
 #[cfg(not(loom))]
 mod program;
 mod ring;
@@ -125,20 +148,33 @@ mod umem_rings;
 #[cfg(not(loom))]
 mod wait;
 
+#[cfg(all(feature = "tokio", not(loom)))]
+pub use crate::async_socket::AsyncSocket;
 #[cfg(not(loom))]
 pub use crate::{
     batch::{Packet, RxBatch},
     builder::SocketBuilder,
-    device::{AttachMode, AttachedProgram, Device},
+    device::{AttachMode, AttachedProgram, Device, QueueCounts, Silence},
     error::{Error, ErrorKind, Result},
     feature::{Feature, MissingFeature},
     frame::Frame,
-    program::Program,
+    handover::{HandOverError, Parts},
+    port::{Port, PortBuilder, StopFlag, WorkerError, WorkerErrors},
+    program::{Filter, Program, Rule},
     send_error::{SendError, SendErrorKind},
-    socket::{Mode, ModeObtained, Refusal, Sibling, SiblingId, Socket, Statistics},
+    socket::{
+        Done, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
+        Statistics, Transmit, TxHalf,
+    },
     umem::{Accounting, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
-    wait::Wait,
+    wait::{Interest, Ready, Wait},
 };
+
+/// Which queue of a device receives a packet: the types of [`PortBuilder::steer`], of [`hostnet`].
+#[cfg(not(loom))]
+pub mod steering {
+    pub use hostnet::ethtool::{Addresses, FlowRule, Masked, Steering, Transport};
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

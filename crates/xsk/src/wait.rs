@@ -43,8 +43,66 @@ impl Default for Wait {
     }
 }
 
+/// The events to wait for; see [`Socket::wait_for`](crate::Socket::wait_for).
+///
+/// ```
+/// assert_ne!(xsk::Interest::Receive, xsk::Interest::Both);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Interest {
+    /// A packet in the RX ring.
+    Receive,
+    /// A free slot of the TX ring, and a free chunk unless none is on its way back.
+    Send,
+    /// Either of them.
+    Both,
+}
+
+impl Interest {
+    pub(crate) fn receives(self) -> bool {
+        self != Self::Send
+    }
+
+    pub(crate) fn sends(self) -> bool {
+        self != Self::Receive
+    }
+}
+
+/// The events that are there now; those not asked for are false.
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// let ready = socket.prepare_to_wait(xsk::Interest::Both)?;
+/// if !ready.any() {
+///     println!("sleep for at most {:?}", ready.sleep_at_most);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Ready {
+    /// The RX ring has a packet.
+    pub receive: bool,
+    /// A packet can be sent: the TX ring has a free slot, and a chunk is free unless none is on its
+    /// way back.
+    pub send: bool,
+    /// While the kernel has yet to take packets from TX, or too few chunks are lent for receiving:
+    /// the longest sleep before the socket has to be looked after again.
+    pub sleep_at_most: Option<Duration>,
+}
+
+impl Ready {
+    /// Whether any event is there.
+    pub fn any(self) -> bool {
+        self.receive || self.send
+    }
+}
+
 /// The next step while the ring is empty.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
     /// Read the ring index again at once.
     Spin,
@@ -69,13 +127,13 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer for an RX ring of `ring` slots.
-    pub(crate) fn new(max_delay: Duration, ring: u32) -> Self {
+    /// A pacer for an RX ring of `ring` slots, opened at the time `now`.
+    pub(crate) fn new(max_delay: Duration, ring: u32, now: Instant) -> Self {
         // The timer can be late by as much again; the ring is half full then.
         Self {
             max_delay,
             room: (ring / 4).max(1),
-            last: Instant::now(),
+            last: now,
             seen: 0,
         }
     }
@@ -107,7 +165,7 @@ mod tests {
 
     /// The pause after `packets` within `micros`, with a ring of 2048.
     fn after(packets: u64, micros: u64) -> Pause {
-        let mut pacer = Pacer::new(Duration::from_micros(200), 2048);
+        let mut pacer = Pacer::new(Duration::from_micros(200), 2048, Instant::now());
         let start = pacer.last;
         pacer.pause(packets, start + Duration::from_micros(micros))
     }
@@ -132,7 +190,7 @@ mod tests {
     #[test]
     fn it_spins_when_the_ring_would_fill_during_a_sleep() {
         assert_eq!(after(4000, 100), Pause::Spin);
-        let mut small = Pacer::new(Duration::from_micros(200), 16);
+        let mut small = Pacer::new(Duration::from_micros(200), 16, Instant::now());
         let now = small.last + Duration::from_micros(100);
         assert_eq!(small.pause(100, now), Pause::Spin);
     }

@@ -5,6 +5,7 @@
 #![allow(missing_docs)] // gungraun's macros make public items without documentation.
 
 mod sides;
+mod words;
 
 use gungraun::prelude::*;
 use sides::{Kernel, Move, Side, Weir};
@@ -57,6 +58,15 @@ macro_rules! side {
         #[bench::forward_8(Move::Forward, 8)]
         #[bench::forward_64(Move::Forward, 64)]
         #[bench::forward_256(Move::Forward, 256)]
+        #[bench::receive_each_64(Move::ReceiveEach, 64)]
+        #[bench::receive_each_256(Move::ReceiveEach, 256)]
+        #[bench::receive_each_1024(Move::ReceiveEach, 1024)]
+        #[bench::send_each_64(Move::SendEach, 64)]
+        #[bench::send_each_256(Move::SendEach, 256)]
+        #[bench::send_each_1024(Move::SendEach, 1024)]
+        #[bench::forward_each_64(Move::ForwardEach, 64)]
+        #[bench::forward_each_256(Move::ForwardEach, 256)]
+        #[bench::forward_each_1024(Move::ForwardEach, 1024)]
         fn $name(mut ready: Ready<$side>) -> Ready<$side> {
             ready.pass(PACKETS);
             ready // Its end is not counted.

@@ -2,12 +2,9 @@
 //! functions, and the kernel, whose part is the same code for both.
 #![allow(unsafe_code)] // The kernel's part, and calls into C, over rings that both sides see.
 
+use crate::words::{Rings, index, slot, step};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU32, Ordering};
-use xsk::testing::moves::{Moves, SLOTS, Words, umem};
-
-/// RX, TX, FILL and COMPLETION.
-type Rings = [Words; 4];
+use xsk::testing::moves::{Moves, umem};
 
 /// A measured move.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +15,10 @@ pub(crate) enum Move {
     Send,
     /// RX to TX, COMPLETION to FILL.
     Forward,
+    /// The same in bulk, where a side has calls for that.
+    ReceiveEach,
+    SendEach,
+    ForwardEach,
 }
 
 /// A pass of each move: a batch, with the kernel's part in it.
@@ -27,18 +28,31 @@ pub(crate) trait Side: Default {
     fn forward(&mut self, batch: u32);
 
     #[inline(always)]
+    fn receive_each(&mut self, batch: u32) {
+        self.receive(batch);
+    }
+
+    #[inline(always)]
+    fn send_each(&mut self, batch: u32) {
+        self.send(batch);
+    }
+
+    #[inline(always)]
+    fn forward_each(&mut self, batch: u32) {
+        self.forward(batch);
+    }
+
+    #[inline(always)]
     fn pass(&mut self, kind: Move, batch: u32) {
         match kind {
             Move::Receive => self.receive(batch),
             Move::Send => self.send(batch),
             Move::Forward => self.forward(batch),
+            Move::ReceiveEach => self.receive_each(batch),
+            Move::SendEach => self.send_each(batch),
+            Move::ForwardEach => self.forward_each(batch),
         }
     }
-}
-
-/// Rings in memory that stays until the process ends.
-fn rings() -> Moves<'static> {
-    Moves::new(Box::leak(Box::new(umem())))
 }
 
 /// The kernel's part on one set of rings; as a [`Side`], that alone.
@@ -48,7 +62,7 @@ pub(crate) struct Kernel {
 
 impl Default for Kernel {
     fn default() -> Self {
-        let moves = Box::leak(Box::new(rings()));
+        let moves = Box::leak(Box::new(Moves::new(&umem())));
         Self {
             rings: moves.words(),
         }
@@ -70,7 +84,7 @@ impl Kernel {
         let [_, tx, _, completion] = &self.rings;
         let descs: *mut libc::xdp_desc = tx.slots.cast();
         let addrs: *mut u64 = completion.slots.cast();
-        let (from, to) = (own_index(tx.consumer), own_index(completion.producer));
+        let (from, to) = (index(tx.consumer), index(completion.producer));
         for packet in 0..packets {
             let desc = descs.wrapping_add(slot(from, packet));
             // SAFETY: needed to see the other side's slots. The index is masked, so the slot lies
@@ -103,36 +117,15 @@ impl Side for Kernel {
     }
 }
 
-/// The place of a free-running index.
-fn slot(index: u32, ahead: u32) -> usize {
-    (index.wrapping_add(ahead) & (SLOTS - 1)) as usize
-}
-
-/// An index that only the kernel's part writes.
-fn own_index(word: *mut u32) -> u32 {
-    // SAFETY: needed to see the word. It lies in rings that stay until the process ends, and no
-    // other thread uses them.
-    unsafe { word.read() }
-}
-
-fn step(word: *mut u32, by: u32) {
-    let index = own_index(word).wrapping_add(by);
-    // SAFETY: needed to share the word. It lies in rings that stay until the process ends, and is
-    // aligned as both sides need it.
-    let word = unsafe { AtomicU32::from_ptr(word) };
-    // Release: pairs with the acquire by which the measured side observes the index.
-    word.store(index, Ordering::Release);
-}
-
 /// weir's library.
 pub(crate) struct Weir {
-    moves: Moves<'static>,
+    moves: Moves,
     kernel: Kernel,
 }
 
 impl Default for Weir {
     fn default() -> Self {
-        let moves = rings();
+        let moves = Moves::new(&umem());
         let kernel = Kernel {
             rings: moves.words(),
         };
@@ -160,10 +153,30 @@ impl Side for Weir {
         forward(&mut self.moves, batch);
         self.kernel.sends(batch);
     }
+
+    #[inline(always)]
+    fn receive_each(&mut self, batch: u32) {
+        self.kernel.receives(batch);
+        black_box(receive_each(&mut self.moves, batch));
+    }
+
+    #[inline(always)]
+    fn send_each(&mut self, batch: u32) {
+        send_each(&mut self.moves, batch);
+        self.kernel.sends(batch);
+        black_box(self.moves.reclaim());
+    }
+
+    #[inline(always)]
+    fn forward_each(&mut self, batch: u32) {
+        self.kernel.receives(batch);
+        forward_each(&mut self.moves, batch);
+        self.kernel.sends(batch);
+    }
 }
 
 #[inline(never)]
-fn receive(moves: &mut Moves<'_>, batch: u32) -> u64 {
+fn receive(moves: &mut Moves, batch: u32) -> u64 {
     let mut sum = 0;
     let mut packets = moves.recv(batch);
     while let Some(packet) = packets.next_packet() {
@@ -173,7 +186,7 @@ fn receive(moves: &mut Moves<'_>, batch: u32) -> u64 {
 }
 
 #[inline(never)]
-fn send(moves: &mut Moves<'_>, batch: u32) {
+fn send(moves: &mut Moves, batch: u32) {
     for _ in 0..batch {
         let mut frame = moves.alloc().expect("completed frames come back");
         frame.resize(64).expect("there is room");
@@ -183,12 +196,37 @@ fn send(moves: &mut Moves<'_>, batch: u32) {
 }
 
 #[inline(never)]
-fn forward(moves: &mut Moves<'_>, batch: u32) {
+fn forward(moves: &mut Moves, batch: u32) {
     let mut packets = moves.recv(batch);
     while let Some(packet) = packets.next_packet() {
         packet.send().expect("the ring has room");
     }
     drop(packets);
+    moves.publish();
+}
+
+#[inline(never)]
+fn receive_each(moves: &mut Moves, batch: u32) -> u64 {
+    let mut sum = 0;
+    moves.receive_each(batch, |packet| {
+        sum += (packet.as_ptr() as u64).wrapping_add(packet.len() as u64);
+        packet.recycle()
+    });
+    sum
+}
+
+#[inline(never)]
+fn send_each(moves: &mut Moves, batch: u32) {
+    let sent = moves.send_each(batch, |_| 64);
+    assert_eq!(sent, batch, "completed frames come back");
+    moves.publish();
+}
+
+#[inline(never)]
+fn forward_each(moves: &mut Moves, batch: u32) {
+    // The method alone is of one lifetime, and each packet has its own.
+    #[expect(clippy::redundant_closure_for_method_calls)]
+    moves.forward_each(batch, |packet| packet.send());
     moves.publish();
 }
 
@@ -198,6 +236,7 @@ pub(crate) use libxdp::Libxdp;
 #[cfg(libxdp)]
 mod libxdp {
     use super::{Kernel, Rings, Side, black_box};
+    use crate::words::set;
 
     // `libxdp/moves.c`, linked by the build script.
     unsafe extern "C" {
@@ -217,11 +256,8 @@ mod libxdp {
         fn default() -> Self {
             let kernel = Kernel::default();
             for ring in &kernel.rings {
-                for word in [ring.producer, ring.consumer] {
-                    // SAFETY: needed to start from zero. The words lie in rings that stay until
-                    // the process ends, and nothing uses them yet.
-                    unsafe { word.write(0) };
-                }
+                set(ring.producer, 0);
+                set(ring.consumer, 0);
             }
             // SAFETY: needed to call C. Rings are laid out as it expects, and outlive its use; it
             // computes with the address of the packets' memory and never reads there.

@@ -29,7 +29,8 @@ impl std::fmt::Display for Combination {
     }
 }
 
-/// An engine, or a way to wait, that was asked for and does not exist here on any device.
+/// An engine, or a way to wait, that was asked for and does not exist here on any device; or an engine
+/// that does not do each of the benches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unavailable {
     /// The engine.
@@ -105,13 +106,19 @@ impl Plan {
             }
         }
         for bench in plan.benches.clone() {
-            let combine = |&(engine, mode, wait)| Combination {
-                bench,
-                engine,
-                mode,
-                wait,
-            };
-            plan.combinations.extend(ways.iter().map(combine));
+            for &(engine, mode, wait) in &ways {
+                if engine.only_forwards() && !bench.forwards() {
+                    let reason = "its two CPUs receive and send, so it is measured in l2fwd alone";
+                    plan.leave_out(engine, None, reason.into());
+                    continue;
+                }
+                plan.combinations.push(Combination {
+                    bench,
+                    engine,
+                    mode,
+                    wait,
+                });
+            }
         }
         plan
     }
@@ -125,6 +132,11 @@ impl Plan {
         if !self.unavailable.contains(&left_out) {
             self.unavailable.push(left_out);
         }
+    }
+
+    /// Whether this engine is one of it.
+    pub fn uses(&self, engine: Engine) -> bool {
+        self.combinations.iter().any(|it| it.engine == engine)
     }
 
     /// Whether any engine of it is an AF_XDP socket.
@@ -238,6 +250,16 @@ mod tests {
             .filter(|it| it.wait == Wait::Adaptive);
         assert!(adaptive.clone().all(|it| it.engine == Engine::Xsk));
         assert_eq!(adaptive.count(), 4);
+    }
+
+    #[test]
+    fn a_split_socket_is_measured_in_l2fwd_alone() {
+        let mut choices = choices();
+        choices.engines = vec![Engine::XskHalves];
+        let plan = plan(&choices);
+        assert!(plan.combinations.iter().all(|it| it.bench == Bench::L2fwd));
+        assert_eq!(plan.combinations.len(), 2);
+        assert_eq!(plan.unavailable.len(), 1);
     }
 
     #[test]

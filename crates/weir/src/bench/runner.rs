@@ -1,6 +1,7 @@
 //! One run: its processes are started, read and ended, and their counts compared.
 
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -8,10 +9,10 @@ use anyhow::{Context as _, Result, bail};
 use super::check::{Check, Counted};
 use super::place::Place;
 use super::plan::Combination;
-use crate::engine::Mode;
 use crate::engine::bench::Bench;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
+use crate::engine::{Engine, Mode};
 use crate::lab::{Lab, Side};
 use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub load_cpu: usize,
     /// The CPU of the engine.
     pub app_cpu: usize,
+    /// The CPU of the sending half of an engine on two CPUs.
+    pub sender_cpu: usize,
 }
 
 impl Settings {
@@ -70,9 +73,9 @@ pub struct Measured {
     pub packets: u64,
     /// The window's true length.
     pub seconds: f64,
-    /// The engine's thread in user mode.
+    /// The engine's process in user mode.
     pub user_ns: u64,
-    /// The engine's thread in the kernel.
+    /// The engine's process in the kernel.
     pub sys_ns: u64,
     /// Whether the numbers add up.
     pub check: Check,
@@ -241,6 +244,8 @@ impl<'a> Runner<'a> {
             window_ms: settings.window.as_millis() as u64,
             turn: settings.turn,
             cpu: settings.app_cpu as u32,
+            sender_cpu: (combination.engine == Engine::XskHalves)
+                .then_some(settings.sender_cpu as u32),
             verify: settings.verify,
         };
         let mut command = own_command("bench-worker");
@@ -319,8 +324,18 @@ impl<'a> Runner<'a> {
     /// Why there was no window, though the load, if there was one, ran and ended well.
     fn explain_silence(&self, worker: Child<'_>, load_sent: u64) -> Result<String> {
         let seconds = self.longest_window().as_secs_f64();
+        // Before the worker ends: that takes its program off, and some cards reset for it.
+        let elsewhere = match self.place {
+            Place::Device { name, queue, .. } => packets_elsewhere(name, *queue),
+            Place::Lab(_) => None,
+        };
         let totals = end_worker(worker)?;
         let handled = totals.received + totals.sent + totals.kernel_drops;
+        if handled == 0
+            && let Some(elsewhere) = elsewhere
+        {
+            return Ok(format!("no packet came within {seconds} s: {elsewhere}"));
+        }
         Ok(match self.place {
             _ if handled > 0 => {
                 format!(
@@ -350,6 +365,16 @@ impl<'a> Runner<'a> {
             },
         })
     }
+}
+
+/// Where packets of a device go while its queue gets none; `None` if there are none, or the device does
+/// not say.
+fn packets_elsewhere(name: &str, queue: u32) -> Option<String> {
+    let device = xsk::Device::lookup(name).ok()?;
+    let before = device.rx_by_queue().ok()?;
+    thread::sleep(Duration::from_secs(1));
+    let silence = device.explain_silence(queue, &before).ok()??;
+    Some(silence.to_string())
 }
 
 struct BothSides {

@@ -4,6 +4,7 @@ use super::place::Place;
 use super::plan::{Combination, Plan};
 use super::report::{Failed, Host, Refused, Report, Run};
 use super::runner::{Outcome, Runner, Settings};
+use crate::engine::Engine;
 use crate::process::cpus::Cpus;
 use crate::process::stop::StopSignal;
 use crate::report::Machine;
@@ -25,7 +26,7 @@ pub fn run(
         stop,
     };
     let mut session = Session {
-        report: Report::new(host(place, cpus), plan.unavailable.clone()),
+        report: Report::new(host(plan, place, cpus), plan.unavailable.clone()),
         given_up: Vec::new(),
         progress,
     };
@@ -42,7 +43,7 @@ pub fn run(
     session.report
 }
 
-fn host(place: &Place, cpus: &Cpus) -> Host {
+fn host(plan: &Plan, place: &Place, cpus: &Cpus) -> Host {
     let (notes, load_cpu) = match place {
         Place::Lab(lab) => (lab.notes().to_vec(), Some(cpus.load)),
         Place::Device { .. } => (Vec::new(), None),
@@ -51,6 +52,7 @@ fn host(place: &Place, cpus: &Cpus) -> Host {
         machine: Machine::now(cpus.allowed),
         load_cpu,
         app_cpu: cpus.app,
+        sender_cpu: plan.uses(Engine::XskHalves).then_some(cpus.sender),
         place: place.name(),
         notes,
     }

@@ -103,7 +103,7 @@ pub struct BenchArgs {
         default_value = "skb,drv,zc"
     )]
     pub mode: Vec<Mode>,
-    /// Waiting for packets; adaptive with xsk only
+    /// Waiting for packets; adaptive with xsk and xsk-halves only
     #[arg(
         long,
         value_name = "LIST",
@@ -188,6 +188,7 @@ impl BenchArgs {
             verify: self.verify,
             load_cpu: cpus.load,
             app_cpu: cpus.app,
+            sender_cpu: cpus.sender,
         }
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod af_packet;
 pub mod bench;
+pub mod halves;
 pub mod libxdp;
 pub mod moves;
 pub mod protocol;
@@ -27,6 +28,8 @@ pub enum Engine {
     PacketV3,
     /// AF_XDP, weir's own library
     Xsk,
+    /// AF_XDP, weir's own library, receiving and sending on two CPUs; l2fwd only
+    XskHalves,
     /// AF_XDP, libxdp as xdpsock uses it
     Libxdp,
 }
@@ -36,13 +39,18 @@ impl Engine {
     pub fn is_af_xdp(self) -> bool {
         match self {
             Self::PacketV2 | Self::PacketV3 => false,
-            Self::Xsk | Self::Libxdp => true,
+            Self::Xsk | Self::XskHalves | Self::Libxdp => true,
         }
     }
 
     /// Whether it can wait in this way.
     pub fn supports(self, wait: Wait) -> bool {
-        wait != Wait::Adaptive || self == Self::Xsk
+        wait != Wait::Adaptive || matches!(self, Self::Xsk | Self::XskHalves)
+    }
+
+    /// Whether it can only forward: its two threads receive and send.
+    pub fn only_forwards(self) -> bool {
+        self == Self::XskHalves
     }
 
     /// The last line of its column's heading, below the socket family and the mode.
@@ -51,6 +59,7 @@ impl Engine {
             Self::PacketV2 => "V2",
             Self::PacketV3 => "V3",
             Self::Xsk => "weir",
+            Self::XskHalves => "halves",
             Self::Libxdp => "libxdp",
         }
     }

@@ -207,7 +207,7 @@ struct Sample {
 
 impl Sample {
     fn take(handled: u64) -> Result<Self, Failure> {
-        let cpu = CpuTime::of_this_thread()
+        let cpu = CpuTime::of_this_process()
             .map_err(|error| Failure::new("getrusage", &error, "this is a defect"))?;
         Ok(Self {
             time: Instant::now(),

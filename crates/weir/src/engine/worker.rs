@@ -19,6 +19,7 @@ use rustix::process::Signal;
 
 use super::af_packet::{AfPacket, Options};
 use super::bench::Bench;
+use super::halves::Halves;
 use super::moves::Moves;
 use super::protocol::{Event, Totals};
 use super::rounds::Rounds;
@@ -69,6 +70,9 @@ pub struct WorkerArgs {
     /// CPU to run on
     #[arg(long, value_name = "N")]
     pub cpu: u32,
+    /// CPU of the sending half of xsk-halves [default: that of --cpu]
+    #[arg(long, value_name = "N")]
+    pub sender_cpu: Option<u32>,
     /// Read and check every payload
     #[arg(long)]
     pub verify: bool,
@@ -97,6 +101,7 @@ impl WorkerArgs {
             .value("window-ms", &self.window_ms)
             .option("turn", self.turn)
             .value("cpu", &self.cpu)
+            .option("sender-cpu", self.sender_cpu)
             .flag("verify", self.verify)
             .into_vec()
     }
@@ -122,7 +127,11 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
     match args.engine {
         Engine::PacketV2 => run_bench(args, &stop, open_packet(args, Version::V2)?),
         Engine::PacketV3 => run_bench(args, &stop, open_packet(args, Version::V3)?),
-        Engine::Xsk => run_bench(args, &stop, Xsk::open(&xsk::umem()?, &xsk_options(args))?),
+        Engine::Xsk => run_bench(args, &stop, open_xsk(args)?),
+        Engine::XskHalves => {
+            let sender_cpu = args.sender_cpu.unwrap_or(args.cpu) as usize;
+            run_bench(args, &stop, Halves::new(open_xsk(args)?, sender_cpu)?)
+        }
         Engine::Libxdp => become_libxdp_loop(args).map(|never| match never {}),
     }
 }
@@ -137,15 +146,16 @@ fn open_packet(args: &WorkerArgs, version: Version) -> Result<AfPacket, Failure>
     })
 }
 
-fn xsk_options(args: &WorkerArgs) -> xsk::Options<'_> {
-    xsk::Options {
+fn open_xsk(args: &WorkerArgs) -> Result<Xsk, Failure> {
+    let options = xsk::Options {
         device: &args.dev,
         queue: args.queue,
         bench: args.bench,
         mode: args.mode.unwrap_or(Mode::Auto),
         wait: args.wait,
         batch: args.batch,
-    }
+    };
+    Xsk::open(&xsk::umem()?, &options)
 }
 
 fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {

@@ -10,7 +10,7 @@ use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
 
 /// Chunks of the UMEM, as many as xdpsock has.
-const CHUNKS: u32 = 4096;
+pub(super) const CHUNKS: u32 = 4096;
 
 /// The longest wait of a round that may sleep, and of one that spins.
 const SLEEP: Duration = Duration::from_millis(100);
@@ -35,12 +35,12 @@ pub struct Options<'a> {
 
 /// An open AF_XDP socket.
 #[derive(Debug)]
-pub struct Xsk<'u> {
-    socket: Socket<'u>,
-    refusals: Vec<String>,
+pub struct Xsk {
+    pub(super) socket: Socket,
+    pub(super) refusals: Vec<String>,
     /// Longest wait of a round.
-    patience: Duration,
-    batch: u32,
+    pub(super) patience: Duration,
+    pub(super) batch: u32,
     sent_template: bool,
     /// Packets whose completion was not returned by a round yet.
     unreported: u64,
@@ -54,9 +54,9 @@ pub fn umem() -> Result<Umem, Failure> {
         .map_err(|error| failure("umem", &error))
 }
 
-impl<'u> Xsk<'u> {
+impl Xsk {
     /// Opens a socket on the device, with the defaults of the library.
-    pub fn open(umem: &'u Umem, options: &Options<'_>) -> Result<Self, Failure> {
+    pub fn open(umem: &Umem, options: &Options<'_>) -> Result<Self, Failure> {
         let mode = match options.mode {
             Mode::Auto => ::xsk::Mode::Auto,
             Mode::Skb => ::xsk::Mode::Skb,
@@ -107,7 +107,7 @@ impl<'u> Xsk<'u> {
     }
 }
 
-impl Moves for Xsk<'_> {
+impl Moves for Xsk {
     fn mode_obtained(&self) -> Option<Mode> {
         match self.socket.mode() {
             ModeObtained::Skb => Some(Mode::Skb),
@@ -124,11 +124,12 @@ impl Moves for Xsk<'_> {
     #[inline]
     fn receive(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         let timed_out = !wait(&mut self.socket, self.patience)?;
-        let mut batch = self.socket.recv(self.batch);
-        let received = batch.len() as u64;
-        while let Some(packet) = batch.next_packet() {
+        let mut received = 0;
+        self.socket.receive_each(self.batch, |packet| {
+            received += 1;
             inspect.frame(&packet);
-        }
+            packet.recycle()
+        });
         Ok(Round {
             received,
             completed: 0,
@@ -143,25 +144,15 @@ impl Moves for Xsk<'_> {
             self.sent_template = true;
         }
         let size = source.template.bytes().len();
-        let mut sent = 0;
-        for _ in 0..self.socket.tx_room().min(self.batch) {
-            let Some(mut frame) = self.socket.alloc() else {
-                break;
-            };
-            frame
-                .resize(size)
-                .map_err(|error| failure("frame", &error))?;
-            source.stamp(&mut frame);
-            if self.socket.send(frame).is_err() {
-                break;
-            }
-            sent += 1;
-        }
+        let sent = self.socket.send_each(self.batch, |room| {
+            source.stamp(&mut room[..size]);
+            size
+        });
         flush(&mut self.socket)?;
         self.socket.reclaim();
         Ok(Round {
             received: 0,
-            completed: self.completed(sent),
+            completed: self.completed(u64::from(sent)),
             timed_out: false,
         })
     }
@@ -169,22 +160,13 @@ impl Moves for Xsk<'_> {
     #[inline]
     fn forward(&mut self, inspect: &mut impl Inspect) -> Result<Round, Failure> {
         let timed_out = !wait(&mut self.socket, self.patience)?;
-        let room = self.socket.tx_room();
-        let mut batch = self.socket.recv(self.batch.min(room));
         let mut received = 0;
-        while let Some(mut packet) = batch.next_packet() {
+        self.socket.forward_each(self.batch, |mut packet| {
             received += 1;
             inspect.frame(&packet);
             swap_macs(&mut packet);
-            if let Err(unsent) = packet.send() {
-                return Err(Failure {
-                    step: "send",
-                    errno: 0,
-                    message: unsent.kind.to_string(),
-                });
-            }
-        }
-        drop(batch);
+            packet.send()
+        });
         flush(&mut self.socket)?;
         Ok(Round {
             received,
@@ -217,19 +199,19 @@ impl Moves for Xsk<'_> {
 }
 
 #[inline]
-fn wait(socket: &mut Socket<'_>, patience: Duration) -> Result<bool, Failure> {
+fn wait(socket: &mut Socket, patience: Duration) -> Result<bool, Failure> {
     socket
         .wait(patience)
         .map_err(|error| failure("wait", &error))
 }
 
 #[inline]
-fn flush(socket: &mut Socket<'_>) -> Result<(), Failure> {
+fn flush(socket: &mut Socket) -> Result<(), Failure> {
     socket.flush().map_err(|error| failure("send", &error))
 }
 
 #[cold]
-fn failure(step: &'static str, error: &Error) -> Failure {
+pub(super) fn failure(step: &'static str, error: &Error) -> Failure {
     Failure {
         step,
         errno: error.errno().unwrap_or(0),

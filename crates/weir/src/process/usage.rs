@@ -1,4 +1,4 @@
-//! CPU time of a thread.
+//! CPU time of a thread or a process.
 //!
 //! Unsafe code is needed for getrusage(2), which rustix does not offer.
 #![allow(unsafe_code)]
@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// CPU time of one thread since it started.
+/// CPU time of a thread or a process since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// In user mode.
@@ -19,10 +19,19 @@ pub struct CpuTime {
 impl CpuTime {
     /// The calling thread's, by getrusage(2).
     pub fn of_this_thread() -> io::Result<Self> {
+        Self::of(libc::RUSAGE_THREAD)
+    }
+
+    /// All threads' of the calling process, by getrusage(2).
+    pub fn of_this_process() -> io::Result<Self> {
+        Self::of(libc::RUSAGE_SELF)
+    }
+
+    fn of(who: libc::c_int) -> io::Result<Self> {
         let mut usage = MaybeUninit::<libc::rusage>::uninit();
         // SAFETY: needed because rustix has no getrusage. Sound because the kernel writes one
         // `rusage` to the address given, which has room for it.
-        if unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0 {
+        if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: needed to read the structure. Sound because the call above succeeded, so the kernel

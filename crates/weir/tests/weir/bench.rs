@@ -16,6 +16,7 @@ use crate::{SOON, Test, failure, scale, success, tests, weir};
 pub fn trials() -> Vec<Test> {
     tests![
         the_counts_of_every_bench_add_up_with_every_engine,
+        a_split_socket_forwards_every_packet,
         the_table_is_for_people,
         zero_copy_is_refused_with_its_reason,
         bad_input_is_one_error,
@@ -75,6 +76,23 @@ fn the_counts_of_every_bench_add_up_with_every_engine() -> Result<()> {
         }
     }
     ensure!(report["interrupted"] == false, "{report}");
+    Ok(())
+}
+
+fn a_split_socket_forwards_every_packet() -> Result<()> {
+    let words = "--lab --engine xsk,xsk-halves --mode skb,drv --wait spin,adaptive --rounds 1 --seconds 0.1";
+    let words: Vec<_> = words.split(' ').collect();
+    let report = json(&mut bench("l2fwd", &words))?;
+    ensure!(array(&report, "failed")?.is_empty(), "{report}");
+    ensure!(report["host"]["sender_cpu"].is_u64(), "{report}");
+    let runs = array(&report, "runs")?;
+    let halves = runs.iter().filter(|run| run["engine"] == "xsk-halves");
+    ensure!(halves.count() == 4, "{report}");
+    for run in runs {
+        ensure!(run["check"]["ok"] == true, "{run}");
+        let sent = run["check"]["counted"]["sent"].as_u64();
+        ensure!(sent > Some(0), "{run}");
+    }
     Ok(())
 }
 

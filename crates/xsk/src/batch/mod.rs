@@ -4,10 +4,15 @@ mod packet;
 
 pub use packet::Packet;
 
+use crate::frame::Frame;
 use crate::ring::Cursor;
-use crate::sys::Desc;
-use crate::umem::LentChunks;
-use crate::umem_rings::{RxRing, TxRing, UmemRings};
+use crate::send_error::SendError;
+use crate::umem::{Area, Cache, LentChunks, Memory};
+use crate::umem_rings::{FillRing, Outgoing, RxRing, cannot_send};
+
+/// Packets ahead of the one returned whose first bytes are loaded into the CPU's caches: a miss takes
+/// as long as a few packets.
+pub(crate) const PREFETCH: u32 = 4;
 
 /// The packets of one read of the RX ring; see [`Socket::recv`](crate::Socket::recv).
 ///
@@ -30,43 +35,53 @@ use crate::umem_rings::{RxRing, TxRing, UmemRings};
 // The cursors are here and not in the rings, so that they stay in registers for the whole batch.
 #[derive(Debug)]
 #[must_use = "dropping a batch drops the packets in it"]
-pub struct RxBatch<'s, 'u> {
+pub struct RxBatch<'s> {
     rx: Option<&'s mut RxRing>,
-    tx: Option<&'s mut TxRing>,
-    umem_rings: &'s mut UmemRings<'u>,
-    /// The chunks that a descriptor may name.
-    lent: LentChunks<'u>,
+    out: Option<Outgoing<'s>>,
+    fill: &'s mut FillRing,
+    cache: &'s mut Cache,
+    /// The chunks that a descriptor may name, and their memory.
+    lent: LentChunks<'s>,
+    memory: Memory,
     /// Unread descriptors.
     received: Cursor,
     /// FILL slots for recycled chunks.
-    fill: Cursor,
-    /// TX slots for forwarded packets.
+    recycled: Cursor,
+    /// TX slots for packets forwarded and frames sent.
     send: Cursor,
+    /// Frames sent through those slots.
+    frames: u32,
 }
 
-/// No slots of a ring.
-const NONE: Cursor = Cursor { next: 0, end: 0 };
-
-impl<'s, 'u> RxBatch<'s, 'u> {
+impl<'s> RxBatch<'s> {
     #[inline(always)]
     pub(crate) fn new(
         mut rx: Option<&'s mut RxRing>,
-        mut tx: Option<&'s mut TxRing>,
-        umem_rings: &'s mut UmemRings<'u>,
+        mut out: Option<Outgoing<'s>>,
+        fill: &'s mut FillRing,
+        cache: &'s mut Cache,
+        area: &'s Area,
         max: u32,
     ) -> Self {
-        let received = rx.as_mut().map_or(NONE, |rx| rx.peek(max));
-        let fill = umem_rings.reserve_fill(received.left());
-        let send = tx.as_mut().map_or(NONE, |tx| tx.reserve(received.left()));
-        let lent = umem_rings.lent_to_receive();
+        let received = rx.as_mut().map_or(Cursor::NONE, |rx| rx.peek(max));
+        fill.received(received.left());
+        let recycled = fill.reserve(received.left());
+        let send = match &mut out {
+            Some(out) => out.tx.reserve(received.left()),
+            None => Cursor::NONE,
+        };
+        let lent = fill.lent_chunks(area);
         Self {
             rx,
-            tx,
-            umem_rings,
-            lent,
-            received,
+            out,
             fill,
+            cache,
+            lent,
+            memory: area.memory(),
+            received,
+            recycled,
             send,
+            frames: 0,
         }
     }
 
@@ -85,64 +100,157 @@ impl<'s, 'u> RxBatch<'s, 'u> {
     /// The next packet. Descriptors of chunks that were not lent for receiving on this queue are
     /// skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs).
     #[inline(always)]
-    pub fn next_packet(&mut self) -> Option<Packet<'_, 'u>> {
+    pub fn next_packet(&mut self) -> Option<Packet<'_, 's>> {
         let rx = self.rx.as_deref_mut()?;
         for index in self.received.by_ref() {
-            let Desc { addr, len, .. } = rx.read_at(index);
-            if let Some((chunk_addr, extent)) = self.lent.find(addr, len) {
-                let (tx, umem_rings) = (self.tx.as_deref_mut(), &mut *self.umem_rings);
-                let (fill, send) = (&mut self.fill, &mut self.send);
+            // Beyond the batch this is an old descriptor, or a forged one: no harm to a prefetch.
+            let ahead = rx.slot(index.wrapping_add(PREFETCH)).addr();
+            self.memory.prefetch(ahead);
+            let (addr, len) = rx.slot(index).packet();
+            if self.lent.has(addr, len) {
                 return Some(Packet {
-                    chunk_addr,
-                    extent,
-                    tx,
-                    umem_rings,
-                    fill,
-                    send,
+                    addr,
+                    len,
+                    batch: self,
                 });
             }
-            self.umem_rings.reject(addr);
+            self.fill.reject(addr, self.cache);
         }
         None
     }
+
+    /// Allocates a frame, as [`Socket::alloc`](crate::Socket::alloc) does.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Frame> {
+        if let Some(out) = &mut self.out
+            && self.cache.len() == 0
+        {
+            out.completion.reclaim_sent(self.cache);
+        }
+        self.cache.take().map(Frame::empty)
+    }
+
+    /// Puts a frame into the TX ring, as [`Socket::send`](crate::Socket::send) does.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send`](crate::Socket::send).
+    pub fn send(&mut self, frame: Frame) -> Result<(), SendError<Frame>> {
+        self.stage_sent();
+        let out = self.out.as_mut();
+        if let Some(out) = out {
+            self.send = out.tx.reserve(self.received.left() + 1);
+        }
+        let extent = frame.extent();
+        if let Some(kind) = cannot_send(self.out.as_mut(), frame.umem(), extent.len) {
+            return Err(SendError {
+                packet: frame,
+                kind,
+            });
+        }
+        if let (Some(out), Some(slot)) = (&mut self.out, self.send.next()) {
+            let chunk_addr = frame.into_chunk().lend_to_send(out.completion.id());
+            let addr = chunk_addr + u64::from(extent.offset);
+            out.tx.slot(slot).write_packet(addr, extent.len);
+            self.frames += 1;
+        }
+        Ok(())
+    }
+
+    /// Hands the TX slots written so far to the ring, and counts their chunks.
+    #[inline(always)]
+    fn stage_sent(&mut self) {
+        if let Some(out) = &mut self.out {
+            let frames = std::mem::take(&mut self.frames);
+            stage_sent(out, self.fill, &self.send, frames);
+        }
+    }
 }
 
-impl Drop for RxBatch<'_, '_> {
+#[inline(always)]
+fn stage_sent(out: &mut Outgoing<'_>, fill: &mut FillRing, slots: &Cursor, frames: u32) {
+    let sent = out.tx.stage(slots);
+    out.completion.sent(sent);
+    fill.forwarded(sent - frames);
+}
+
+impl Drop for RxBatch<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let Some(rx) = self.rx.as_deref_mut() else {
-            return;
-        };
-        if self.received.left() > 0 {
-            let received = std::mem::replace(&mut self.received, NONE);
-            let fill = std::mem::replace(&mut self.fill, NONE);
-            self.fill = recycle_unread(rx, self.umem_rings, received, fill);
-        }
-        rx.release();
-        if let Some(tx) = self.tx.as_deref_mut() {
-            let sent = tx.stage(&self.send);
-            self.umem_rings.forwarded(sent);
-        }
-        self.umem_rings.publish_fill(&self.fill);
+        let take = |cursor: &mut Cursor| std::mem::replace(cursor, Cursor::NONE);
+        end(
+            self.rx.take(),
+            self.out.take(),
+            self.fill,
+            self.cache,
+            self.lent,
+            [
+                take(&mut self.received),
+                take(&mut self.recycled),
+                take(&mut self.send),
+            ],
+            self.frames,
+        );
     }
 }
 
-/// Lends the chunks of unread packets for receiving again. Outlined, and by value, so that the drop
-/// is small enough to be inlined and the batch's cursors stay in registers.
+/// Ends a batch. Outlined, and all by value, so that the batch's cursors stay in registers.
+#[inline(never)]
+fn end(
+    rx: Option<&mut RxRing>,
+    out: Option<Outgoing<'_>>,
+    fill: &mut FillRing,
+    cache: &mut Cache,
+    lent: LentChunks<'_>,
+    [received, mut recycled, send]: [Cursor; 3],
+    frames: u32,
+) {
+    if let Some(rx) = rx {
+        if received.left() > 0 {
+            recycled = recycle_unread(rx, fill, cache, lent, received, recycled);
+        }
+        rx.release();
+    }
+    if let Some(mut out) = out {
+        stage_sent(&mut out, fill, &send, frames);
+    }
+    fill.publish(&recycled);
+}
+
+/// Lends the chunks of unread packets for receiving again.
 #[inline(never)]
 fn recycle_unread(
-    rx: &mut RxRing,
-    umem_rings: &mut UmemRings<'_>,
-    received: Cursor,
-    mut fill: Cursor,
+    rx: &RxRing,
+    fill: &mut FillRing,
+    cache: &mut Cache,
+    lent: LentChunks<'_>,
+    mut received: Cursor,
+    mut recycled: Cursor,
 ) -> Cursor {
-    let lent = umem_rings.lent_to_receive();
-    for index in received {
-        let Desc { addr, len, .. } = rx.read_at(index);
-        match lent.find(addr, len) {
-            Some((chunk_addr, _)) => umem_rings.recycle(chunk_addr, &mut fill),
-            None => umem_rings.reject(addr),
+    while received.left() > 0 {
+        let packets = rx.run(&received);
+        let mut read = 0;
+        let mut written = 0;
+        for (packet, slot) in packets.iter().zip(fill.ring().run(&recycled)) {
+            let (addr, len) = packet.packet();
+            if !lent.has(addr, len) {
+                break;
+            }
+            slot.write(lent.start(addr));
+            read += 1;
+            written = read;
+        }
+        received.advance(read);
+        recycled.advance(written);
+        if let Some(index) = received.next() {
+            // No slot next to the last, or none at all, or no such chunk.
+            let (addr, len) = rx.slot(index).packet();
+            if lent.has(addr, len) {
+                fill.recycle(lent.start(addr), &mut recycled, cache);
+            } else {
+                fill.reject(addr, cache);
+            }
         }
     }
-    fill
+    recycled
 }

@@ -1,16 +1,15 @@
 //! A packet of a batch.
 #![allow(unsafe_code)] // Its bytes are borrowed from a chunk that is still lent.
 
+use super::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
-use crate::ring::Cursor;
 use crate::send_error::{SendError, SendErrorKind};
-use crate::sys::Desc;
 use crate::umem::{Extent, Umem};
-use crate::umem_rings::{TxRing, UmemRings};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::slice;
 
 /// A received packet, borrowed from its [`RxBatch`](crate::RxBatch).
 ///
@@ -36,18 +35,15 @@ use std::ops::{Deref, DerefMut};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Packet<'b, 'u> {
-    /// The chunk that it was received into. In the table of owners it is still lent for receiving;
-    /// that changes when the packet is sent or kept, and need not change when it is recycled.
-    pub(super) chunk_addr: u64,
-    pub(super) extent: Extent,
-    pub(super) tx: Option<&'b mut TxRing>,
-    pub(super) umem_rings: &'b mut UmemRings<'u>,
-    pub(super) fill: &'b mut Cursor,
-    pub(super) send: &'b mut Cursor,
+pub struct Packet<'b, 's> {
+    /// Its first byte. In the table of owners its chunk is still lent for receiving; that changes when
+    /// the packet is sent or kept, and need not change when it is recycled.
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) batch: &'b mut RxBatch<'s>,
 }
 
-impl<'u> Packet<'_, 'u> {
+impl Packet<'_, '_> {
     /// Forwards the packet through the socket that received it, without copying. The socket's next
     /// [`flush`](crate::Socket::flush) transmits it.
     ///
@@ -57,41 +53,53 @@ impl<'u> Packet<'_, 'u> {
     /// packet.
     #[inline(always)]
     pub fn send(self) -> std::result::Result<(), SendError<Self>> {
-        let Extent { offset, len } = self.extent;
-        let kind = if len == 0 {
+        let kind = if self.len == 0 {
             SendErrorKind::Empty
-        } else if self.tx.is_none() {
+        } else if self.batch.out.is_none() {
             SendErrorKind::NoRing
         } else {
             SendErrorKind::Full
         };
         let mut packet = ManuallyDrop::new(self);
-        let slot = if len == 0 { None } else { packet.send.next() };
-        let packet_mut = &mut *packet;
-        let (Some(slot), Some(tx)) = (slot, packet_mut.tx.as_deref_mut()) else {
+        let (addr, len) = (packet.addr, packet.len);
+        let batch = &mut *packet.batch;
+        let slot = if len == 0 { None } else { batch.send.next() };
+        let (Some(slot), Some(out)) = (slot, batch.out.as_mut()) else {
             let packet = ManuallyDrop::into_inner(packet);
             return Err(SendError { packet, kind });
         };
-        packet_mut.umem_rings.forward(packet_mut.chunk_addr);
-        let addr = packet_mut.chunk_addr + u64::from(offset);
-        tx.write_at(
-            slot,
-            Desc {
-                addr,
-                len,
-                options: 0,
-            },
-        );
+        // SAFETY: needed because the check would be the second. `has` found the packet's chunk, which
+        // `set_extent` leaves it in.
+        unsafe { batch.lent.give_unchecked(addr, batch.fill.id().sending()) };
+        out.tx.slot(slot).write_packet(addr, len);
         Ok(())
+    }
+
+    /// Allocates a frame from the socket that received the packet, as
+    /// [`Socket::alloc`](crate::Socket::alloc) does: for an answer longer than the packet.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Frame> {
+        self.batch.alloc()
+    }
+
+    /// Sends a frame through the socket that received the packet, as
+    /// [`Socket::send`](crate::Socket::send) does.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send`](crate::Socket::send).
+    #[inline]
+    pub fn send_frame(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
+        self.batch.send(frame)
     }
 
     /// Takes the packet out of the batch, to hold it or to send it later. The socket lends another
     /// chunk for receiving in its place while one is free.
     #[inline(always)]
-    pub fn keep(self) -> Frame<'u> {
+    pub fn keep(self) -> Frame {
         let mut packet = ManuallyDrop::new(self);
-        let (chunk_addr, extent) = (packet.chunk_addr, packet.extent);
-        Frame::new(packet.umem_rings.take_received(chunk_addr), extent)
+        let (addr, extent) = (packet.addr, packet.extent());
+        Frame::new(packet.batch.fill.take_received(addr), extent)
     }
 
     /// Moves the packet's first byte, as [`Frame::adjust_head`] does.
@@ -102,7 +110,10 @@ impl<'u> Packet<'_, 'u> {
     /// byte; the packet is unchanged.
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
-        self.extent.adjust_head(delta)
+        let mut extent = self.extent();
+        extent.adjust_head(delta)?;
+        self.set_extent(extent);
+        Ok(())
     }
 
     /// Moves the packet's end, as [`Frame::adjust_tail`] does.
@@ -113,20 +124,44 @@ impl<'u> Packet<'_, 'u> {
     /// byte; the packet is unchanged.
     #[inline]
     pub fn adjust_tail(&mut self, delta: i32) -> Result<()> {
-        let chunk_size = self.umem().chunk_size();
-        self.extent.adjust_tail(delta, chunk_size)
+        let chunk_size = self.batch.cache.area().chunk_size();
+        let mut extent = self.extent();
+        extent.adjust_tail(delta, chunk_size)?;
+        self.set_extent(extent);
+        Ok(())
+    }
+
+    /// The packet's place in its chunk.
+    #[inline]
+    fn extent(&self) -> Extent {
+        Extent {
+            offset: self.headroom(),
+            len: self.len,
+        }
+    }
+
+    #[inline]
+    fn set_extent(&mut self, Extent { offset, len }: Extent) {
+        self.addr = self.batch.lent.start(self.addr) + u64::from(offset);
+        self.len = len;
     }
 
     /// The UMEM that the packet is in.
     #[inline]
-    pub(crate) fn umem(&self) -> &'u Umem {
-        self.umem_rings.umem()
+    pub(crate) fn umem(&self) -> &Umem {
+        self.batch.cache.umem()
+    }
+
+    /// The device's queue that received the packet.
+    #[inline]
+    pub fn queue(&self) -> u32 {
+        self.batch.fill.queue()
     }
 
     /// Bytes between the chunk's start and the packet.
     #[inline]
     pub fn headroom(&self) -> u32 {
-        self.extent.offset
+        (self.addr - self.batch.lent.start(self.addr)) as u32
     }
 }
 
@@ -135,13 +170,13 @@ impl Deref for Packet<'_, '_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: needed because the chunk has no `Chunk` yet. `LentChunks::find` checked address
-        // and extent, and the extent only moves inside the chunk. The chunk was lent through
+        // SAFETY: needed because the chunk has no `Chunk` yet. `LentChunks::has` checked that the packet
+        // lies inside a chunk of this memory, where `set_extent` leaves it. The chunk was lent through
         // these rings, and the kernel returned it in the descriptor just read. Only the methods
         // that consume this packet lend it again or make it a `Chunk`. No second packet of it
         // exists: a batch lends one at a time and the rings one batch, and no other rings have an
         // entry in the table for a chunk lent through these.
-        unsafe { self.umem().received_bytes(self.chunk_addr, self.extent) }
+        unsafe { slice::from_raw_parts(self.batch.memory.at(self.addr), self.len as usize) }
     }
 }
 
@@ -149,23 +184,26 @@ impl DerefMut for Packet<'_, '_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and the packet is borrowed exclusively.
-        unsafe { self.umem().received_bytes_mut(self.chunk_addr, self.extent) }
+        unsafe { slice::from_raw_parts_mut(self.batch.memory.at(self.addr), self.len as usize) }
     }
 }
 
 impl Drop for Packet<'_, '_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.umem_rings.recycle(self.chunk_addr, self.fill);
+        let batch = &mut *self.batch;
+        let chunk_addr = batch.lent.start(self.addr);
+        batch
+            .fill
+            .recycle(chunk_addr, &mut batch.recycled, batch.cache);
     }
 }
 
 impl fmt::Debug for Packet<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packet")
-            .field("chunk_addr", &self.chunk_addr)
-            .field("offset", &self.extent.offset)
-            .field("len", &self.extent.len)
+            .field("addr", &self.addr)
+            .field("len", &self.len)
             .finish_non_exhaustive()
     }
 }

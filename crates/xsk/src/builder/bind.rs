@@ -2,18 +2,18 @@
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys;
+use crate::sys::{Kernel, KernelSocket};
 use rustix::io::Errno;
-use rustix::net::sockopt;
-use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags,
-};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use rustix::net::xdp::SocketAddrXdpFlags;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Interval at which a busy queue is tried again.
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Opens an AF_XDP socket, with the cause and cure of a refusal.
-pub(super) fn open_socket() -> Result<OwnedFd> {
-    sys::open_socket().map_err(|errno| match errno {
+pub(super) fn open_socket(kernel: &dyn Kernel) -> Result<Arc<dyn KernelSocket>> {
+    kernel.socket().map_err(|errno| match errno {
         Errno::PERM | Errno::ACCESS => Error::os(
             ErrorKind::PermissionDenied,
             errno,
@@ -26,33 +26,6 @@ pub(super) fn open_socket() -> Result<OwnedFd> {
         ),
         _ => Error::os(ErrorKind::Os, errno, "opening an AF_XDP socket"),
     })
-}
-
-/// Binds, waiting while the queue is busy: the kernel releases it some milliseconds after a socket
-/// is closed or its process killed.
-pub(super) fn bind_until(
-    fd: BorrowedFd<'_>,
-    addr: &SocketAddrXdp,
-    lender: BorrowedFd<'_>,
-    deadline: Instant,
-) -> std::result::Result<(), Errno> {
-    loop {
-        let result = if addr.flags().contains(SocketAddrXdpFlags::XDP_SHARED_UMEM) {
-            let addr = SocketAddrXdpWithSharedUmem {
-                addr: addr.clone(),
-                shared_umem_fd: lender,
-            };
-            rustix::net::bind(fd, &addr)
-        } else {
-            rustix::net::bind(fd, addr)
-        };
-        match result {
-            Err(Errno::BUSY) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            result => return result,
-        }
-    }
 }
 
 /// The cause and cure of a failed bind.
@@ -104,8 +77,21 @@ pub(super) fn bind_error(
 }
 
 /// Reads back whether a bound socket is in zero-copy mode.
-pub(super) fn is_zero_copy(fd: BorrowedFd<'_>) -> Result<bool> {
-    let options = sockopt::xdp_options(fd)
-        .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the mode back"))?;
-    Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+pub(crate) fn is_zero_copy(socket: &dyn KernelSocket) -> Result<bool> {
+    socket
+        .is_zero_copy()
+        .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the mode back"))
+}
+
+/// Checks that a zero-copy socket without an XDP program can send: some drivers have no rings for it
+/// then, and refuse each wake-up.
+pub(super) fn expect_sending(socket: &dyn KernelSocket, device: &Device) -> Result<()> {
+    if socket.send() != Err(Errno::INVAL) {
+        return Ok(());
+    }
+    let name = &device.name;
+    let message = format!(
+        "the driver of {name} sends in zero-copy mode only while an XDP program is attached: give this socket an RX ring, or the program of another socket on {name}; or use copy mode"
+    );
+    Err(Error::os(ErrorKind::ModeRefused, Errno::INVAL, message))
 }

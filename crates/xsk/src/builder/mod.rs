@@ -5,17 +5,26 @@ mod open;
 mod rings;
 mod sibling;
 
+pub(crate) use bind::is_zero_copy;
+pub(crate) use rings::{map_own_rings, map_ring};
+
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::Program;
+use crate::program::{CallersProgram, Filter, Program};
 use crate::socket::{Mode, Socket};
+use crate::sys::{Kernel, Linux};
 use crate::umem::Umem;
+use crate::umem_rings::Target;
 use crate::wait::Wait;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most slots of a ring; more would be gigabytes of chunks in flight.
 const MAX_RING: u32 = 1 << 20;
+
+/// Slots of FILL, unless the card's own ring is larger.
+const FILL_RING: u32 = 2048;
 
 /// Bytes of a link header with one VLAN tag, which the MTU does not include.
 const LINK_HEADER: u32 = 18;
@@ -43,21 +52,27 @@ const TX_BUDGET: u32 = 256;
 /// ```
 #[derive(Debug)]
 #[must_use = "call `open` to get the socket"]
-pub struct SocketBuilder<'u> {
-    umem: &'u Umem,
+pub struct SocketBuilder {
+    umem: Umem,
     device: String,
     queue: u32,
     rx_ring: u32,
     tx_ring: u32,
-    fill_ring: u32,
+    fill_ring: Option<u32>,
+    /// Descriptors of the card's own receive ring, if it says.
+    card_ring: Option<u32>,
     completion_ring: u32,
     fill_chunks: Option<u32>,
+    /// Sockets that the chunks of the UMEM are for.
+    sharers: u32,
     mode: Mode,
     need_wakeup: bool,
     tx_budget: Option<u32>,
     wait: Wait,
     source: Source,
+    filter: Option<Filter>,
     busy_timeout: Duration,
+    kernel: Arc<dyn Kernel>,
 }
 
 /// The origin of the XDP program or XSKMAP.
@@ -65,26 +80,36 @@ pub struct SocketBuilder<'u> {
 enum Source {
     BuiltIn,
     Shared(Program),
+    Callers(CallersProgram),
+    #[cfg(feature = "libxdp")]
+    Dispatcher,
     Map(OwnedFd),
+    /// None of them: a model of the kernel delivers packets as it likes.
+    #[cfg(any(test, feature = "testing"))]
+    Model,
 }
 
-impl<'u> SocketBuilder<'u> {
-    fn new(umem: &'u Umem, device: &str, queue: u32) -> Self {
+impl SocketBuilder {
+    fn new(umem: &Umem, device: &str, queue: u32) -> Self {
         Self {
-            umem,
+            umem: umem.clone(),
             device: device.to_owned(),
             queue,
             rx_ring: 2048,
             tx_ring: 2048,
-            fill_ring: 2048,
+            fill_ring: None,
+            card_ring: None,
             completion_ring: 2048,
             fill_chunks: None,
+            sharers: 1,
             mode: Mode::Auto,
             need_wakeup: true,
             tx_budget: None,
             wait: Wait::default(),
             source: Source::BuiltIn,
+            filter: None,
             busy_timeout: Duration::from_millis(500),
+            kernel: Arc::new(Linux),
         }
     }
 
@@ -101,9 +126,10 @@ impl<'u> SocketBuilder<'u> {
         self
     }
 
-    /// Slots of the FILL ring, a power of two. Default 2048.
+    /// Slots of the FILL ring, a power of two. Default 2048, or twice as many as the card's receive ring
+    /// (`ethtool -g`) if that is more and the UMEM has as many chunks.
     pub fn fill_ring(mut self, slots: u32) -> Self {
-        self.fill_ring = slots;
+        self.fill_ring = Some(slots);
         self
     }
 
@@ -115,9 +141,17 @@ impl<'u> SocketBuilder<'u> {
 
     /// Chunks that the socket keeps lent for receiving, at most as many as FILL has slots. Default:
     /// the slots of FILL, but at most half of the UMEM when the socket also sends, and 0 when it
-    /// only sends.
+    /// only sends, or a few in zero-copy mode. In copy mode it is at most 2048; and 256 while packets
+    /// come faster than the program takes them, so that the chunks in use stay in the CPU's caches.
     pub fn fill_chunks(mut self, chunks: u32) -> Self {
         self.fill_chunks = Some(chunks);
+        self
+    }
+
+    /// Divides the chunks of the UMEM between this many sockets: those in the cache of each, and the
+    /// default of those to receive into.
+    pub(crate) fn sharers(mut self, sockets: u32) -> Self {
+        self.sharers = sockets.max(1);
         self
     }
 
@@ -151,9 +185,57 @@ impl<'u> SocketBuilder<'u> {
         self
     }
 
+    /// The packets that the built-in XDP program redirects to the socket; the others go to the network
+    /// stack. Default: all. Sockets that share the program with [`SocketBuilder::program`] share its
+    /// filter.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = Some(filter);
+        self
+    }
+
     /// Uses the XDP program of a socket on another queue of the same device.
     pub fn program(mut self, program: &Program) -> Self {
         self.source = Source::Shared(program.clone());
+        self
+    }
+
+    /// Uses a program that is attached already, where the socket would attach one.
+    pub(crate) fn share_program(mut self, program: &Program) -> Self {
+        if !matches!(self.source, Source::Shared(_) | Source::Map(_)) {
+            self.source = Source::Shared(program.clone());
+            self.filter = None;
+        }
+        self
+    }
+
+    /// Attaches the caller's loaded XDP program with a `bpf_link`, as the built-in one is attached,
+    /// and inserts the socket into its XSKMAP, in the slot of its queue. The next queue's socket
+    /// shares the program: see [`SocketBuilder::program`].
+    ///
+    /// ```no_run
+    /// use std::os::fd::OwnedFd;
+    /// use xsk::{Socket, Umem};
+    ///
+    /// # fn main() -> xsk::Result<()> {
+    /// # fn load() -> (OwnedFd, OwnedFd) { unimplemented!() }
+    /// let (program, map) = load(); // with libbpf or aya
+    /// let umem = Umem::builder().build()?;
+    /// let socket = Socket::builder(&umem, "eth0", 0).attach(program, map).open()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn attach(mut self, program: OwnedFd, map: OwnedFd) -> Self {
+        self.source = Source::Callers(CallersProgram::new(program, map));
+        self
+    }
+
+    /// Attaches libxdp's redirect program beside other XDP programs of the device, by libxdp's dispatcher,
+    /// and inserts the socket into its XSKMAP. It takes all packets of the queue. See [the
+    /// guide](crate::guide::packets#beside-other-xdp-programs) for the requirements, and for the
+    /// remains of a killed process.
+    #[cfg(feature = "libxdp")]
+    pub fn dispatcher(mut self) -> Self {
+        self.source = Source::Dispatcher;
         self
     }
 
@@ -174,7 +256,7 @@ impl<'u> SocketBuilder<'u> {
 
     fn check(&self) -> Result<()> {
         check_rings(self.rx_ring, self.tx_ring)?;
-        check_ring("FILL", self.fill_ring, false)?;
+        check_ring("FILL", self.fill_slots(), false)?;
         check_ring("COMPLETION", self.completion_ring, false)?;
         if let Some(budget) = self.tx_budget
             && !(32..=self.tx_ring).contains(&budget)
@@ -184,7 +266,21 @@ impl<'u> SocketBuilder<'u> {
                 self.tx_ring
             )));
         }
-        Ok(())
+        self.check_filter()
+    }
+
+    fn check_filter(&self) -> Result<()> {
+        match (&self.filter, &self.source) {
+            (None, _) => Ok(()),
+            (Some(filter), Source::BuiltIn) => filter.check(),
+            #[cfg(feature = "libxdp")]
+            (Some(_), Source::Dispatcher) => Err(Error::invalid(
+                "libxdp's redirect program cannot filter: leave `filter` out to take all packets, or `dispatcher` to attach the filter alone",
+            )),
+            (Some(_), _) => Err(Error::invalid(
+                "a filter is for the built-in program of this socket: leave `filter` out, or the other program; a shared program has the filter of the socket that attached it",
+            )),
+        }
     }
 
     fn check_device(&self, device: &Device) -> Result<()> {
@@ -223,17 +319,38 @@ impl<'u> SocketBuilder<'u> {
         Ok(())
     }
 
-    fn fill_target(&self) -> u32 {
-        let default = match (self.rx_ring, self.tx_ring) {
+    /// The chunks that are for this socket.
+    fn chunks(&self) -> u32 {
+        self.umem.chunks() / self.sharers
+    }
+
+    fn fill_target(&self) -> Target {
+        match self.fill_chunks {
+            Some(chunks) => Target::fixed(chunks),
+            None => Target::adaptive(self.fill_chunks_of(self.fill_ring.unwrap_or(FILL_RING))),
+        }
+    }
+
+    /// Chunks to lend for receiving by default, with a FILL ring of `slots`.
+    fn fill_chunks_of(&self, slots: u32) -> u32 {
+        match (self.rx_ring, self.tx_ring) {
             (0, _) => 0,
-            (_, 0) => self.fill_ring,
-            _ => self.fill_ring.min(self.umem.chunks() / 2),
-        };
-        self.fill_chunks.unwrap_or(default)
+            (_, 0) => slots.min(self.chunks()),
+            _ => slots.min(self.chunks() / 2),
+        }
+    }
+
+    /// Slots of FILL. In zero-copy mode the chunks in the card's own ring are lent through FILL, too: as
+    /// many again have to wait in it, or the card runs dry with each burst.
+    fn fill_slots(&self) -> u32 {
+        let card = self.card_ring.unwrap_or(0).min(MAX_RING / 2);
+        let both = (2 * card).min(self.umem.chunks()).next_power_of_two();
+        self.fill_ring.unwrap_or(FILL_RING.max(both))
     }
 }
 
-fn check_rings(rx: u32, tx: u32) -> Result<()> {
+/// Checks the sizes of a socket's own rings.
+pub(crate) fn check_rings(rx: u32, tx: u32) -> Result<()> {
     check_ring("RX", rx, true)?;
     check_ring("TX", tx, true)?;
     if rx == 0 && tx == 0 {
@@ -244,7 +361,8 @@ fn check_rings(rx: u32, tx: u32) -> Result<()> {
     Ok(())
 }
 
-fn check_ring(name: &str, slots: u32, may_be_none: bool) -> Result<()> {
+/// Checks the size of a ring.
+pub(crate) fn check_ring(name: &str, slots: u32, may_be_none: bool) -> Result<()> {
     if (slots == 0 && may_be_none) || (slots.is_power_of_two() && slots <= MAX_RING) {
         return Ok(());
     }
@@ -253,10 +371,34 @@ fn check_ring(name: &str, slots: u32, may_be_none: bool) -> Result<()> {
     )))
 }
 
-impl<'u> Socket<'u> {
+impl Socket {
     /// A builder for a socket on queue `queue` of `device`, counted from 0, with its packets in
     /// `umem`.
-    pub fn builder(umem: &'u Umem, device: &str, queue: u32) -> SocketBuilder<'u> {
+    pub fn builder(umem: &Umem, device: &str, queue: u32) -> SocketBuilder {
         SocketBuilder::new(umem, device, queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fill_has_room_for_the_cards_own_ring() {
+        let umem = Umem::on_heap(16384, 2048);
+        let mut builder = Socket::builder(&umem, "eth0", 0);
+        assert_eq!(builder.fill_slots(), 2048);
+        for (card, slots) in [
+            (0, 2048),
+            (512, 2048),
+            (4096, 8192),
+            (5000, 16384),
+            (u32::MAX, 16384),
+        ] {
+            builder.card_ring = Some(card);
+            assert_eq!(builder.fill_slots(), slots, "a ring of {card}");
+        }
+        assert_eq!(builder.fill_chunks_of(builder.fill_slots()), 8192);
+        assert_eq!(builder.fill_ring(64).fill_slots(), 64, "as asked for");
     }
 }

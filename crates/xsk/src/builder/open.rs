@@ -1,6 +1,6 @@
 //! Opening a socket: registration, rings, program, bind, XSKMAP.
 
-use super::bind::{bind_error, bind_until, is_zero_copy, open_socket};
+use super::bind::{BUSY_PAUSE, bind_error, expect_sending, is_zero_copy, open_socket};
 use super::rings::{map_own_rings, map_ring};
 use super::{SocketBuilder, Source, TX_BUDGET};
 use crate::device::{AttachMode, Device};
@@ -9,43 +9,72 @@ use crate::feature::{Feature, MissingFeature};
 use crate::program::Program;
 use crate::ring::{Consumer, Producer};
 use crate::socket::{
-    Binding, Endpoint, Mode, ModeObtained, Refusal, Socket, XskmapEntry, check_map,
+    Binding, Bound, Mode, ModeObtained, Receiver, Refusal, RxEnd, Sender, Socket, TxEnd,
+    XskmapEntry, check_map, insert_error,
 };
-use crate::sys;
-use crate::umem::{AfterClose, RingsId, RingsLease};
-use crate::umem_rings::UmemRings;
+use crate::sys::{Address, Kernel, KernelSocket, QueueOwner, Registration, RingKind, SysResult};
+use crate::umem::{AfterClose, Cache, DeviceQueue, RingsId, RingsLease};
+use crate::umem_rings::{CompletionRing, FillRing, RxRing, Target, TxRing, cache_size};
+use hostnet::ethtool::rx_ring;
 use rustix::io::Errno;
-use rustix::net::sockopt;
-use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
-    XdpMmapOffsets, XdpUmemReg, XdpUmemRegFlags,
-};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::xdp::SocketAddrXdpFlags;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-impl<'u> SocketBuilder<'u> {
+/// Chunks that a zero-copy socket which only sends lends for receiving.
+const CHUNKS_OF_A_SENDER: u32 = 64;
+
+impl SocketBuilder {
     /// Opens the socket.
     ///
     /// # Errors
     ///
     /// Each message names the obstacle and the cure; see [`ErrorKind`].
-    pub fn open(mut self) -> Result<Socket<'u>> {
+    pub fn open(mut self) -> Result<Socket> {
         self.check()?;
         let device = Device::lookup(&self.device)?;
-        self.check_device(&device)?;
-        if let Source::Map(map) = &self.source {
-            check_map(map.as_fd(), self.queue)?;
+        if matches!(self.mode, Mode::Auto | Mode::ZeroCopy) && self.rx_ring > 0 {
+            // A device that does not say has no ring of its own.
+            self.card_ring = rx_ring(&device.name).ok().flatten().map(|ring| ring.used);
         }
-        let lease = RingsLease::new(self.umem)?;
+        let mut socket = self.open_on(&device)?;
+        socket.watch_arrivals(device);
+        Ok(socket)
+    }
+
+    /// Opens the socket on a device of a model of the kernel, which has no XDP programs.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`open`](Self::open).
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn open_in_model(
+        mut self,
+        kernel: Arc<dyn Kernel>,
+        device: &Device,
+    ) -> Result<Socket> {
+        self.check()?;
+        self.kernel = kernel;
+        self.source = Source::Model;
+        self.open_on(device)
+    }
+
+    fn open_on(mut self, device: &Device) -> Result<Socket> {
+        self.check_device(device)?;
+        match &self.source {
+            Source::Map(map) => check_map(map.as_fd(), self.queue)?,
+            Source::Callers(program) => check_map(program.map(), self.queue)?,
+            _ => {}
+        }
         let source = std::mem::replace(&mut self.source, Source::BuiltIn);
         let opening = Opening {
-            device: &device,
+            device,
             refusals: Vec::new(),
-            deadline: deadline(self.busy_timeout),
+            deadline: deadline(&*self.kernel, self.busy_timeout),
             config: self,
         };
-        opening.open(lease, &source).map_err(|error| {
+        opening.open(&source).map_err(|error| {
             let name = &device.name;
             error.context(name)
         })
@@ -53,90 +82,154 @@ impl<'u> SocketBuilder<'u> {
 }
 
 /// The end of a timeout; one that the clock cannot represent ends in a year.
-fn deadline(timeout: Duration) -> Instant {
+fn deadline(kernel: &dyn Kernel, timeout: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
-    let now = Instant::now();
+    let now = kernel.now();
     now.checked_add(timeout).unwrap_or(now + YEAR)
 }
 
 /// A socket being opened.
-struct Opening<'d, 'u> {
-    config: SocketBuilder<'u>,
+struct Opening<'d> {
+    config: SocketBuilder,
     device: &'d Device,
     refusals: Vec<Refusal>,
     deadline: Instant,
 }
 
-impl<'u> Opening<'_, 'u> {
-    fn open(mut self, mut lease: RingsLease<'u>, source: &Source) -> Result<Socket<'u>> {
-        let fd = Arc::new(open_socket()?);
-        let lender = self.lender();
-        if lender.is_none() {
-            self.register(fd.as_fd())?;
-        }
-        let offsets = self.config.set_ring_sizes(fd.as_fd())?;
-        let mut umem_rings = self.umem_rings(fd.as_fd(), &offsets, lease.id())?;
-        let (rx, tx) = map_own_rings(
-            fd.as_fd(),
-            &offsets,
-            self.config.rx_ring,
-            self.config.tx_ring,
-        )?;
-        self.set_budget(fd.as_fd())?;
-        // Before the bind, in which some drivers take their first chunks.
-        umem_rings.maintain();
+/// A socket with its rings, not bound yet. Dropped in this order: the rings' mappings pin the socket,
+/// and the lease frees the chunks when the kernel has let go of them.
+struct Unbound {
+    fill: FillRing,
+    completion: CompletionRing,
+    rx: Option<RxRing>,
+    tx: Option<TxRing>,
+    cache: Cache,
+    socket: Arc<dyn KernelSocket>,
+    /// Whether the UMEM is registered through this socket, rather than shared.
+    registered: bool,
+    lease: RingsLease,
+}
+
+impl Opening<'_> {
+    fn open(mut self, source: &Source) -> Result<Socket> {
+        let unbound = self.prepare()?;
         let program = self.attach(source)?;
-        let zero_copy = self.bind_best(fd.as_fd(), lender.as_ref(), program.as_ref())?;
-        drop(lender);
-        if zero_copy {
-            // From here on the device may hold chunks, also when a later step fails.
-            lease.set_after_close(AfterClose::MayTouchAll);
+        let (mut bound, zero_copy) = self.bind_best(unbound, program.as_ref())?;
+        let owner = self
+            .config
+            .kernel
+            .queue_owner(self.device.index, self.config.queue);
+        if owner == QueueOwner::Socket {
+            bound.lease.set_shown();
         }
-        let mut main = Endpoint::new(fd, rx, tx, self.config.rx_ring, self.config.wait);
-        main.set_zero_copy(zero_copy);
-        let mode = self.obtained(zero_copy, program.as_ref());
-        self.expect_attach_mode(mode)?;
-        let entry = self.install(main.fd().as_fd(), source, program.as_ref())?;
+        // The kernel gives a queue to one pool at a time, so it has let go of any before this one.
+        let queue = bound.lease.queue();
         self.config
             .umem
-            .registry()
-            .sockets
-            .push(Arc::downgrade(main.fd()));
+            .recover_retired(|retired| retired.is(&queue));
+        let mode = self.obtained(zero_copy, program.as_ref());
+        self.expect_attach_mode(mode)?;
+        let entry = self.install(&*bound.socket, source, program.as_ref())?;
+        if zero_copy {
+            self.feed_driver(&mut bound);
+        }
+        let refusals = self.refusals;
+        let Unbound {
+            fill,
+            completion,
+            rx,
+            tx,
+            cache,
+            socket,
+            lease,
+            ..
+        } = bound;
+        let kept = program.filter(|_| self.config.rx_ring == 0);
         let binding = Binding {
             mode,
-            refusals: self.refusals,
+            refusals,
+            _program: kept,
+        };
+        let bound = Arc::new(Bound::new(&self.config.kernel, &socket, lease, binding));
+        let rx_end = RxEnd::new(&socket, rx, self.config.rx_ring, self.config.wait);
+        let tx_end = TxEnd::new(&socket, tx, self.config.wait, zero_copy);
+        let receiver = Receiver::new(entry, rx_end, fill, Arc::clone(&bound));
+        let sender = Sender::new(tx_end, completion, cache, bound);
+        Ok(Socket::assemble(receiver, sender))
+    }
+
+    /// Opens a socket with its rings, and with chunks in FILL.
+    fn prepare(&mut self) -> Result<Unbound> {
+        self.config.umem.recover_from(&*self.config.kernel);
+        let queue = DeviceQueue {
+            namespace: self.config.kernel.namespace(),
+            is_shown: false,
             ifindex: self.device.index,
             queue: self.config.queue,
         };
-        Ok(Socket::assemble(entry, main, umem_rings, lease, binding))
+        let lease = RingsLease::new(&self.config.umem, queue)?;
+        let socket = open_socket(&*self.config.kernel)?;
+        let registered = self.config.umem.registry().lender().is_none();
+        if registered {
+            self.register(&*socket)?;
+        }
+        self.config.make_rings(&*socket)?;
+        let (mut fill, completion) = self.umem_rings(&*socket, lease.id())?;
+        let (rx_slots, tx_slots) = (self.config.rx_ring, self.config.tx_ring);
+        // Chunks in the caches of others are out of reach, so all together keep less than a half.
+        let share = self.config.chunks() / self.config.umem.open_rings().max(1);
+        let most = cache_size(share, rx_slots.max(tx_slots));
+        let mut cache = Cache::new(&self.config.umem, most);
+        let (rx, tx) = map_own_rings(&*socket, rx_slots, tx_slots)?;
+        self.set_budget(&*socket)?;
+        // Before the bind, in which some drivers take their first chunks.
+        fill.refill(&mut cache);
+        Ok(Unbound {
+            fill,
+            completion,
+            rx,
+            tx,
+            cache,
+            socket,
+            registered,
+            lease,
+        })
     }
 
-    /// A bound socket on the same UMEM, whose registration this one can share.
-    fn lender(&self) -> Option<Arc<OwnedFd>> {
-        let mut registry = self.config.umem.registry();
-        registry.sockets.retain(|socket| socket.strong_count() > 0);
-        registry.sockets.iter().find_map(std::sync::Weak::upgrade)
+    /// Lends the chunks that a zero-copy driver needs. Its own ring holds chunks as well, whatever the
+    /// load; and the queue of a socket that only sends receives all the same.
+    fn feed_driver(&self, bound: &mut Unbound) {
+        if self.config.fill_chunks.is_some() {
+            return;
+        }
+        let chunks = if self.config.rx_ring == 0 {
+            CHUNKS_OF_A_SENDER.min(self.config.umem.chunks() / 8)
+        } else {
+            self.config.fill_chunks_of(self.config.fill_slots())
+        };
+        bound.fill.set_target(Target::fixed(chunks));
+        bound.fill.refill(&mut bound.cache);
+        // Only a wake-up: its result does not matter.
+        let _ = bound.socket.recv();
     }
 
     /// Registers the UMEM, waiting while one that was just closed still counts against the memory
     /// lock limit.
-    fn register(&self, fd: BorrowedFd<'_>) -> Result<()> {
+    fn register(&self, socket: &dyn KernelSocket) -> Result<()> {
         let (addr, len) = self.config.umem.region();
-        let umem = XdpUmemReg {
+        let memory = Registration {
             addr,
             len,
             chunk_size: self.config.umem.chunk_size(),
             headroom: self.config.umem.headroom(),
-            flags: XdpUmemRegFlags::empty(),
-            tx_metadata_len: 0,
         };
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+        let limit = self.config.kernel.memory_lock_limit();
         let fits = limit.is_none_or(|limit| len <= limit);
         loop {
-            match sockopt::set_xdp_umem_reg(fd, umem) {
+            match socket.register(&memory) {
                 Ok(()) => return Ok(()),
-                Err(Errno::NOBUFS) if fits && Instant::now() < self.deadline => {
-                    std::thread::sleep(Duration::from_millis(1));
+                Err(Errno::NOBUFS) if fits && socket.now() < self.deadline => {
+                    socket.sleep(BUSY_PAUSE);
                 }
                 Err(errno) => return Err(register_error(errno, len, limit)),
             }
@@ -145,49 +238,39 @@ impl<'u> Opening<'_, 'u> {
 
     fn umem_rings(
         &self,
-        fd: BorrowedFd<'_>,
-        offsets: &XdpMmapOffsets,
+        socket: &dyn KernelSocket,
         id: RingsId,
-    ) -> Result<UmemRings<'u>> {
+    ) -> Result<(FillRing, CompletionRing)> {
         let config = &self.config;
-        let fill = map_ring(
-            fd,
-            "FILL",
-            XDP_UMEM_PGOFF_FILL_RING,
-            &offsets.fr,
-            config.fill_ring,
-        )?;
-        let completion = map_ring(
-            fd,
-            "COMPLETION",
-            XDP_UMEM_PGOFF_COMPLETION_RING,
-            &offsets.cr,
-            config.completion_ring,
-        )?;
-        let (fill, completion) = (Producer::new(fill), Consumer::new(completion));
-        Ok(UmemRings::new(
-            config.umem,
+        let fill = map_ring(socket, RingKind::Fill, config.fill_slots())?;
+        let completion = map_ring(socket, RingKind::Completion, config.completion_ring)?;
+        let umem = &config.umem;
+        let fill = FillRing::new(
+            umem,
             id,
-            fill,
-            completion,
+            config.queue,
+            Producer::new(fill),
             config.fill_target(),
-        ))
+        );
+        let completion = CompletionRing::new(umem, id, Consumer::new(completion));
+        Ok((fill, completion))
     }
 
-    fn set_budget(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+    fn set_budget(&mut self, socket: &dyn KernelSocket) -> Result<()> {
         let asked = self.config.tx_budget;
         let budget = asked.unwrap_or(TX_BUDGET.min(self.config.tx_ring));
         if budget < 32 {
             return Ok(());
         }
-        match (sys::set_tx_budget(fd, budget), asked) {
+        match (socket.set_tx_budget(budget), asked) {
             (Ok(()), _) | (Err(_), None) => Ok(()),
             (Err(errno @ Errno::NOPROTOOPT), Some(_)) => {
                 let why = errno_text(errno);
-                self.refusals.push(Refusal::Feature(MissingFeature {
-                    feature: Feature::TxBudget,
-                    why,
-                }));
+                let feature = Feature::TxBudget;
+                // Asked for once more with each socket that is tried.
+                self.refusals.retain(|it| matches!(it, Refusal::Mode(..)));
+                let missing = MissingFeature { feature, why };
+                self.refusals.push(Refusal::Feature(missing));
                 Ok(())
             }
             (Err(errno), Some(budget)) => {
@@ -197,7 +280,7 @@ impl<'u> Opening<'_, 'u> {
         }
     }
 
-    /// Attaches the built-in program, unless the caller has one or the socket only sends.
+    /// Attaches a program, unless the caller has attached one or the socket only sends.
     fn attach(&mut self, source: &Source) -> Result<Option<Program>> {
         match source {
             Source::Map(_) => Ok(None),
@@ -211,20 +294,31 @@ impl<'u> Opening<'_, 'u> {
                     program.ifindex()
                 ),
             )),
-            Source::BuiltIn if self.config.rx_ring == 0 => Ok(None),
-            Source::BuiltIn => self.attach_best().map(Some),
+            #[cfg(any(test, feature = "testing"))]
+            Source::Model => Ok(None),
+            _ if self.config.rx_ring == 0 => Ok(None),
+            _ => self.attach_best(source).map(Some),
         }
     }
 
-    fn attach_best(&mut self) -> Result<Program> {
-        let patience = || self.deadline.saturating_duration_since(Instant::now());
-        let (device, mode) = (self.device, self.config.mode);
-        if mode == Mode::Skb {
-            return Program::attach(device, AttachMode::Skb, patience());
+    fn attach_in(&self, mode: AttachMode, source: &Source) -> Result<Program> {
+        let patience = self.deadline.saturating_duration_since(Instant::now());
+        match source {
+            Source::Callers(program) => program.attach(self.device, mode, patience),
+            #[cfg(feature = "libxdp")]
+            Source::Dispatcher => Program::attach_by_dispatcher(self.device, mode),
+            _ => Program::attach(self.device, mode, patience, self.config.filter.as_ref()),
         }
-        match Program::attach(device, AttachMode::Driver, patience()) {
+    }
+
+    fn attach_best(&mut self, source: &Source) -> Result<Program> {
+        let mode = self.config.mode;
+        if mode == Mode::Skb {
+            return self.attach_in(AttachMode::Skb, source);
+        }
+        match self.attach_in(AttachMode::Driver, source) {
             Err(error) if mode == Mode::Auto && is_about_mode(&error) => {
-                let program = Program::attach(device, AttachMode::Skb, patience())?;
+                let program = self.attach_in(AttachMode::Skb, source)?;
                 self.refusals.push(Refusal::Mode(Mode::Driver, error));
                 Ok(program)
             }
@@ -235,64 +329,119 @@ impl<'u> Opening<'_, 'u> {
     /// Binds in the best mode requested; returns whether it is zero-copy.
     fn bind_best(
         &mut self,
-        fd: BorrowedFd<'_>,
-        lender: Option<&Arc<OwnedFd>>,
+        mut unbound: Unbound,
         program: Option<&Program>,
-    ) -> Result<bool> {
-        if let Some(lender) = lender {
-            self.bind(fd, SocketAddrXdpFlags::XDP_SHARED_UMEM, lender.as_fd())?;
-            return self.expect_mode(fd);
-        }
+    ) -> Result<(Unbound, bool)> {
         let native = program.is_none_or(|program| program.mode() == AttachMode::Driver);
-        let attempts: &[(Mode, SocketAddrXdpFlags)] = match self.config.mode {
-            Mode::Auto if native => &[
-                (Mode::ZeroCopy, SocketAddrXdpFlags::XDP_ZEROCOPY),
-                (Mode::Driver, SocketAddrXdpFlags::XDP_COPY),
-            ],
-            Mode::ZeroCopy => &[(Mode::ZeroCopy, SocketAddrXdpFlags::XDP_ZEROCOPY)],
-            _ => &[(Mode::Driver, SocketAddrXdpFlags::XDP_COPY)],
+        if self.config.mode == Mode::Auto && native {
+            match self.bind(&mut unbound, SocketAddrXdpFlags::XDP_ZEROCOPY) {
+                Ok(zero_copy) => return Ok((unbound, zero_copy)),
+                // EBUSY can also mean that another UMEM occupies the queue for zero-copy alone; if
+                // the queue itself is taken, the next attempt fails too.
+                Err(error) if is_about_mode(&error) || error.kind() == ErrorKind::QueueBusy => {
+                    unbound = self.prepare_again(unbound, &error)?;
+                    self.refusals.push(Refusal::Mode(Mode::ZeroCopy, error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let flags = match self.config.mode {
+            Mode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            _ => SocketAddrXdpFlags::XDP_COPY,
         };
+        let zero_copy = self.bind(&mut unbound, flags)?;
+        Ok((unbound, zero_copy))
+    }
+
+    /// A socket for the next attempt: the same when the kernel refused before it asked the driver,
+    /// which may have taken chunks from FILL, and need not have published that.
+    fn prepare_again(&mut self, mut refused: Unbound, error: &Error) -> Result<Unbound> {
+        let by_the_kernel = error.errno() == Some(Errno::OPNOTSUPP.raw_os_error());
+        if by_the_kernel && refused.fill.is_unread() {
+            return Ok(refused);
+        }
+        drop(refused);
+        self.prepare()
+    }
+
+    /// Binds; returns whether the mode is zero-copy.
+    fn bind(&self, unbound: &mut Unbound, flags: SocketAddrXdpFlags) -> Result<bool> {
+        // Whatever fails after the bind, the driver may be writing to the chunks.
+        unbound.lease.set_after_close(AfterClose::MayTouchAll);
+        if let Err(error) = self.bind_until_free(unbound, flags) {
+            unbound.lease.set_after_close(AfterClose::LetGo);
+            return Err(error);
+        }
+        let zero_copy = is_zero_copy(&*unbound.socket)?;
+        if !zero_copy {
+            unbound.lease.set_after_close(AfterClose::LetGo);
+        }
+        self.expect_mode(zero_copy)?;
+        if zero_copy && self.config.rx_ring == 0 {
+            expect_sending(&*unbound.socket, self.device)?;
+        }
+        Ok(zero_copy)
+    }
+
+    /// Binds, waiting while the queue is busy: the kernel releases it some milliseconds after a
+    /// socket is closed or its process killed.
+    fn bind_until_free(&self, unbound: &mut Unbound, flags: SocketAddrXdpFlags) -> Result<()> {
+        loop {
+            let (flags, result) = self.bind_now(unbound, flags)?;
+            match result {
+                Err(Errno::BUSY) if unbound.socket.now() < self.deadline => {
+                    unbound.socket.sleep(BUSY_PAUSE);
+                }
+                Err(errno) => {
+                    let queue = self.config.queue;
+                    return Err(bind_error(errno, flags, self.device, queue));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Binds once, with the registration of an open socket on the UMEM, or its own. Returns the flags,
+    /// and the kernel's answer.
+    fn bind_now(
+        &self,
+        unbound: &mut Unbound,
+        flags: SocketAddrXdpFlags,
+    ) -> Result<(SocketAddrXdpFlags, SysResult<()>)> {
+        let address = |flags| Address {
+            flags,
+            ifindex: self.device.index,
+            queue: self.config.queue,
+        };
+        if !unbound.registered {
+            // Locked for this attempt, and no longer: the lender may be closed by another thread.
+            let registry = self.config.umem.registry();
+            if let Some(lender) = registry.lender() {
+                let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+                let result = unbound.socket.bind(address(flags), Some(&*lender));
+                return Ok((flags, result));
+            }
+            drop(registry);
+            self.register(&*unbound.socket)?;
+            unbound.registered = true;
+        }
         let wakeup = if self.config.need_wakeup {
             SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP
         } else {
             SocketAddrXdpFlags::empty()
         };
-        let (last, better) = attempts.split_last().expect("each mode has an attempt");
-        for &(mode, flags) in better {
-            match self.bind(fd, flags | wakeup, fd) {
-                Ok(()) => return self.expect_mode(fd),
-                // EBUSY can also mean that another UMEM occupies the queue for zero-copy alone; if
-                // the queue itself is taken, the next attempt fails too.
-                Err(error) if is_about_mode(&error) || error.kind() == ErrorKind::QueueBusy => {
-                    self.refusals.push(Refusal::Mode(mode, error));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.bind(fd, last.1 | wakeup, fd)?;
-        self.expect_mode(fd)
+        let flags = flags | wakeup;
+        Ok((flags, unbound.socket.bind(address(flags), None)))
     }
 
-    fn bind(
-        &self,
-        fd: BorrowedFd<'_>,
-        flags: SocketAddrXdpFlags,
-        lender: BorrowedFd<'_>,
-    ) -> Result<()> {
-        let addr = SocketAddrXdp::new(flags, self.device.index, self.config.queue);
-        bind_until(fd, &addr, lender, self.deadline)
-            .map_err(|errno| bind_error(errno, flags, self.device, self.config.queue))
-    }
-
-    /// Reads the mode back; with a shared UMEM it is the mode of the first socket.
-    fn expect_mode(&self, fd: BorrowedFd<'_>) -> Result<bool> {
-        let zero_copy = is_zero_copy(fd)?;
+    /// Checks the mode; with a shared UMEM it is the mode of the first socket.
+    fn expect_mode(&self, zero_copy: bool) -> Result<()> {
         match (self.config.mode, zero_copy) {
             (Mode::ZeroCopy, false) | (Mode::Skb | Mode::Driver, true) => Err(Error::new(
                 ErrorKind::ModeRefused,
                 "a socket that shares a UMEM has the mode of the first one on it: open both in the same mode, or give this one a UMEM of its own",
             )),
-            _ => Ok(zero_copy),
+            _ => Ok(()),
         }
     }
 
@@ -324,16 +473,14 @@ impl<'u> Opening<'_, 'u> {
     /// Inserts the socket into the program's XSKMAP.
     fn install(
         &self,
-        fd: BorrowedFd<'_>,
+        socket: &dyn KernelSocket,
         source: &Source,
         program: Option<&Program>,
     ) -> Result<Option<XskmapEntry>> {
         let queue = self.config.queue;
-        let error = |errno| {
-            let message = format!("inserting the socket into slot {queue} of the XSKMAP");
-            Error::os(ErrorKind::Os, errno, message)
-        };
         let map = match (source, program) {
+            // The kernel takes no socket without an RX ring into an XSKMAP.
+            _ if self.config.rx_ring == 0 => return Ok(None),
             (Source::Map(map), _) => map.as_fd(),
             (_, Some(program)) => {
                 // Queues may have been added since a shared program was attached.
@@ -342,9 +489,9 @@ impl<'u> Opening<'_, 'u> {
             }
             (_, None) => return Ok(None),
         };
-        XskmapEntry::new(map, queue, fd, program.cloned())
+        XskmapEntry::new(&self.config.kernel, map, queue, socket, program.cloned())
             .map(Some)
-            .map_err(error)
+            .map_err(|errno| insert_error(errno, queue))
     }
 }
 

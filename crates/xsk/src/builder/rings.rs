@@ -2,90 +2,84 @@
 
 use super::SocketBuilder;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ring::{Consumer, Mapped, Offsets, Producer, Slot};
-use crate::sys::Mapping;
+use crate::ring::{Consumer, Mapped, Producer, Slot};
+use crate::sys::{KernelSocket, RingKind};
 use crate::umem_rings::{RxRing, TxRing};
 use rustix::io::Errno;
-use rustix::net::sockopt;
-use rustix::net::xdp::{XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XdpMmapOffsets, XdpRingOffset};
-use std::os::fd::BorrowedFd;
 
-impl SocketBuilder<'_> {
-    /// Sets the sizes of all four rings; returns the offsets of their parts.
-    pub(super) fn set_ring_sizes(&self, fd: BorrowedFd<'_>) -> Result<XdpMmapOffsets> {
-        let set = |name, result: std::result::Result<(), Errno>| {
-            result.map_err(|errno| ring_error(name, errno))
-        };
-        set(
-            "FILL",
-            sockopt::set_xdp_umem_fill_ring_size(fd, self.fill_ring),
-        )?;
-        set(
-            "COMPLETION",
-            sockopt::set_xdp_umem_completion_ring_size(fd, self.completion_ring),
-        )?;
-        set_own_ring_sizes(fd, self.rx_ring, self.tx_ring)
+impl SocketBuilder {
+    /// Makes all four rings.
+    pub(super) fn make_rings(&self, socket: &dyn KernelSocket) -> Result<()> {
+        make_ring(socket, RingKind::Fill, self.fill_slots())?;
+        make_ring(socket, RingKind::Completion, self.completion_ring)?;
+        make_own_rings(socket, self.rx_ring, self.tx_ring)
     }
 }
 
-/// Sets the sizes of a socket's own rings; returns the offsets of their parts.
-pub(super) fn set_own_ring_sizes(fd: BorrowedFd<'_>, rx: u32, tx: u32) -> Result<XdpMmapOffsets> {
+/// Makes a socket's own rings, each if it is to have slots.
+pub(super) fn make_own_rings(socket: &dyn KernelSocket, rx: u32, tx: u32) -> Result<()> {
     if rx > 0 {
-        sockopt::set_xdp_rx_ring_size(fd, rx).map_err(|errno| ring_error("RX", errno))?;
+        make_ring(socket, RingKind::Rx, rx)?;
     }
     if tx > 0 {
-        sockopt::set_xdp_tx_ring_size(fd, tx).map_err(|errno| ring_error("TX", errno))?;
+        make_ring(socket, RingKind::Tx, tx)?;
     }
-    sockopt::xdp_mmap_offsets(fd)
-        .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the layout of the rings"))
+    Ok(())
 }
 
-fn ring_error(name: &str, errno: Errno) -> Error {
-    Error::os(ErrorKind::Os, errno, format!("making the {name} ring"))
+fn make_ring(socket: &dyn KernelSocket, ring: RingKind, slots: u32) -> Result<()> {
+    socket
+        .make_ring(ring, slots)
+        .map_err(|errno| Error::os(ErrorKind::Os, errno, format!("making the {ring} ring")))
 }
 
 /// Maps the RX and the TX ring, each if it has slots.
-pub(super) fn map_own_rings(
-    fd: BorrowedFd<'_>,
-    offsets: &XdpMmapOffsets,
+pub(crate) fn map_own_rings(
+    socket: &dyn KernelSocket,
     rx: u32,
     tx: u32,
 ) -> Result<(Option<RxRing>, Option<TxRing>)> {
     let mut rings = (None, None);
     if rx > 0 {
-        let ring = map_ring(fd, "RX", XDP_PGOFF_RX_RING, &offsets.rx, rx)?;
-        rings.0 = Some(Consumer::new(ring));
+        rings.0 = Some(Consumer::new(map_ring(socket, RingKind::Rx, rx)?));
     }
     if tx > 0 {
-        let ring = map_ring(fd, "TX", XDP_PGOFF_TX_RING, &offsets.tx, tx)?;
-        rings.1 = Some(Producer::new(ring));
+        rings.1 = Some(Producer::new(map_ring(socket, RingKind::Tx, tx)?));
     }
     Ok(rings)
 }
 
 /// Maps one ring of `size` slots.
-pub(super) fn map_ring<T: Slot>(
-    fd: BorrowedFd<'_>,
-    name: &str,
-    page_offset: u64,
-    offsets: &XdpRingOffset,
+pub(crate) fn map_ring<T: Slot>(
+    socket: &dyn KernelSocket,
+    ring: RingKind,
     size: u32,
 ) -> Result<Mapped<T>> {
-    let len = offsets.desc as usize + size as usize * size_of::<T>();
-    let mapping = Mapping::new(fd, page_offset, len)
-        .map_err(|errno| Error::os(ErrorKind::Os, errno, format!("mapping the {name} ring")))?;
-    let at = Offsets {
-        producer: offsets.producer as usize,
-        consumer: offsets.consumer as usize,
-        flags: offsets.flags.ok_or_else(no_flags)? as usize,
-        slots: offsets.desc as usize,
-    };
-    Mapped::new(mapping, at, size).ok_or_else(|| {
+    let layout = socket
+        .ring_layout(ring)
+        .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the layout of the rings"))?
+        .ok_or_else(no_flags)?;
+    let len = layout.slots + size as usize * size_of::<T>();
+    let mapping = socket
+        .map_ring(ring, len)
+        .map_err(|errno| map_error(ring, errno))?;
+    Mapped::new(mapping, layout, size).ok_or_else(|| {
         Error::new(
             ErrorKind::Unsupported,
-            format!("this library does not know the kernel's layout of the {name} ring"),
+            format!("this library does not know the kernel's layout of the {ring} ring"),
         )
     })
+}
+
+fn map_error(ring: RingKind, errno: Errno) -> Error {
+    // `xsk_mmap` in net/xdp/xsk.c.
+    if errno == Errno::BUSY {
+        let message = format!(
+            "mapping the {ring} ring: this kernel maps the rings of a bound socket no more, so it cannot be taken over (Linux 6.4 or later is needed)"
+        );
+        return Error::os(ErrorKind::Unsupported, errno, message);
+    }
+    Error::os(ErrorKind::Os, errno, format!("mapping the {ring} ring"))
 }
 
 fn no_flags() -> Error {

@@ -1,7 +1,8 @@
 //! XDP programs attached to a device.
 
-use crate::sys::{self, BPF_NAME_LEN};
+use crate::sys::{self, ProgramInfo};
 use std::fmt;
+use std::os::fd::AsFd;
 
 /// The place in the receive path at which an XDP program runs.
 ///
@@ -54,19 +55,13 @@ pub struct AttachedProgram {
 
 impl AttachedProgram {
     pub(super) fn lookup(mode: AttachMode, id: u32) -> Self {
-        let info = sys::program_info(id).ok();
+        let info = sys::program_by_id(id).and_then(|program| sys::program_info(program.as_fd()));
+        let info = info.ok();
         Self {
             mode,
             id,
-            name: info.map(|info| {
-                let end = info
-                    .name
-                    .iter()
-                    .position(|&b| b == 0)
-                    .unwrap_or(BPF_NAME_LEN);
-                String::from_utf8_lossy(&info.name[..end]).into_owned()
-            }),
-            tag: info.map(|info| format!("{:016x}", u64::from_be_bytes(info.tag))),
+            name: info.as_ref().map(ProgramInfo::name),
+            tag: info.as_ref().map(ProgramInfo::tag),
         }
     }
 

@@ -1,4 +1,5 @@
-//! How to choose a socket's mode, its way of waiting, and its sizes.
+//! How to choose a socket's packets, its mode, its way of waiting, its way of moving packets, and its
+//! sizes.
 //!
 //! The defaults suit a program that receives and sends on one queue of a device with an MTU of
 //! 1500: [`Mode::Auto`](crate::Mode::Auto), [`Wait::adaptive`](crate::Wait::adaptive), 4096 chunks
@@ -6,12 +7,22 @@
 //!
 //! | Question | Chapter |
 //! |---|---|
+//! | which packets, and beside which XDP programs? | [`packets`] |
 //! | zero-copy, native or generic XDP? | [`modes`] |
 //! | spin, poll or adaptive? | [`waiting`] |
+//! | one by one, by closures or by arrays? | [`bursts`] |
+//! | several queues, threads, devices? | [`queues`] |
 //! | chunk size, number of chunks, rings, batch? | [`sizes`] |
+//! | an event loop, or tokio? | [`event_loops`] |
+//! | a socket for an unprivileged process? | [`processes`] |
 //!
 //! Kernel documentation: `Documentation/networking/af_xdp.rst`.
 
+pub mod bursts;
+pub mod event_loops;
 pub mod modes;
+pub mod packets;
+pub mod processes;
+pub mod queues;
 pub mod sizes;
 pub mod waiting;

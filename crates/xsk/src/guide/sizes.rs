@@ -24,15 +24,15 @@
 //! # Number of chunks
 //!
 //! Each socket needs the chunks that it lends for receiving ([`SocketBuilder::fill_chunks`]), as
-//! many as its TX ring has slots, and a cache of a thirty-second of all chunks, at most 128. Add
+//! many as its TX ring has slots, and a cache of as many as its larger ring, at most a quarter of all. Add
 //! the frames that the program holds. With too few chunks nothing fails, but packets are dropped
 //! ([`Statistics::rx_dropped`]) or [`Socket::alloc`] returns none.
 //!
 //! Without `CAP_IPC_LOCK` the UMEM counts against the memory lock limit (`ulimit -l`), often 8 MiB.
 //!
 //! ```
-//! // One socket: 2048 to receive, 2048 to send, 512 held by the program, 128 in the cache.
-//! let chunks = 2048 + 2048 + 512 + 128;
+//! // One socket: 2048 to receive, 2048 to send, 512 held by the program, and a cache of 1536.
+//! let chunks = 2048 + 2048 + 512 + 1536;
 //! let umem = xsk::Umem::builder().chunks(chunks).build()?;
 //! assert_eq!(umem.accounting().free, chunks);
 //! # Ok::<(), xsk::Error>(())

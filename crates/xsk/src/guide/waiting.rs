@@ -38,17 +38,34 @@
 //! Only a quarter of the ring may fill because the timer can be late. At high rates a larger RX
 //! ring allows longer sleeps; see [`sizes`](crate::guide::sizes).
 //!
+//! # Waiting to send
+//!
+//! [`Socket::wait_for`] waits for a packet, for room to send, or for either. There is room when the TX
+//! ring has a free slot and a chunk is free, or none is on its way back. The kernel does not report
+//! completions, so a socket that waits for a chunk looks for them every 100 µs, or spins.
+//!
+//! While packets are pending in TX, because the device was busy, any wait wakes the kernel again every
+//! millisecond.
+//!
 //! # Event loops
 //!
-//! [`Socket`] implements `AsFd`: its file descriptor becomes readable when the RX ring has packets.
-//! An event loop also has to call [`Socket::recv`] or [`Socket::wait`] with a timeout of zero now
-//! and then while few chunks are free, because no packet arrives on an empty FILL ring.
+//! See [`event_loops`](crate::guide::event_loops) for tokio and others.
+//!
+//! [`Socket`] implements `AsFd` and `AsRawFd`, for poll(2), epoll(7) and the reactors of async runtimes,
+//! by level or by edge. The descriptor is an epoll instance in which the socket is registered: it is
+//! readable at the events that [`Socket::prepare_to_wait`] has set, packets at first.
+//!
+//! An event loop calls [`Socket::prepare_to_wait`] before each sleep. The call does what
+//! [`Socket::wait`] does before it sleeps: it reclaims completed chunks, refills FILL, and wakes the
+//! kernel. The loop must not sleep if an event is there already, and no longer than
+//! [`Ready::sleep_at_most`].
 //!
 //! # Need-wakeup
 //!
 //! With [`SocketBuilder::need_wakeup`] on, which is the default, the kernel sets a flag in the ring
 //! when it needs a system call to continue (`XDP_USE_NEED_WAKEUP`). [`Socket::flush`] and
-//! [`Socket::wait`] check the flag and make the call. With it off, each flush is a system call.
+//! [`Socket::wait`] check the flag and make the call; so does [`Socket::recv`], for FILL. With it off,
+//! each flush is a system call.
 //!
 //! [`Wait`]: crate::Wait
 //! [`Spin`]: crate::Wait::Spin
@@ -57,5 +74,8 @@
 //! [`Socket`]: crate::Socket
 //! [`Socket::recv`]: crate::Socket::recv
 //! [`Socket::wait`]: crate::Socket::wait
+//! [`Socket::wait_for`]: crate::Socket::wait_for
+//! [`Socket::prepare_to_wait`]: crate::Socket::prepare_to_wait
+//! [`Ready::sleep_at_most`]: crate::Ready::sleep_at_most
 //! [`Socket::flush`]: crate::Socket::flush
 //! [`SocketBuilder::need_wakeup`]: crate::SocketBuilder::need_wakeup

@@ -1,12 +1,23 @@
-//! The built-in XDP program, which redirects packets to sockets.
+//! The XDP programs that redirect packets to sockets: the built-in one, and the caller's.
 
-mod instruction;
+pub(crate) mod assembler;
+mod callers;
+#[cfg(feature = "libxdp")]
+mod dispatcher;
+mod filter;
+pub(crate) mod instruction;
+mod redirect;
+mod refusal;
+
+pub(crate) use callers::CallersProgram;
+pub use filter::{Filter, Rule};
+pub(crate) use redirect::redirect;
 
 use crate::device::{AttachMode, AttachedProgram, Device};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{self, BPF_NAME_LEN, Instruction};
+use refusal::{explain, refused};
 use rustix::io::Errno;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +29,12 @@ const NAME: [u8; BPF_NAME_LEN] = *b"xsk_redirect\0\0\0\0";
 const FLAG_SKB: u32 = 1 << 1;
 const FLAG_DRIVER: u32 = 1 << 2;
 
-/// The built-in XDP program on one device, shared by the sockets on the device's queues.
+/// The XDP program on one device, shared by the sockets on the device's queues.
 ///
-/// It redirects each packet to the socket on the packet's RX queue, and passes it to the network
-/// stack when that queue has no socket. A `bpf_link` holds it, so it is detached when the last clone
-/// is dropped, or the process killed.
+/// The built-in one redirects each packet, or those of a [`Filter`], to the socket on the packet's RX
+/// queue, and passes it to the network stack when that queue has no socket. A `bpf_link` holds the
+/// program, so it is detached when the last clone is dropped, or the process killed; one that libxdp's
+/// dispatcher calls [outlives a killed process](crate::guide::packets#beside-other-xdp-programs).
 ///
 /// ```no_run
 /// use xsk::{Socket, Umem};
@@ -41,14 +53,32 @@ pub struct Program(Arc<Attached>);
 #[derive(Debug)]
 struct Attached {
     /// Dropped first, so that packets stop before the map is freed.
-    _link: OwnedFd,
+    attachment: Attachment,
     map: OwnedFd,
     mode: AttachMode,
     ifindex: u32,
 }
 
+/// Whatever keeps the program attached.
+#[derive(Debug)]
+enum Attachment {
+    Link(OwnedFd),
+    #[cfg(feature = "libxdp")]
+    Dispatcher(#[expect(dead_code, reason = "held until it is dropped")] dispatcher::Dispatched),
+}
+
 impl Program {
-    /// Loads the program and attaches it to `device`.
+    fn new(attachment: Attachment, map: OwnedFd, mode: AttachMode, ifindex: u32) -> Self {
+        Self(Arc::new(Attached {
+            attachment,
+            map,
+            mode,
+            ifindex,
+        }))
+    }
+
+    /// Loads the built-in program, which takes the packets of `filter`, or all, and attaches it to
+    /// `device`.
     ///
     /// It waits up to `patience` for the program of a socket that was just closed.
     ///
@@ -57,29 +87,85 @@ impl Program {
     /// [`ErrorKind::ProgramAttached`] when another program is attached, which it names;
     /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` and `CAP_BPF`;
     /// [`ErrorKind::ModeRefused`] or [`ErrorKind::MtuTooLarge`] when the driver refuses.
-    pub(crate) fn attach(device: &Device, mode: AttachMode, patience: Duration) -> Result<Self> {
+    pub(crate) fn attach(
+        device: &Device,
+        mode: AttachMode,
+        patience: Duration,
+        filter: Option<&Filter>,
+    ) -> Result<Self> {
         let queues = device.rx_queues.max(device.tx_queues).max(1);
         let map = sys::xskmap_create(NAME, queues).map_err(refused("creating the XSKMAP"))?;
-        let instructions = redirect(map.as_fd());
-        Self::attach_instructions(device, mode, patience, map, &instructions)
+        let program = load(&redirect(map.as_fd(), filter))?;
+        Self::attach_loaded(device, mode, patience, map, program.as_fd())
     }
 
-    /// Attaches a program made of `instructions`, which refer to `map`.
-    pub(crate) fn attach_instructions(
+    /// Attaches a loaded program, which redirects to `map`.
+    pub(crate) fn attach_loaded(
         device: &Device,
         mode: AttachMode,
         patience: Duration,
         map: OwnedFd,
-        instructions: &[Instruction],
+        program: BorrowedFd<'_>,
     ) -> Result<Self> {
-        let program = load(instructions)?;
-        let link = link(device, mode, program.as_fd(), patience)?;
-        Ok(Self(Arc::new(Attached {
-            _link: link,
-            map,
-            mode,
-            ifindex: device.index,
-        })))
+        let link = link(device, mode, program, patience)?;
+        Ok(Self::new(Attachment::Link(link), map, mode, device.index))
+    }
+
+    /// Attaches libxdp's redirect program by its dispatcher, or shares it with its other users on the
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] without libxdp, without bpffs, or when the kernel refuses the
+    /// dispatcher; [`ErrorKind::ModeRefused`] for generic XDP; else those of the built-in program.
+    #[cfg(feature = "libxdp")]
+    pub(crate) fn attach_by_dispatcher(device: &Device, mode: AttachMode) -> Result<Self> {
+        let (part, map) = dispatcher::attach(device, mode)?;
+        // It is in the mode in which its first user, or another program, has attached the dispatcher.
+        let now = Device::lookup(&device.name)?;
+        let mode = now.obstacle().map_or(mode, |program| program.mode);
+        let part = Attachment::Dispatcher(part);
+        Ok(Self::new(part, map, mode, device.index))
+    }
+
+    /// The program of another process, which `link` attaches to the device `ifindex`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Foreign`] when it is no such link.
+    pub(crate) fn take_over(
+        link: OwnedFd,
+        map: OwnedFd,
+        mode: AttachMode,
+        ifindex: u32,
+    ) -> Result<Self> {
+        let known = match sys::xdp_link_ifindex(link.as_fd()) {
+            // 0 when the device is gone.
+            Ok(device) => matches!(device, Some(device) if device == ifindex || device == 0),
+            // Some kernels before 5.19 tell an unprivileged process nothing; then the giver's word counts.
+            Err(errno) => errno == Errno::PERM,
+        };
+        if !known {
+            let message = format!("the link handed over is no XDP link of the device {ifindex}");
+            return Err(Error::new(ErrorKind::Foreign, message));
+        }
+        Ok(Self::new(Attachment::Link(link), map, mode, ifindex))
+    }
+
+    /// The link that holds it; none in libxdp's dispatcher.
+    #[cfg_attr(
+        not(feature = "libxdp"),
+        expect(
+            clippy::unnecessary_wraps,
+            reason = "without the dispatcher all have one"
+        )
+    )]
+    pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.attachment {
+            Attachment::Link(link) => Some(link.as_fd()),
+            #[cfg(feature = "libxdp")]
+            Attachment::Dispatcher(_) => None,
+        }
     }
 
     /// The mode in which it is attached.
@@ -92,13 +178,14 @@ impl Program {
         self.0.ifindex
     }
 
-    /// Its XSKMAP, with a slot for each queue of the device.
+    /// Its XSKMAP; that of the built-in program has a slot for each queue of the device.
     pub fn map(&self) -> BorrowedFd<'_> {
         self.0.map.as_fd()
     }
 }
 
-fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
+/// Loads an XDP program.
+pub(crate) fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
     sys::xdp_program_load(NAME, instructions, c"Dual BSD/GPL").map_err(|(errno, log)| {
         let step = if log.is_empty() {
             "loading the XDP program".to_owned()
@@ -107,24 +194,6 @@ fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
         };
         refused(step)(errno)
     })
-}
-
-fn refused(step: impl fmt::Display) -> impl FnOnce(Errno) -> Error {
-    move |errno| match errno {
-        Errno::PERM | Errno::ACCESS => Error::os(
-            ErrorKind::PermissionDenied,
-            errno,
-            format!("{step} needs CAP_BPF and CAP_NET_ADMIN: run as root or grant both"),
-        ),
-        Errno::NOSYS | Errno::INVAL => Error::os(
-            ErrorKind::Unsupported,
-            errno,
-            format!(
-                "{step}: this kernel cannot (Linux 5.9 or later is needed, with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS)"
-            ),
-        ),
-        _ => Error::os(ErrorKind::Os, errno, step.to_string()),
-    }
 }
 
 fn link(
@@ -139,6 +208,8 @@ fn link(
         FLAG_DRIVER
     };
     let deadline = Instant::now() + patience;
+    let tag = sys::program_info(program).ok().map(|info| info.tag());
+    let may_leave = |other: &AttachedProgram| other.may_be_ours() || other.tag == tag;
     loop {
         let errno = match sys::xdp_link_create(program, device.index, flags) {
             Ok(link) => return Ok(link),
@@ -149,72 +220,10 @@ fn link(
         let leaving = error.kind() == ErrorKind::ProgramAttached
             && Device::lookup(&device.name)?
                 .obstacle()
-                .is_none_or(AttachedProgram::may_be_ours);
+                .is_none_or(may_leave);
         if !leaving || Instant::now() >= deadline {
             return Err(error);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error {
-    let name = &device.name;
-    match errno {
-        Errno::BUSY | Errno::EXIST => {
-            let now = Device::lookup(name).ok();
-            let obstacle = now.as_ref().and_then(Device::obstacle);
-            let what = obstacle.map_or("a program".to_owned(), ToString::to_string);
-            let share = match obstacle {
-                Some(program) if program.may_be_ours() => {
-                    "share it, if a socket of this process holds it, with `SocketBuilder::program`; or "
-                }
-                _ => "",
-            };
-            let message = format!(
-                "{name} already has an XDP program ({what}): {share}end the process that holds it, or remove it with `ip link set dev {name} xdp off` (`bpftool link` shows links), or give this socket that program's XSKMAP"
-            );
-            Error::os(ErrorKind::ProgramAttached, errno, message)
-        }
-        Errno::PERM | Errno::ACCESS => {
-            refused(format!("attaching the XDP program to {name}"))(errno)
-        }
-        Errno::INVAL if sys::xdp_link_known() == Ok(false) => {
-            refused(format!("attaching the XDP program to {name}"))(errno)
-        }
-        Errno::RANGE => {
-            let message = format!(
-                "the driver of {name} cannot run {mode} XDP at MTU {}: lower it with `ip link set dev {name} mtu 1500`",
-                device.mtu
-            );
-            Error::os(ErrorKind::MtuTooLarge, errno, message)
-        }
-        Errno::NOSPC => {
-            let message = format!(
-                "{name} has fewer RX queues than its peer has TX queues, and cannot run {mode} XDP: set both equal with `ethtool -L {name} rx N tx N`"
-            );
-            Error::os(ErrorKind::ModeRefused, errno, message)
-        }
-        _ => {
-            let message = format!(
-                "the driver of {name} refuses a {mode} XDP program: try another mode, and see `dmesg`"
-            );
-            Error::os(ErrorKind::ModeRefused, errno, message)
-        }
-    }
-}
-
-/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`. The last argument is
-/// the action when the queue has no socket (5.3).
-fn redirect(map: BorrowedFd<'_>) -> [Instruction; 6] {
-    use instruction::Register::{R1, R2, R3};
-    use instruction::{call, exit, load_map, load_u32, set};
-    let [map_low, map_high] = load_map(R1, map);
-    [
-        load_u32(R2, R1, instruction::RX_QUEUE_INDEX),
-        map_low,
-        map_high,
-        set(R3, instruction::XDP_PASS),
-        call(instruction::REDIRECT_MAP),
-        exit(),
-    ]
 }

@@ -82,7 +82,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Reads a slot of a [`Cursor`].
-    #[inline(always)]
+    #[cfg(all(test, loom))]
     pub(crate) fn read_at(&self, index: u32) -> T {
         self.shared.read(index)
     }
@@ -96,6 +96,11 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         }
     }
 
+    /// Number of slots.
+    pub(crate) fn size(&self) -> u32 {
+        self.shared.size()
+    }
+
     /// Reads of an impossible kernel index.
     pub(crate) fn invalid_indices(&self) -> u64 {
         self.invalid_indices
@@ -105,5 +110,25 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn next(&self) -> u32 {
         self.next
+    }
+}
+
+#[cfg(not(loom))]
+impl<T: super::Slot, P: Protocol> Consumer<T, super::Mapped<T>, P> {
+    /// The filled slots that nobody has read; `None` when the indices are impossible.
+    pub(crate) fn filled(&self) -> Option<impl Iterator<Item = T>> {
+        super::filled(&self.shared)
+    }
+
+    /// The slot of a free-running index.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> &super::SharedSlot<T> {
+        self.shared.slot(index)
+    }
+
+    /// The next slots of a [`Cursor`] that lie next to each other.
+    #[inline(always)]
+    pub(crate) fn run(&self, cursor: &Cursor) -> &[super::SharedSlot<T>] {
+        self.shared.run(cursor.next, cursor.left())
     }
 }

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // Slots are read and written through the mapping's raw pointer.
 
 use super::Shared;
-use crate::sys::{Desc, Mapping};
+use crate::sys::{Desc, Mapping, Offsets};
+use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -29,15 +30,6 @@ pub(crate) struct Mapped<T> {
 // SAFETY: needed because of the raw pointers. They point into the mapping that this value
 // keeps, which is not tied to a thread; one side of the ring is used through `&mut`.
 unsafe impl<T: Slot> Send for Mapped<T> {}
-
-/// Where the parts of a ring lie inside its mapping, in bytes (`struct xdp_ring_offset`).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Offsets {
-    pub(crate) producer: usize,
-    pub(crate) consumer: usize,
-    pub(crate) flags: usize,
-    pub(crate) slots: usize,
-}
 
 impl<T: Slot> Mapped<T> {
     /// A ring of `size` slots in a mapping. `None` when the kernel's offsets do not fit into it or
@@ -73,6 +65,82 @@ impl<T: Slot> Mapped<T> {
     }
 }
 
+/// One slot, in memory that others may write.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct SharedSlot<T>(UnsafeCell<T>);
+
+impl<T: Slot> SharedSlot<T> {
+    #[inline(always)]
+    pub(crate) fn read(&self) -> T {
+        // SAFETY: as in `Mapped::read`.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn write(&self, value: T) {
+        // SAFETY: as in `Mapped::write`.
+        unsafe { self.0.get().write(value) }
+    }
+}
+
+impl SharedSlot<Desc> {
+    /// Address of the packet.
+    #[inline(always)]
+    pub(crate) fn addr(&self) -> u64 {
+        // SAFETY: needed to form the pointer. A field of the slot, so inside it.
+        let addr = unsafe { &raw const (*self.0.get()).addr };
+        // SAFETY: as in `Mapped::read`.
+        unsafe { addr.read_volatile() }
+    }
+
+    /// Writes a packet in one buffer.
+    #[inline(always)]
+    pub(crate) fn write_packet(&self, addr: u64, len: u32) {
+        // Length and options are written together.
+        let rest = if cfg!(target_endian = "little") {
+            u64::from(len)
+        } else {
+            u64::from(len) << 32
+        };
+        // SAFETY: as in `Mapped::write`. A descriptor is as large and as aligned as two u64.
+        unsafe { self.0.get().cast::<[u64; 2]>().write([addr, rest]) };
+    }
+
+    /// Address and length of the packet.
+    #[inline(always)]
+    pub(crate) fn packet(&self) -> (u64, u32) {
+        // SAFETY: as in `addr`.
+        let len = unsafe { &raw const (*self.0.get()).len };
+        // SAFETY: as in `Mapped::read`. Each field is read once; the two need not be of one write.
+        (self.addr(), unsafe { len.read_volatile() })
+    }
+}
+
+impl<T: Slot> Mapped<T> {
+    /// The slot of a free-running index.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> &SharedSlot<T> {
+        // SAFETY: needed to reach shared memory. Masked, so inside the slots.
+        let slot = unsafe { self.slots.add((index & self.mask) as usize) };
+        // SAFETY: as in `run`.
+        unsafe { slot.cast().as_ref() }
+    }
+
+    /// The slots from a free-running index on that lie next to each other in memory, at most `most`.
+    #[inline(always)]
+    pub(crate) fn run(&self, index: u32, most: u32) -> &[SharedSlot<T>] {
+        let at = index & self.mask;
+        let count = most.min(self.mask + 1 - at);
+        // SAFETY: needed to reach shared memory. Masked, so inside the slots.
+        let start = unsafe { self.slots.add(at as usize) };
+        // SAFETY: needed to reach shared memory. The range ends with the slots at the latest, which
+        // `new` checked to lie in the mapping, aligned; they live as long as `self`. A
+        // `SharedSlot` is an `UnsafeCell`, so others may write it.
+        unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), count as usize) }
+    }
+}
+
 impl<T: Slot> Shared<T> for Mapped<T> {
     #[inline]
     fn producer(&self) -> &AtomicU32 {
@@ -99,7 +167,7 @@ impl<T: Slot> Shared<T> for Mapped<T> {
         self.mask + 1
     }
 
-    #[inline]
+    #[cfg(any(test, feature = "testing"))]
     fn read(&self, index: u32) -> T {
         // SAFETY: needed to reach shared memory. Masked, so inside the slots, which `new`
         // checked to lie in the mapping.

@@ -19,7 +19,7 @@ mod producer;
 
 pub(crate) use consumer::Consumer;
 #[cfg(not(loom))]
-pub(crate) use mapped::{Mapped, Offsets, Slot};
+pub(crate) use mapped::{Mapped, SharedSlot, Slot};
 pub(crate) use producer::Producer;
 
 #[cfg(loom)]
@@ -67,9 +67,22 @@ pub(crate) trait Shared<T> {
     /// Number of slots, a power of two.
     fn size(&self) -> u32;
     /// Reads the slot of a free-running index.
+    #[cfg(any(test, feature = "testing"))]
     fn read(&self, index: u32) -> T;
     /// Writes the slot of a free-running index.
     fn write(&self, index: u32, value: T);
+}
+
+/// The filled slots that nobody has read; `None` when the indices are further apart than the ring has
+/// slots.
+#[cfg(not(loom))]
+fn filled<T: Slot>(ring: &Mapped<T>) -> Option<impl Iterator<Item = T>> {
+    // Acquire: the slots were written before the producer's index.
+    let producer = ring.producer().load(Ordering::Acquire);
+    let consumer = ring.consumer().load(Ordering::Acquire);
+    let count = producer.wrapping_sub(consumer);
+    let slots = (0..count).map(move |at| ring.slot(consumer.wrapping_add(at)).read());
+    (count <= ring.size()).then_some(slots)
 }
 
 /// A range of slots being read or written, apart from the ring so that the compiler can keep it in
@@ -83,10 +96,22 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
+    /// No slots.
+    pub(crate) const NONE: Self = Self { next: 0, end: 0 };
+
     /// Slots left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn left(&self) -> u32 {
         self.end.wrapping_sub(self.next)
+    }
+}
+
+impl Cursor {
+    /// Passes over slots that were read or written as a run.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, slots: u32) {
+        debug_assert!(slots <= self.left(), "a run lies inside its cursor");
+        self.next = self.next.wrapping_add(slots);
     }
 }
 

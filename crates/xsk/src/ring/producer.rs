@@ -123,6 +123,12 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         self.flag()
     }
 
+    /// Whether the flag is set as far as is known: one load, which can miss a request.
+    #[inline(always)]
+    pub(crate) fn asks_for_wakeup(&self) -> bool {
+        self.flag()
+    }
+
     #[inline]
     fn flag(&self) -> bool {
         self.shared.flags().load(Ordering::Relaxed) & NEED_WAKEUP != 0
@@ -157,5 +163,25 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn next(&self) -> u32 {
         self.next
+    }
+}
+
+#[cfg(not(loom))]
+impl<T: super::Slot, P: Protocol> Producer<T, super::Mapped<T>, P> {
+    /// The filled slots that nobody has read; `None` when the indices are impossible.
+    pub(crate) fn filled(&self) -> Option<impl Iterator<Item = T>> {
+        super::filled(&self.shared)
+    }
+
+    /// The slot of a free-running index, to be written.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> &super::SharedSlot<T> {
+        self.shared.slot(index)
+    }
+
+    /// The next slots of a [`Cursor`] that lie next to each other.
+    #[inline(always)]
+    pub(crate) fn run(&self, cursor: &Cursor) -> &[super::SharedSlot<T>] {
+        self.shared.run(cursor.next, cursor.left())
     }
 }

@@ -1,29 +1,50 @@
 //! AF_XDP sockets: receiving, sending, waiting, and closing in order.
 
-mod endpoint;
+mod bound;
+mod each;
+mod frames;
+mod half;
+mod hand_over;
 mod mode;
+mod receiver;
+mod sender;
 mod sibling;
 mod statistics;
+mod transmit;
+mod waiting;
 mod xskmap;
 
-pub(crate) use endpoint::Endpoint;
+pub(crate) use bound::{Binding, Bound};
+pub use each::{Done, Received};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use each::{forward_each, receive_each};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use frames::send_each;
+pub use half::{RxHalf, TxHalf};
+pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
+pub(crate) use receiver::{Receiver, RxEnd};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use sender::DRAIN;
+pub(crate) use sender::{Sender, TxEnd};
 pub use sibling::{Sibling, SiblingId};
 pub use statistics::Statistics;
-pub(crate) use xskmap::{XskmapEntry, check_map};
+pub use transmit::Transmit;
+pub(crate) use transmit::outlet::{Outlet, SendRings};
+pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 
-use crate::batch::{Packet, RxBatch};
+use crate::batch::RxBatch;
+use crate::device::{Device, QueueCounts, Silence};
 use crate::error::Result;
 use crate::frame::Frame;
 use crate::program::Program;
-use crate::send_error::{SendError, SendErrorKind};
-use crate::umem::{AfterClose, RingsLease, Umem};
-use crate::umem_rings::UmemRings;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
-
-/// Longest time that closing a socket waits for packets on their way out.
-const DRAIN: Duration = Duration::from_millis(100);
+use crate::send_error::SendError;
+use crate::umem::{Cache, Umem};
+use crate::umem_rings::{CompletionRing, FillRing, Outgoing, look_after};
+use crate::wait::{Interest, Ready};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+use waiting::Waiting;
 
 /// An AF_XDP socket bound to one queue of a network device.
 ///
@@ -53,42 +74,62 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Socket<'u> {
-    // Dropped in this order: the program first, so that packets stop; then rings and sockets. The
-    // kernel's socket ends with the last of them, since mappings pin it, and the FILL and
-    // COMPLETION rings are in `umem_rings`. The lease, which frees the chunks, comes after all.
-    program: Option<XskmapEntry>,
-    pub(crate) main: Endpoint,
-    siblings: Vec<Endpoint>,
-    pub(crate) umem_rings: UmemRings<'u>,
-    lease: RingsLease<'u>,
-    binding: Binding,
+pub struct Socket {
+    // Dropped in this order: packets stop arriving before those on their way out are waited for.
+    pub(crate) receiver: Receiver,
+    pub(crate) sender: Sender,
+    umem: Umem,
+    /// The device, and the packets that it had received when the socket was open.
+    arrivals: Option<(Device, QueueCounts)>,
 }
 
-/// Where and how a socket is bound.
-#[derive(Debug)]
-pub(crate) struct Binding {
-    pub(crate) mode: ModeObtained,
-    pub(crate) refusals: Vec<Refusal>,
-    pub(crate) ifindex: u32,
-    pub(crate) queue: u32,
-}
-
-impl<'u> Socket<'u> {
-    pub(crate) fn assemble(
-        program: Option<XskmapEntry>,
-        main: Endpoint,
-        umem_rings: UmemRings<'u>,
-        lease: RingsLease<'u>,
-        binding: Binding,
-    ) -> Self {
+impl Socket {
+    pub(crate) fn assemble(receiver: Receiver, sender: Sender) -> Self {
         Self {
-            program,
-            main,
-            siblings: Vec::new(),
-            umem_rings,
-            lease,
-            binding,
+            umem: sender.completion.umem().clone(),
+            receiver,
+            sender,
+            arrivals: None,
+        }
+    }
+
+    /// Remembers the packets that the device has received so far, if its counters can be read.
+    pub(crate) fn watch_arrivals(&mut self, device: Device) {
+        if self.receiver.main.ring.is_some() {
+            self.arrivals = device.rx_by_queue().ok().map(|counts| (device, counts));
+        }
+    }
+
+    /// Why the socket's queue has got nothing since the socket was opened: where the packets went that
+    /// the device has received, and how to get them. `None` if the device received none, or the queue
+    /// did: then [`statistics`](Self::statistics) or the XDP program has the reason. Call it in the
+    /// network namespace in which the socket was opened.
+    ///
+    /// It asks the kernel for counters and steering rules: for a program that has waited for long, not
+    /// for each wait.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> xsk::Result<()> {
+    /// # let umem = xsk::Umem::builder().build()?;
+    /// let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+    /// if !socket.wait(Duration::from_secs(10))?
+    ///     && let Some(silence) = socket.explain_silence()?
+    /// {
+    ///     eprintln!("{silence}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Device::explain_silence`].
+    pub fn explain_silence(&self) -> Result<Option<Silence>> {
+        match &self.arrivals {
+            Some((device, before)) => device.explain_silence(self.queue(), before),
+            None => Ok(None),
         }
     }
 
@@ -96,13 +137,29 @@ impl<'u> Socket<'u> {
     ///
     /// It also reclaims completed chunks and refills FILL.
     #[inline(always)]
-    pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.main.recv(&mut self.umem_rings, max)
+    pub fn recv(&mut self, max: u32) -> RxBatch<'_> {
+        let Self {
+            receiver,
+            sender,
+            umem,
+            ..
+        } = self;
+        let out = sender.main.ring.as_mut();
+        recv(
+            &mut receiver.main,
+            &mut receiver.fill,
+            out,
+            &mut sender.completion,
+            &mut sender.cache,
+            umem,
+            max,
+        )
     }
 
     /// Waits for a packet, for at most `timeout`, by spinning, polling or adaptively (see
     /// [`Wait`](crate::Wait)). Returns whether the RX ring has a packet. A signal may end the wait
-    /// early.
+    /// early. While the kernel has yet to take packets from the TX ring, it is woken again every
+    /// millisecond.
     ///
     /// # Errors
     ///
@@ -110,14 +167,82 @@ impl<'u> Socket<'u> {
     /// the TX ring and the device is down or gone.
     #[inline]
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        self.main.wait(&mut self.umem_rings, timeout)
+        Waiting::new(&mut self.receiver, &mut self.sender).wait(timeout)
+    }
+
+    /// Waits for a packet, for room to send, or for either, for at most `timeout`. It waits as
+    /// [`wait`](Self::wait) does; while the kernel has yet to take packets from the TX ring, it is
+    /// woken again every millisecond.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use xsk::{Interest, Socket};
+    /// # fn send_all(socket: &mut Socket, packets: &[&[u8]]) -> xsk::Result<()> {
+    /// for packet in packets {
+    ///     while !socket.wait_for(Interest::Send, Duration::from_secs(1))?.send {}
+    ///     let mut frame = socket.alloc().expect("there is a free chunk");
+    ///     frame.fill_with(packet)?;
+    ///     socket.send(frame).map_err(|error| error.kind).expect("there is a free slot");
+    ///     socket.flush()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Same as [`wait`](Self::wait).
+    #[inline]
+    pub fn wait_for(&mut self, interest: Interest, timeout: Duration) -> Result<Ready> {
+        Waiting::new(&mut self.receiver, &mut self.sender).wait_for(interest, timeout)
+    }
+
+    /// Gets the socket ready for a sleep in the caller's event loop, which waits until the
+    /// [descriptor](AsFd) of the socket is readable, whatever the interest. Call it before each
+    /// sleep: it refills FILL, wakes the kernel if needed, and sets the events of the descriptor.
+    ///
+    /// Do not sleep if an event is [there](Ready::any) already, and no longer than
+    /// [`Ready::sleep_at_most`].
+    ///
+    /// ```no_run
+    /// # use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// # use xsk::{Interest, Socket};
+    /// # fn sleep(socket: &mut Socket) -> Result<(), Box<dyn std::error::Error>> {
+    /// let ready = socket.prepare_to_wait(Interest::Both)?;
+    /// if !ready.any() {
+    ///     let most = ready.sleep_at_most.map(Timespec::try_from).transpose()?;
+    ///     poll(&mut [PollFd::new(socket, PollFlags::IN)], most.as_ref())?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Same as [`wait`](Self::wait).
+    pub fn prepare_to_wait(&mut self, interest: Interest) -> Result<Ready> {
+        Waiting::new(&mut self.receiver, &mut self.sender).prepare(interest)
+    }
+
+    /// Puts the socket into a slot of an XSKMAP, until it is closed: for a program of the caller's,
+    /// which must redirect only packets of this device and queue to that slot. What was in the slot
+    /// is replaced; the close empties the slot.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Foreign`](crate::ErrorKind::Foreign) when it is no XSKMAP,
+    /// [`ErrorKind::QueueOutOfRange`](crate::ErrorKind::QueueOutOfRange) when it has no such slot,
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for a socket that only sends.
+    pub fn insert_into(&mut self, map: BorrowedFd<'_>, slot: u32) -> Result<()> {
+        let main = &mut self.receiver.main;
+        main.insert_into(&self.sender.bound, map, slot)
     }
 
     /// Allocates a frame, empty, behind the UMEM's headroom; `None` when no chunk is free. It
     /// reclaims completed chunks when its cache is empty.
     #[inline]
-    pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.umem_rings.alloc()
+    pub fn alloc(&mut self) -> Option<Frame> {
+        self.sender.alloc()
     }
 
     /// Puts a frame into the TX ring. The next [`flush`](Self::flush) transmits it.
@@ -127,21 +252,25 @@ impl<'u> Socket<'u> {
     /// A [`SendError`] with the frame when the ring is full, the frame is empty or in another UMEM,
     /// or the socket has no TX ring.
     #[inline]
-    pub fn send(&mut self, frame: Frame<'u>) -> std::result::Result<(), SendError<Frame<'u>>> {
-        self.main.send(&mut self.umem_rings, frame)
+    pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
+        self.sender.send(frame)
     }
 
-    /// The reason that a packet cannot be sent through this socket; `None` when it can.
-    #[inline]
-    pub(crate) fn cannot_send(&mut self, umem: &Umem, len: u32) -> Option<SendErrorKind> {
-        self.umem_rings
-            .cannot_send(self.main.tx.as_mut(), umem, len)
+    /// Reclaims completed chunks and refills FILL.
+    #[inline(always)]
+    fn look_after(&mut self) {
+        let Sender {
+            completion, cache, ..
+        } = &mut self.sender;
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        look_after(completion, fill, cache);
+        main.wake_if_asked(fill);
     }
 
     /// Free slots of the TX ring; 0 without one.
     #[inline]
     pub fn tx_room(&mut self) -> u32 {
-        self.main.tx.as_mut().map_or(0, |tx| tx.free(tx.size()))
+        self.sender.tx_room()
     }
 
     /// Publishes the TX ring to the kernel, and wakes the kernel when it asks for that. While the
@@ -153,71 +282,79 @@ impl<'u> Socket<'u> {
     /// A packet that the kernel drops is no error; [`Statistics::send_drops`] counts it.
     #[inline]
     pub fn flush(&mut self) -> Result<()> {
-        self.main.flush(&mut self.umem_rings)
+        self.sender.flush()
     }
 
     /// Reclaims the chunks of sent packets from the COMPLETION ring; returns the number of entries
     /// read. [`recv`](Self::recv), [`alloc`](Self::alloc) and [`flush`](Self::flush) do so too.
     pub fn reclaim(&mut self) -> u32 {
-        self.umem_rings.reclaim()
+        self.sender.reclaim()
     }
 
     /// Sent packets whose chunks have not been reclaimed, of all sockets on the queue.
     pub fn outstanding(&self) -> u32 {
-        self.umem_rings.sending()
+        self.sender.completion.lent()
     }
 
     /// Adds a sibling on the same device queue.
-    pub(crate) fn push_sibling(&mut self, endpoint: Endpoint) -> SiblingId {
-        self.siblings.push(endpoint);
-        SiblingId(self.siblings.len() - 1)
+    pub(crate) fn push_sibling(&mut self, rx: RxEnd, tx: TxEnd) -> SiblingId {
+        if rx.ring.is_some() {
+            self.bound().note_receiving();
+        }
+        self.receiver.siblings.push(rx);
+        self.sender.siblings.push(tx);
+        SiblingId(self.receiver.siblings.len() - 1)
     }
 
     /// Borrows a sibling of this socket, to receive and send through it; `None` when there is no
     /// such sibling. Ids count from the first for each socket, so the id from another socket may
     /// name a sibling here.
-    pub fn sibling(&mut self, id: SiblingId) -> Option<Sibling<'_, 'u>> {
-        let endpoint = self.siblings.get_mut(id.0)?;
+    pub fn sibling(&mut self, id: SiblingId) -> Option<Sibling<'_>> {
         Some(Sibling {
-            endpoint,
-            umem_rings: &mut self.umem_rings,
+            rx: self.receiver.siblings.get_mut(id.0)?,
+            tx: self.sender.siblings.get_mut(id.0)?,
+            fill: &mut self.receiver.fill,
+            completion: &mut self.sender.completion,
+            cache: &mut self.sender.cache,
+            umem: &self.umem,
+            bound: &self.sender.bound,
         })
     }
 
-    pub(crate) fn binding(&self) -> &Binding {
-        &self.binding
+    pub(crate) fn bound(&self) -> &Bound {
+        &self.sender.bound
     }
 
     /// The mode obtained, read back from the kernel.
     pub fn mode(&self) -> ModeObtained {
-        self.binding.mode
+        self.bound().binding.mode
     }
 
     /// Refusals while opening: better modes, with [`Mode::Auto`], and features that the kernel
     /// lacks.
     pub fn refusals(&self) -> &[Refusal] {
-        &self.binding.refusals
+        &self.bound().binding.refusals
     }
 
     /// The UMEM of the socket's packets.
-    pub fn umem(&self) -> &'u Umem {
-        self.umem_rings.umem()
+    pub fn umem(&self) -> &Umem {
+        &self.umem
     }
 
     /// Index of the device that the socket is bound to.
     pub fn ifindex(&self) -> u32 {
-        self.binding.ifindex
+        self.bound().lease().queue().ifindex
     }
 
     /// The device queue that the socket is bound to.
     pub fn queue(&self) -> u32 {
-        self.binding.queue
+        self.bound().lease().queue().queue
     }
 
     /// The built-in program, when in use. Sockets on other queues of the device share it with
     /// [`SocketBuilder::program`](crate::SocketBuilder::program).
     pub fn program(&self) -> Option<&Program> {
-        self.program.as_ref()?.program.as_ref()
+        self.receiver.entry.as_ref()?.program.as_ref()
     }
 
     /// Counters of this library and of the kernel.
@@ -226,85 +363,61 @@ impl<'u> Socket<'u> {
     ///
     /// [`ErrorKind::Os`](crate::ErrorKind::Os) when `getsockopt(XDP_STATISTICS)` fails.
     pub fn statistics(&self) -> Result<Statistics> {
-        self.main.statistics(&self.umem_rings)
-    }
-
-    /// Wakes the kernel until all sent packets are reclaimed, or the time is up.
-    fn drain(&mut self) {
-        let deadline = Instant::now() + DRAIN;
-        loop {
-            self.umem_rings.reclaim();
-            let waiting = self.pending() + self.being_sent();
-            if waiting == 0 || Instant::now() >= deadline {
-                return;
-            }
-            for endpoint in std::iter::once(&mut self.main).chain(&mut self.siblings) {
-                let pending = endpoint.pending();
-                if pending > 0 && endpoint.kick(&mut self.umem_rings).is_err() {
-                    return;
-                }
-            }
-            if self.pending() + self.being_sent() >= waiting {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        }
-    }
-
-    /// Packets in all TX rings that the kernel has not taken.
-    fn pending(&mut self) -> u32 {
-        let endpoints = std::iter::once(&mut self.main).chain(&mut self.siblings);
-        endpoints.map(Endpoint::pending).sum()
-    }
-
-    /// Chunks that the kernel took from a TX ring and has not completed.
-    fn being_sent(&mut self) -> u32 {
-        let endpoints = std::iter::once(&mut self.main).chain(&mut self.siblings);
-        let in_rings = endpoints
-            .filter_map(|e| e.tx.as_mut())
-            .map(|tx| tx.pending() + tx.staged());
-        let in_rings: u32 = in_rings.sum();
-        self.umem_rings.sending().saturating_sub(in_rings)
+        let Self {
+            receiver, sender, ..
+        } = self;
+        Statistics::read(&**receiver.main.socket())
+            .map(|kernel| kernel.with_rx(&receiver.main, &receiver.fill))
+            .map(|counts| counts.with_tx(&sender.main, &sender.completion))
     }
 }
 
-impl Drop for Socket<'_> {
-    fn drop(&mut self) {
-        self.program = None;
-        self.drain();
-        let after = if self.main.zero_copy {
-            AfterClose::MayTouchAll
-        } else if self.being_sent() > 0 {
-            AfterClose::MaySend
-        } else {
-            AfterClose::LetGo
-        };
-        self.lease.set_after_close(after);
-    }
+#[inline(always)]
+fn recv<'s>(
+    rx: &'s mut RxEnd,
+    fill: &'s mut FillRing,
+    tx: Option<&'s mut crate::umem_rings::TxRing>,
+    completion: &'s mut CompletionRing,
+    cache: &'s mut Cache,
+    umem: &'s Umem,
+    max: u32,
+) -> RxBatch<'s> {
+    look_after(completion, fill, cache);
+    rx.wake_if_asked(fill);
+    let out = tx.map(|tx| Outgoing { tx, completion });
+    let batch = RxBatch::new(rx.ring.as_mut(), out, fill, cache, umem.area(), max);
+    rx.received += batch.len() as u64;
+    batch
 }
 
-/// For an event loop or an XSKMAP. Do not let a duplicate outlive the socket: it keeps the kernel's
-/// socket open, which then writes to chunks that others use.
-impl AsFd for Socket<'_> {
+/// For an event loop: an epoll descriptor, readable when there are packets, or as
+/// [`prepare_to_wait`](Socket::prepare_to_wait) has set it. It is not the AF_XDP socket, and keeps
+/// nothing of it open.
+impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.main.fd().as_fd()
+        self.receiver.main.pollable()
     }
 }
 
-impl<'u> Packet<'_, 'u> {
-    /// Forwards the packet through another socket on the same UMEM, without copying. That socket's
-    /// next [`flush`](Socket::flush) transmits it.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`send`](Self::send), and [`SendErrorKind::Foreign`] when the other socket is on
-    /// another UMEM.
-    #[inline]
-    pub fn send_on(self, socket: &mut Socket<'u>) -> std::result::Result<(), SendError<Self>> {
-        if let Some(kind) = socket.cannot_send(self.umem(), self.len() as u32) {
-            return Err(SendError { packet: self, kind });
-        }
-        // There is room, so this succeeds; otherwise the frame would be freed.
-        let _ = socket.send(self.keep());
-        Ok(())
+/// Same as [`AsFd`].
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
+}
+
+/// Receives without a sending side.
+#[inline(always)]
+fn recv_only<'s>(
+    rx: &'s mut RxEnd,
+    fill: &'s mut FillRing,
+    cache: &'s mut Cache,
+    umem: &'s Umem,
+    max: u32,
+) -> RxBatch<'s> {
+    fill.refill(cache);
+    rx.wake_if_asked(fill);
+    let batch = RxBatch::new(rx.ring.as_mut(), None, fill, cache, umem.area(), max);
+    rx.received += batch.len() as u64;
+    batch
 }

@@ -1,13 +1,18 @@
 //! A second AF_XDP socket on the same device queue.
 
-use super::endpoint::Endpoint;
+use super::bound::Bound;
+use super::receiver::RxEnd;
+use super::sender::TxEnd;
 use super::statistics::Statistics;
+use super::waiting::Waiting;
 use crate::batch::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
 use crate::send_error::SendError;
-use crate::umem_rings::UmemRings;
-use std::os::fd::{AsFd, BorrowedFd};
+use crate::umem::{Cache, Umem};
+use crate::umem_rings::{CompletionRing, FillRing, Outgoing, send};
+use crate::wait::{Interest, Ready};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// Identifies a [`Sibling`] of one socket; see [`Socket::add_sibling`](crate::Socket::add_sibling).
@@ -37,15 +42,29 @@ pub struct SiblingId(pub(super) usize);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Sibling<'s, 'u> {
-    pub(super) endpoint: &'s mut Endpoint,
-    pub(super) umem_rings: &'s mut UmemRings<'u>,
+pub struct Sibling<'s> {
+    pub(super) rx: &'s mut RxEnd,
+    pub(super) tx: &'s mut TxEnd,
+    pub(super) fill: &'s mut FillRing,
+    pub(super) completion: &'s mut CompletionRing,
+    pub(super) cache: &'s mut Cache,
+    pub(super) umem: &'s Umem,
+    pub(super) bound: &'s Bound,
 }
 
-impl<'u> Sibling<'_, 'u> {
+impl Sibling<'_> {
     /// Same as [`Socket::recv`](crate::Socket::recv).
-    pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.endpoint.recv(self.umem_rings, max)
+    pub fn recv(&mut self, max: u32) -> RxBatch<'_> {
+        let tx = self.tx.ring.as_mut();
+        super::recv(
+            self.rx,
+            self.fill,
+            tx,
+            self.completion,
+            self.cache,
+            self.umem,
+            max,
+        )
     }
 
     /// Same as [`Socket::wait`](crate::Socket::wait).
@@ -54,7 +73,43 @@ impl<'u> Sibling<'_, 'u> {
     ///
     /// Same as [`Socket::wait`](crate::Socket::wait).
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        self.endpoint.wait(self.umem_rings, timeout)
+        self.waiting().wait(timeout)
+    }
+
+    /// Same as [`Socket::wait_for`](crate::Socket::wait_for).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::wait_for`](crate::Socket::wait_for).
+    pub fn wait_for(&mut self, interest: Interest, timeout: Duration) -> Result<Ready> {
+        self.waiting().wait_for(interest, timeout)
+    }
+
+    /// Same as [`Socket::prepare_to_wait`](crate::Socket::prepare_to_wait).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::prepare_to_wait`](crate::Socket::prepare_to_wait).
+    pub fn prepare_to_wait(&mut self, interest: Interest) -> Result<Ready> {
+        self.waiting().prepare(interest)
+    }
+
+    /// Same as [`Socket::insert_into`](crate::Socket::insert_into): the slot that the XDP program
+    /// redirects this socket's packets to.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::insert_into`](crate::Socket::insert_into).
+    pub fn insert_into(&mut self, map: BorrowedFd<'_>, slot: u32) -> Result<()> {
+        self.rx.insert_into(self.bound, map, slot)
+    }
+
+    fn waiting(&mut self) -> Waiting<'_> {
+        Waiting {
+            rx: Some((self.rx, self.fill)),
+            tx: Some((self.tx, self.completion)),
+            cache: self.cache,
+        }
     }
 
     /// Same as [`Socket::send`](crate::Socket::send).
@@ -62,8 +117,10 @@ impl<'u> Sibling<'_, 'u> {
     /// # Errors
     ///
     /// Same as [`Socket::send`](crate::Socket::send).
-    pub fn send(&mut self, frame: Frame<'u>) -> std::result::Result<(), SendError<Frame<'u>>> {
-        self.endpoint.send(self.umem_rings, frame)
+    pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
+        let completion = &mut *self.completion;
+        let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
+        send(out, frame)
     }
 
     /// Same as [`Socket::flush`](crate::Socket::flush).
@@ -72,7 +129,7 @@ impl<'u> Sibling<'_, 'u> {
     ///
     /// Same as [`Socket::flush`](crate::Socket::flush).
     pub fn flush(&mut self) -> Result<()> {
-        self.endpoint.flush(self.umem_rings)
+        self.tx.flush(self.completion, self.cache)
     }
 
     /// Same as [`Socket::statistics`](crate::Socket::statistics).
@@ -81,14 +138,23 @@ impl<'u> Sibling<'_, 'u> {
     ///
     /// Same as [`Socket::statistics`](crate::Socket::statistics).
     pub fn statistics(&self) -> Result<Statistics> {
-        self.endpoint.statistics(self.umem_rings)
+        let kernel = Statistics::read(&**self.rx.socket())?;
+        Ok(kernel
+            .with_rx(self.rx, self.fill)
+            .with_tx(self.tx, self.completion))
     }
 }
 
-/// For the XSKMAP slot that the XDP program redirects to. Remove it from the map before the socket is
-/// dropped; as for [`Socket`](crate::Socket), do not let a duplicate outlive it.
-impl AsFd for Sibling<'_, '_> {
+/// For an event loop; see [`Socket::prepare_to_wait`](crate::Socket::prepare_to_wait).
+impl AsFd for Sibling<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.endpoint.fd().as_fd()
+        self.rx.pollable()
+    }
+}
+
+/// Same as [`AsFd`].
+impl AsRawFd for Sibling<'_> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

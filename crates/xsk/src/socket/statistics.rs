@@ -1,5 +1,11 @@
 //! Counters of a socket.
 
+use super::receiver::RxEnd;
+use super::sender::TxEnd;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::KernelSocket;
+use crate::umem_rings::{CompletionRing, FillRing};
+
 /// Counters since the socket was opened. Those from `rx_dropped` on are the kernel's (`struct
 /// xdp_statistics`).
 ///
@@ -32,7 +38,7 @@ pub struct Statistics {
     /// Of those, calls in which the kernel dropped a packet: the peer is down or full, or the
     /// packet is larger than the MTU.
     pub send_drops: u64,
-    /// Sleeps while waiting for packets.
+    /// Sleeps while waiting, for packets or for room to send.
     pub sleeps: u64,
     /// Packets dropped because FILL was empty or the packet did not fit into a chunk. With
     /// `rx_ring_full`, all drops of the socket.
@@ -45,4 +51,43 @@ pub struct Statistics {
     pub tx_invalid_descs: u64,
     /// Reads of an empty TX ring.
     pub tx_ring_empty: u64,
+}
+
+impl Statistics {
+    /// The kernel's counters.
+    pub(super) fn read(socket: &dyn KernelSocket) -> Result<Self> {
+        let kernel = socket
+            .statistics()
+            .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the socket's statistics"))?;
+        Ok(Self {
+            rx_dropped: kernel.rx_dropped,
+            rx_ring_full: kernel.rx_ring_full,
+            fill_ring_empty: kernel.fill_ring_empty,
+            tx_invalid_descs: kernel.tx_invalid_descs,
+            tx_ring_empty: kernel.tx_ring_empty,
+            ..Self::default()
+        })
+    }
+
+    /// Adds the counters of the receiving side.
+    pub(super) fn with_rx(mut self, rx: &RxEnd, fill: &FillRing) -> Self {
+        self.received = rx.received;
+        self.invalid_descs += fill.invalid_descs();
+        self.invalid_indices += rx.invalid_indices() + fill.invalid_indices();
+        self.wakeups += rx.wakeups;
+        self.sleeps += rx.sleeps;
+        self
+    }
+
+    /// Adds the counters of the sending side.
+    pub(super) fn with_tx(mut self, tx: &TxEnd, completion: &CompletionRing) -> Self {
+        self.sent = tx.sent;
+        self.sleeps += tx.sleeps;
+        self.completed = completion.completed();
+        self.invalid_descs += completion.invalid_descs();
+        self.invalid_indices += tx.invalid_indices() + completion.invalid_indices();
+        self.wakeups += tx.wakeups;
+        self.send_drops = tx.send_drops;
+        self
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::{SysResult, last_errno};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Commands of bpf(2) that this library uses (`enum bpf_cmd`).
@@ -10,17 +11,36 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 #[repr(u32)]
 enum BpfCommand {
     MapCreate = 0,
+    #[cfg(feature = "libxdp")]
+    MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
     ProgLoad = 5,
+    #[cfg(any(test, feature = "testing"))]
+    ProgTestRun = 10,
     ProgFdById = 13,
+    #[cfg(feature = "libxdp")]
+    MapFdById = 14,
     ObjectInfo = 15,
     LinkCreate = 28,
+    LinkFdById = 30,
+    LinkNextId = 31,
 }
 
+#[cfg(feature = "libxdp")]
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
-const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
+const BPF_LINK_TYPE_XDP: u32 = 6;
+/// `enum bpf_prog_type`.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+enum ProgramType {
+    #[cfg(any(test, feature = "testing"))]
+    SocketFilter = 1,
+    Xdp = 6,
+}
+
 /// Length of a program's or map's name with its final zero.
 pub(crate) const BPF_NAME_LEN: usize = 16;
 
@@ -83,7 +103,7 @@ pub(crate) fn xskmap_create(name: [u8; BPF_NAME_LEN], entries: u32) -> SysResult
     unsafe { bpf(BpfCommand::MapCreate, &mut attr) }.map(owned)
 }
 
-/// Prefix of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
+/// Prefix of `union bpf_attr` for the commands that look an element up, update or delete it.
 #[repr(C)]
 struct ElementAttr {
     map_fd: u32,
@@ -125,6 +145,52 @@ pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
     unsafe { bpf(BpfCommand::MapDelete, &mut attr) }.map(drop)
 }
 
+/// Looks a map up by its id. Needs `CAP_SYS_ADMIN`.
+#[cfg(feature = "libxdp")]
+pub(crate) fn map_by_id(id: u32) -> SysResult<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let mut attr = Attr {
+        id,
+        next_id: 0,
+        open_flags: 0,
+    };
+    // SAFETY: the prefix for BPF_MAP_GET_FD_BY_ID; it holds no pointers.
+    unsafe { bpf(BpfCommand::MapFdById, &mut attr) }.map(owned)
+}
+
+/// Changes the variables of a BPF program: the one value of the array that has them.
+#[cfg(feature = "libxdp")]
+pub(crate) fn change_variables<T>(
+    map: BorrowedFd<'_>,
+    change: impl FnOnce(&mut [u8]) -> T,
+) -> SysResult<T> {
+    let info = map_info(map)?;
+    if info.map_type != BPF_MAP_TYPE_ARRAY || info.key_size != 4 {
+        return Err(Errno::INVAL);
+    }
+    let mut value = vec![0_u8; info.value_size as usize];
+    let key = 0_u32;
+    let mut attr = ElementAttr {
+        map_fd: map.as_raw_fd() as u32,
+        pad: 0,
+        key: (&raw const key) as u64,
+        value: value.as_mut_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: the prefix for BPF_MAP_LOOKUP_ELEM; key and value have the sizes of this map, which is
+    // of a type with one value an element.
+    unsafe { bpf(BpfCommand::MapLookup, &mut attr) }?;
+    let result = change(&mut value);
+    // SAFETY: the prefix for BPF_MAP_UPDATE_ELEM, with the same key and value.
+    unsafe { bpf(BpfCommand::MapUpdate, &mut attr) }?;
+    Ok(result)
+}
+
 /// One BPF instruction (`struct bpf_insn`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -138,12 +204,51 @@ pub(crate) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
+/// Length of the buffer for the verifier's log.
+const LOG_LEN: usize = 64 << 10;
+
 /// Loads an XDP program. A failure has the verifier's log, which can be empty.
 pub(crate) fn xdp_program_load(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
-    license: &std::ffi::CStr,
+    license: &CStr,
 ) -> Result<OwnedFd, (Errno, String)> {
+    // With a log, Linux before 6.4 refuses a program whose log does not fit.
+    let load = |log: &mut [u8]| program_load(ProgramType::Xdp, name, instructions, license, log);
+    load(&mut []).or_else(|errno| {
+        let mut log = vec![0_u8; LOG_LEN];
+        load(&mut log).map_err(|_| {
+            let end = log.iter().position(|&byte| byte == 0).unwrap_or(LOG_LEN);
+            let log = String::from_utf8_lossy(&log[..end]);
+            (errno, log.trim().to_owned())
+        })
+    })
+}
+
+/// Loads a program that cannot be attached as XDP.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn socket_filter_load(
+    name: [u8; BPF_NAME_LEN],
+    instructions: &[Instruction],
+    license: &CStr,
+) -> SysResult<OwnedFd> {
+    program_load(
+        ProgramType::SocketFilter,
+        name,
+        instructions,
+        license,
+        &mut [],
+    )
+}
+
+/// Loads a program, with the verifier's log if that has room.
+fn program_load(
+    program_type: ProgramType,
+    name: [u8; BPF_NAME_LEN],
+    instructions: &[Instruction],
+    license: &CStr,
+    log: &mut [u8],
+) -> SysResult<OwnedFd> {
     #[repr(C)]
     struct Attr {
         prog_type: u32,
@@ -159,31 +264,60 @@ pub(crate) fn xdp_program_load(
         prog_ifindex: u32,
         expected_attach_type: u32,
     }
-    let mut log = vec![0_u8; 4096];
+    let logged = !log.is_empty();
     let mut attr = Attr {
-        prog_type: BPF_PROG_TYPE_XDP,
+        prog_type: program_type as u32,
         insn_cnt: instructions.len() as u32,
         insns: instructions.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        log_level: 1,
+        log_level: logged.into(),
         log_size: log.len() as u32,
-        log_buf: log.as_mut_ptr() as u64,
+        // The kernel wants either all of a log or none.
+        log_buf: if logged { log.as_mut_ptr() as u64 } else { 0 },
         kern_version: 0,
         prog_flags: 0,
         prog_name: name,
         prog_ifindex: 0,
-        expected_attach_type: BPF_XDP,
+        expected_attach_type: match program_type {
+            #[cfg(any(test, feature = "testing"))]
+            ProgramType::SocketFilter => 0,
+            ProgramType::Xdp => BPF_XDP,
+        },
     };
     // SAFETY: the prefix for BPF_PROG_LOAD; instructions, licence and log outlive the call and
     // have the lengths given.
-    let result = unsafe { bpf(BpfCommand::ProgLoad, &mut attr) };
-    result.map(owned).map_err(|errno| {
-        let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
-        (
-            errno,
-            String::from_utf8_lossy(&log[..end]).trim().to_owned(),
-        )
-    })
+    unsafe { bpf(BpfCommand::ProgLoad, &mut attr) }.map(owned)
+}
+
+/// Runs an XDP program once on a packet of at least 14 bytes, as if `lo` had received it on queue 0; returns
+/// its action. A redirected packet goes nowhere.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn xdp_program_run(program: BorrowedFd<'_>, packet: &[u8]) -> SysResult<u32> {
+    #[repr(C)]
+    struct Attr {
+        prog_fd: u32,
+        retval: u32,
+        data_size_in: u32,
+        data_size_out: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+    }
+    let mut attr = Attr {
+        prog_fd: program.as_raw_fd() as u32,
+        retval: 0,
+        data_size_in: packet.len() as u32,
+        data_size_out: 0,
+        data_in: packet.as_ptr() as u64,
+        data_out: 0,
+        repeat: 1,
+        duration: 0,
+    };
+    // SAFETY: the prefix for BPF_PROG_TEST_RUN; the kernel reads the packet, which has the length
+    // given, and writes no packet.
+    unsafe { bpf(BpfCommand::ProgTestRun, &mut attr) }?;
+    Ok(attr.retval)
 }
 
 /// Attaches an XDP program to a device with a link. `flags` are the `XDP_FLAGS_*` modes.
@@ -223,17 +357,51 @@ fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<Owned
     unsafe { bpf(BpfCommand::LinkCreate, &mut attr) }.map(owned)
 }
 
-/// The tag and name of a loaded program.
-#[derive(Debug, Clone, Copy)]
+/// A loaded program.
+#[derive(Debug, Clone)]
 pub(crate) struct ProgramInfo {
-    pub(crate) tag: [u8; 8],
-    pub(crate) name: [u8; BPF_NAME_LEN],
+    pub(crate) is_xdp: bool,
+    pub(crate) id: u32,
+    tag: [u8; 8],
+    name: [u8; BPF_NAME_LEN],
+    /// The maps that it uses.
+    pub(crate) map_ids: Vec<u32>,
+}
+
+impl ProgramInfo {
+    /// Its name; empty if it has none.
+    pub(crate) fn name(&self) -> String {
+        text(&self.name)
+    }
+
+    /// A hash of its instructions, in hexadecimal.
+    pub(crate) fn tag(&self) -> String {
+        format!("{:016x}", u64::from_be_bytes(self.tag))
+    }
 }
 
 /// Looks a program up by its id. Needs `CAP_SYS_ADMIN` (or `CAP_BPF` on newer kernels).
-pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
+pub(crate) fn program_by_id(id: u32) -> SysResult<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let mut attr = Attr {
+        id,
+        next_id: 0,
+        open_flags: 0,
+    };
+    // SAFETY: the prefix for BPF_PROG_GET_FD_BY_ID; it holds no pointers.
+    unsafe { bpf(BpfCommand::ProgFdById, &mut attr) }.map(owned)
+}
+
+/// Reads the properties of a program.
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> SysResult<ProgramInfo> {
     /// Leading part of `struct bpf_prog_info`, up to the name.
     #[repr(C)]
+    #[derive(Default)]
     struct Info {
         prog_type: u32,
         id: u32,
@@ -249,61 +417,74 @@ pub(crate) fn program_info(id: u32) -> SysResult<ProgramInfo> {
         name: [u8; BPF_NAME_LEN],
     }
     const _: () = assert!(size_of::<Info>() == 80);
-    #[repr(C)]
-    struct FdById {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    let mut attr = FdById {
-        id,
-        next_id: 0,
-        open_flags: 0,
+    let mut count = Info::default();
+    // SAFETY: it requests no arrays.
+    unsafe { object_info(program, &mut count) }?;
+    let mut map_ids = vec![0; count.nr_map_ids as usize];
+    let mut info = Info {
+        nr_map_ids: count.nr_map_ids,
+        map_ids: map_ids.as_mut_ptr() as u64,
+        ..Info::default()
     };
-    // SAFETY: the prefix for BPF_PROG_GET_FD_BY_ID; it holds no pointers.
-    let program = unsafe { bpf(BpfCommand::ProgFdById, &mut attr) }.map(owned)?;
-    // SAFETY: needed for a plain C struct; all zeroes is a valid value of it, and requests no
-    // arrays.
-    let mut info: Info = unsafe { std::mem::zeroed() };
-    object_info(program.as_fd(), &mut info)?;
+    // SAFETY: the array requested has room for as many ids as its length says.
+    unsafe { object_info(program, &mut info) }?;
+    map_ids.truncate(info.nr_map_ids as usize);
     Ok(ProgramInfo {
+        is_xdp: info.prog_type == ProgramType::Xdp as u32,
+        id: info.id,
         tag: info.tag,
         name: info.name,
+        map_ids,
     })
 }
 
-/// The type and size of a map.
-#[derive(Debug, Clone, Copy)]
+/// Leading part of `struct bpf_map_info`, up to the name.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MapInfo {
-    pub(crate) is_xskmap: bool,
+    map_type: u32,
+    pub(crate) id: u32,
+    key_size: u32,
+    value_size: u32,
     pub(crate) max_entries: u32,
+    map_flags: u32,
+    name: [u8; BPF_NAME_LEN],
 }
 
-/// Reads the type and size of a map.
-pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
-    /// Leading part of `struct bpf_map_info`.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Info {
-        map_type: u32,
-        id: u32,
-        key_size: u32,
-        value_size: u32,
-        max_entries: u32,
-        map_flags: u32,
+const _: () = assert!(size_of::<MapInfo>() == 40);
+
+impl MapInfo {
+    pub(crate) fn is_xskmap(&self) -> bool {
+        self.map_type == BPF_MAP_TYPE_XSKMAP && self.key_size == 4 && self.value_size == 4
     }
-    let mut info = Info::default();
-    object_info(map, &mut info)?;
-    let is_xskmap =
-        info.map_type == BPF_MAP_TYPE_XSKMAP && info.key_size == 4 && info.value_size == 4;
-    Ok(MapInfo {
-        is_xskmap,
-        max_entries: info.max_entries,
-    })
+
+    #[cfg(feature = "libxdp")]
+    pub(crate) fn name(&self) -> String {
+        text(&self.name)
+    }
 }
 
-/// Reads the leading part of a BPF object's info struct. `T` is a plain C struct.
-fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> {
+/// Reads the properties of a map.
+pub(crate) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapInfo> {
+    let mut info = MapInfo::default();
+    // SAFETY: no field of it is an address.
+    unsafe { object_info(map, &mut info) }?;
+    Ok(info)
+}
+
+/// A name as text.
+fn text(name: &[u8; BPF_NAME_LEN]) -> String {
+    let end = name.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&name[..end.unwrap_or(BPF_NAME_LEN)]).into_owned()
+}
+
+/// Reads the leading part of a BPF object's info struct.
+///
+/// # Safety
+///
+/// `T` must be a C struct of integers, in which every address of an array is zero or of one with room
+/// for the number of elements given.
+unsafe fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> {
     #[repr(C)]
     struct Attr {
         bpf_fd: u32,
@@ -316,6 +497,66 @@ fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> {
         info: std::ptr::from_mut(info) as u64,
     };
     // SAFETY: the prefix for BPF_OBJ_GET_INFO_BY_FD; the kernel writes at most `info_len` bytes
-    // to the struct, whose fields are plain integers.
+    // to the struct, and the arrays are the caller's promise.
     unsafe { bpf(BpfCommand::ObjectInfo, &mut attr) }.map(drop)
+}
+
+/// The devices, by index, to which an XDP program is attached with a link. Empty without
+/// `CAP_SYS_ADMIN`.
+pub(crate) fn xdp_links(program_id: u32) -> impl Iterator<Item = u32> {
+    let next = |&id: &u32| next_link(id).ok();
+    std::iter::successors(next(&0), next).filter_map(move |id| {
+        let link = link_info_by_id(id).ok()?;
+        (link.prog_id == program_id && link.link_type == BPF_LINK_TYPE_XDP).then_some(link.ifindex)
+    })
+}
+
+/// Leading part of `struct bpf_link_info`, for an XDP link.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    link_type: u32,
+    id: u32,
+    prog_id: u32,
+    pad: u32,
+    ifindex: u32,
+}
+
+/// `struct bpf_link_info` aligns what depends on the type to 8 bytes.
+const _: () = assert!(std::mem::offset_of!(LinkInfo, ifindex) == 16);
+
+/// Prefix of `union bpf_attr` for `BPF_LINK_GET_NEXT_ID` and `BPF_LINK_GET_FD_BY_ID`.
+#[repr(C)]
+struct LinkAttr {
+    id: u32,
+    next_id: u32,
+}
+
+/// The id of the link behind another.
+fn next_link(id: u32) -> SysResult<u32> {
+    let mut attr = LinkAttr { id, next_id: 0 };
+    // SAFETY: the prefix for BPF_LINK_GET_NEXT_ID; it holds no pointers.
+    unsafe { bpf(BpfCommand::LinkNextId, &mut attr) }?;
+    Ok(attr.next_id)
+}
+
+/// The index of the device that an XDP link attaches to, 0 when that is gone; `None` for another kind of
+/// link.
+pub(crate) fn xdp_link_ifindex(link: BorrowedFd<'_>) -> SysResult<Option<u32>> {
+    let info = link_info(link)?;
+    Ok((info.link_type == BPF_LINK_TYPE_XDP).then_some(info.ifindex))
+}
+
+fn link_info_by_id(id: u32) -> SysResult<LinkInfo> {
+    let mut attr = LinkAttr { id, next_id: 0 };
+    // SAFETY: the prefix for BPF_LINK_GET_FD_BY_ID; it holds no pointers.
+    let link = unsafe { bpf(BpfCommand::LinkFdById, &mut attr) }.map(owned)?;
+    link_info(link.as_fd())
+}
+
+fn link_info(link: BorrowedFd<'_>) -> SysResult<LinkInfo> {
+    let mut info = LinkInfo::default();
+    // SAFETY: an XDP link has no arrays, and the addresses that other types have there are zero.
+    unsafe { object_info(link, &mut info) }?;
+    Ok(info)
 }

@@ -1,16 +1,35 @@
 //! System calls that rustix lacks, and mappings. Each is wrapped once, here.
 
 mod bpf;
-mod ethtool;
+mod kernel;
+#[cfg(feature = "libxdp")]
+mod libxdp;
+mod link;
+mod linux;
 mod mapping;
+mod prefetch;
+pub(crate) mod scm;
 mod xdp;
 
 pub(crate) use bpf::{
-    BPF_NAME_LEN, Instruction, map_info, program_info, xdp_link_create, xdp_link_known,
-    xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
+    BPF_NAME_LEN, Instruction, MapInfo, ProgramInfo, map_info, program_by_id, program_info,
+    xdp_link_create, xdp_link_ifindex, xdp_link_known, xdp_links, xdp_program_load, xskmap_create,
+    xskmap_insert, xskmap_remove,
 };
-pub(crate) use ethtool::channels;
+#[cfg(feature = "libxdp")]
+pub(crate) use bpf::{change_variables, map_by_id};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use bpf::{socket_filter_load, xdp_program_run};
+pub(crate) use kernel::{
+    Address, Kernel, KernelSocket, Offsets, QueueOwner, Registration, RingKind,
+};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use kernel::{Clock, KernelCounters};
+#[cfg(feature = "libxdp")]
+pub(crate) use libxdp::{Attachments, Libxdp};
+pub(crate) use linux::Linux;
 pub(crate) use mapping::Mapping;
+pub(crate) use prefetch::prefetch;
 pub(crate) use xdp::{Desc, open_socket, set_tx_budget};
 
 use rustix::io::Errno;

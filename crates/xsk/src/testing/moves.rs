@@ -3,11 +3,14 @@
 
 use crate::batch::RxBatch;
 use crate::frame::Frame;
-use crate::ring::{Consumer, Mapped, Offsets, Producer, Slot};
+use crate::ring::{Consumer, Mapped, Producer, Slot};
 use crate::send_error::SendError;
-use crate::sys::{Desc, Mapping};
-use crate::umem::{Umem, XDP_PACKET_HEADROOM};
-use crate::umem_rings::{RxRing, TxRing, UmemRings};
+use crate::socket::{Done, Received, forward_each, receive_each, send_each};
+use crate::sys::{Desc, Mapping, Offsets};
+use crate::umem::{Cache, Umem, XDP_PACKET_HEADROOM};
+use crate::umem_rings::{
+    CompletionRing, FillRing, Outgoing, RxRing, Target, TxRing, cache_size, look_after, send,
+};
 use std::sync::Arc;
 
 /// The layout of a ring on x86-64 with Linux 6.18: each index has a pair of cache lines.
@@ -68,16 +71,19 @@ pub fn umem() -> Umem {
 
 /// A socket's user side, with a packet in every slot of RX.
 #[derive(Debug)]
-pub struct Moves<'u> {
-    umem_rings: UmemRings<'u>,
+pub struct Moves {
+    fill: FillRing,
+    completion: CompletionRing,
+    cache: Cache,
+    umem: Umem,
     rx: RxRing,
     tx: TxRing,
     memory: [Memory; 4],
 }
 
-impl<'u> Moves<'u> {
+impl Moves {
     /// Makes the rings and lends half of the chunks for receiving.
-    pub fn new(umem: &'u Umem) -> Self {
+    pub fn new(umem: &Umem) -> Self {
         let memory = [
             Memory::new::<Desc>(),
             Memory::new::<Desc>(),
@@ -97,11 +103,15 @@ impl<'u> Moves<'u> {
         let id = umem.register_rings().expect("the first queue");
         let fill = Producer::new(fill.ring());
         let completion = Consumer::new(completion.ring());
-        let mut umem_rings = UmemRings::new(umem, id, fill, completion, SLOTS);
-        umem_rings.maintain();
+        let mut fill = FillRing::new(umem, id, 0, fill, Target::fixed(SLOTS));
+        let mut cache = Cache::new(umem, cache_size(umem.chunks(), SLOTS));
+        fill.refill(&mut cache);
         let (rx, tx) = (Consumer::new(rx.ring()), Producer::new(tx.ring()));
         Self {
-            umem_rings,
+            fill,
+            completion: CompletionRing::new(umem, id, completion),
+            cache,
+            umem: umem.clone(),
             rx,
             tx,
             memory,
@@ -113,22 +123,36 @@ impl<'u> Moves<'u> {
         [0, 1, 2, 3].map(|ring: usize| self.memory[ring].words())
     }
 
+    /// The first byte of the UMEM, where address 0 is.
+    pub fn memory(&self) -> *mut u8 {
+        self.umem.area().memory().at(0)
+    }
+
     /// Same as [`Socket::recv`](crate::Socket::recv).
     #[inline(always)]
-    pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.umem_rings.maintain();
+    pub fn recv(&mut self, max: u32) -> RxBatch<'_> {
+        look_after(&mut self.completion, &mut self.fill, &mut self.cache);
+        let out = Outgoing {
+            tx: &mut self.tx,
+            completion: &mut self.completion,
+        };
         RxBatch::new(
             Some(&mut self.rx),
-            Some(&mut self.tx),
-            &mut self.umem_rings,
+            Some(out),
+            &mut self.fill,
+            &mut self.cache,
+            self.umem.area(),
             max,
         )
     }
 
     /// Same as [`Socket::alloc`](crate::Socket::alloc).
     #[inline]
-    pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.umem_rings.alloc()
+    pub fn alloc(&mut self) -> Option<Frame> {
+        if self.cache.len() == 0 {
+            self.completion.reclaim_sent(&mut self.cache);
+        }
+        self.cache.take().map(Frame::empty)
     }
 
     /// Same as [`Socket::send`](crate::Socket::send).
@@ -137,8 +161,12 @@ impl<'u> Moves<'u> {
     ///
     /// Same as [`Socket::send`](crate::Socket::send).
     #[inline]
-    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
-        self.umem_rings.send(Some(&mut self.tx), frame)
+    pub fn send(&mut self, frame: Frame) -> Result<(), SendError<Frame>> {
+        let out = Outgoing {
+            tx: &mut self.tx,
+            completion: &mut self.completion,
+        };
+        send(Some(out), frame)
     }
 
     /// Same as [`Socket::flush`](crate::Socket::flush), without waking the kernel.
@@ -150,6 +178,39 @@ impl<'u> Moves<'u> {
     /// Same as [`Socket::reclaim`](crate::Socket::reclaim).
     #[inline]
     pub fn reclaim(&mut self) -> u32 {
-        self.umem_rings.reclaim()
+        self.completion.reclaim(&mut self.cache)
+    }
+
+    /// Same as [`Socket::receive_each`](crate::Socket::receive_each).
+    #[inline(always)]
+    pub fn receive_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p>) -> Done<'p>,
+    {
+        look_after(&mut self.completion, &mut self.fill, &mut self.cache);
+        let (fill, cache) = (&mut self.fill, &mut self.cache);
+        receive_each(&mut self.rx, fill, cache, &self.umem, max, each)
+    }
+
+    /// Same as [`Socket::forward_each`](crate::Socket::forward_each).
+    #[inline(always)]
+    pub fn forward_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p, true>) -> Done<'p>,
+    {
+        look_after(&mut self.completion, &mut self.fill, &mut self.cache);
+        let out = Outgoing {
+            tx: &mut self.tx,
+            completion: &mut self.completion,
+        };
+        let (fill, cache) = (&mut self.fill, &mut self.cache);
+        forward_each(&mut self.rx, out, fill, cache, &self.umem, max, each)
+    }
+
+    /// Same as [`Socket::send_each`](crate::Socket::send_each).
+    #[inline(always)]
+    pub fn send_each(&mut self, max: u32, write: impl FnMut(&mut [u8]) -> usize) -> u32 {
+        let (completion, cache) = (&mut self.completion, &mut self.cache);
+        send_each(&mut self.tx, completion, cache, max, write)
     }
 }

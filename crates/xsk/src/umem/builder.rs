@@ -33,8 +33,8 @@ pub struct UmemBuilder {
 
 impl UmemBuilder {
     /// Number of chunks, at most 2²⁴. Default 4096. Enough is the sum of the slots of all sockets'
-    /// FILL and TX rings, the frames that the program holds, and each socket's cache: a
-    /// thirty-second of all chunks, at most 128.
+    /// FILL and TX rings, the frames that the program holds, and each socket's cache: as many as its
+    /// larger ring has slots, at most a quarter of all.
     pub fn chunks(mut self, chunks: u32) -> Self {
         self.geometry.chunks = chunks;
         self
@@ -69,23 +69,26 @@ impl UmemBuilder {
     /// would reject, [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) when the memory
     /// cannot be allocated.
     pub fn build(self) -> Result<Umem> {
-        self.check()?;
+        self.geometry.check()?;
         let (memory, pages) = allocate(self.geometry.len(), self.huge_pages)?;
-        Ok(Umem::new(memory, self.geometry, pages))
+        Umem::new(memory, self.geometry, pages)
     }
+}
 
-    fn check(&self) -> Result<()> {
-        let Geometry {
+impl Geometry {
+    /// Refuses sizes that the kernel would.
+    pub(crate) fn check(self) -> Result<()> {
+        let Self {
             chunks,
             chunk_size,
             headroom,
-        } = self.geometry;
+        } = self;
         if !matches!(chunk_size, 2048 | 4096) {
             return Err(Error::invalid(format!(
                 "chunk size {chunk_size} is not possible: choose 2048 or 4096 bytes"
             )));
         }
-        if self.geometry.chunks == 0 || chunks > MAX_CHUNKS {
+        if chunks == 0 || chunks > MAX_CHUNKS {
             return Err(Error::invalid(format!(
                 "a UMEM of {chunks} chunks is not possible: choose 1 to {MAX_CHUNKS}"
             )));
@@ -133,15 +136,16 @@ mod tests {
         ];
         for config in bad {
             assert_eq!(
-                config.check().map_err(|e| e.kind()),
+                config.geometry.check().map_err(|e| e.kind()),
                 Err(ErrorKind::InvalidConfig)
             );
         }
-        assert!(Umem::builder().headroom(1344).check().is_ok());
+        assert!(Umem::builder().headroom(1344).geometry.check().is_ok());
         assert!(
             Umem::builder()
                 .chunk_size(4096)
                 .headroom(3392)
+                .geometry
                 .check()
                 .is_ok()
         );

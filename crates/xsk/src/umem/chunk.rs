@@ -1,58 +1,67 @@
 //! Chunks that user space owns, and the bytes of received packets.
-#![allow(unsafe_code)] // Chunks are slices of the mapping.
+#![allow(unsafe_code)] // Chunks are slices of the mapping, and resume the reference that they left.
 
 use super::owner::OURS;
-use super::{Extent, RingsId, Umem};
+use super::{AfterClose, Area, DeviceQueue, Extent, OwnedBy, Rings, RingsId, Umem};
+use crate::ring::SharedSlot;
+use crate::sys::Desc;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 
 /// The right to read and write the bytes of one chunk. It exists exactly while the owner of the
 /// chunk is "ours", so at most once for each chunk. Dropping it frees the chunk.
 #[derive(Debug)]
-pub(crate) struct Chunk<'u> {
-    umem: &'u Umem,
+pub(crate) struct Chunk {
+    umem: Umem,
     index: u32,
 }
 
-impl<'u> Chunk<'u> {
-    #[inline]
-    pub(crate) fn umem(&self) -> &'u Umem {
-        self.umem
+impl Chunk {
+    #[inline(always)]
+    pub(crate) fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    #[inline(always)]
+    pub(crate) fn area(&self) -> &Area {
+        self.umem.area()
     }
 
     /// Address of the first byte, in the UMEM.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn addr(&self) -> u64 {
-        u64::from(self.index) << self.umem.chunk_shift
+        u64::from(self.index) << self.area().chunk_shift
     }
 
     /// Lends the chunk to the kernel for receiving through `rings`; returns its address for FILL.
-    #[inline]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn lend_to_receive(self, rings: RingsId) -> u64 {
         self.lend(rings.receiving())
     }
 
     /// Lends the chunk to the kernel for sending through `rings`; returns its address for TX.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend_to_send(self, rings: RingsId) -> u64 {
         self.lend(rings.sending())
     }
 
-    #[inline]
+    /// The reference to the memory stays behind with the owner's entry.
+    #[inline(always)]
     fn lend(self, owner: u16) -> u64 {
         let chunk = ManuallyDrop::new(self);
-        chunk.umem.owners.set(chunk.index, owner);
+        chunk.area().owners.set(chunk.index, owner);
         chunk.addr()
     }
 
     #[inline]
     pub(crate) fn bytes(&self, at: Extent) -> &[u8] {
         assert!(
-            at.fits(self.umem.chunk_size()),
+            at.fits(self.area().chunk_size()),
             "a packet lies in its chunk"
         );
         // SAFETY: needed to reach mapped memory. The index was below the number of chunks when
         // the chunk was made, and the extent was just checked.
-        let start = unsafe { self.umem.start(self.addr(), at) };
+        let start = unsafe { self.area().start(self.addr(), at) };
         // SAFETY: needed because the memory is mapped. The range is inside the chunk; `self` is the
         // only right to it, borrowed for as long as the slice; the kernel has not been lent the
         // chunk, so nobody writes.
@@ -62,162 +71,435 @@ impl<'u> Chunk<'u> {
     #[inline]
     pub(crate) fn bytes_mut(&mut self, at: Extent) -> &mut [u8] {
         assert!(
-            at.fits(self.umem.chunk_size()),
+            at.fits(self.area().chunk_size()),
             "a packet lies in its chunk"
         );
         // SAFETY: as in `bytes`.
-        let start = unsafe { self.umem.start(self.addr(), at) };
+        let start = unsafe { self.area().start(self.addr(), at) };
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(start, at.len as usize) }
     }
 }
 
-/// Free chunks of one pair of rings, which need no atomic operation. The UMEM's free list has the
-/// others.
-#[derive(Debug)]
-pub(crate) struct Cache<'u> {
-    umem: &'u Umem,
-    /// Indices of chunks that are ours, up to `len`.
-    indices: Box<[u32]>,
-    len: usize,
+impl Drop for Chunk {
+    #[inline]
+    fn drop(&mut self) {
+        self.area().pool.put(&[self.index]);
+    }
 }
 
-impl<'u> Cache<'u> {
-    /// An empty cache for at most `most` chunks.
-    pub(crate) fn new(umem: &'u Umem, most: usize) -> Self {
+/// Free chunks of one socket, which need no atomic operation. The UMEM's pool has the others; chunks
+/// move between the two many at a time.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    umem: Umem,
+    /// Indices of chunks that are ours, up to `len`; each has left a reference to the memory.
+    indices: Box<[u32]>,
+    len: usize,
+    /// Chunks that move to or from the pool at once.
+    magazine: usize,
+}
+
+/// Most chunks that move between a cache and the pool at once: enough that the exchange, which
+/// other CPUs see, costs little for each.
+const MAGAZINE: usize = 64;
+
+impl Cache {
+    /// An empty cache for at most `most` chunks, which is not 0.
+    pub(crate) fn new(umem: &Umem, most: usize) -> Self {
         Self {
-            umem,
+            umem: umem.clone(),
             indices: vec![0; most].into(),
             len: 0,
+            magazine: MAGAZINE.min(most.div_ceil(2)),
         }
     }
 
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+    #[inline(always)]
+    pub(crate) fn umem(&self) -> &Umem {
+        &self.umem
     }
 
-    /// Keeps a free chunk, here or in the free list.
     #[inline(always)]
-    pub(crate) fn put(&mut self, chunk: Chunk<'u>) {
+    pub(crate) fn area(&self) -> &Area {
+        self.umem.area()
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Holds at most `most` chunks from now on.
+    pub(crate) fn limit(&mut self, most: usize) {
+        if most < self.indices.len() {
+            self.return_to_pool(self.len.saturating_sub(most));
+            self.indices = self.indices[..most].into();
+        }
+    }
+
+    /// Most chunks that it holds.
+    #[inline(always)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Keeps a free chunk.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, chunk: Chunk) {
+        if !chunk.umem.is(&self.umem) {
+            return; // To the pool of its own UMEM.
+        }
+        self.keep(ManuallyDrop::new(chunk).index);
+    }
+
+    /// Keeps the index of a chunk that is ours and has left its reference.
+    #[inline(always)]
+    fn keep(&mut self, index: u32) {
+        if self.len == self.indices.len() {
+            self.spill(1);
+        }
         if let Some(slot) = self.indices.get_mut(self.len) {
-            *slot = ManuallyDrop::new(chunk).index;
+            *slot = index;
             self.len += 1;
         }
     }
 
-    /// A free chunk, from here or from the free list.
+    /// Moves chunks to the pool, so that there is room for `more`.
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self, more: usize) {
+        let count = self.magazine.max(more).min(self.len);
+        self.return_to_pool(count);
+    }
+
+    /// Moves all chunks to the pool.
+    pub(crate) fn clear(&mut self) {
+        self.return_to_pool(self.len);
+    }
+
+    fn return_to_pool(&mut self, count: usize) {
+        self.len -= count;
+        let chunks = &self.indices[self.len..][..count];
+        self.area().pool.put(chunks);
+        // SAFETY: needed to give up the references that these chunks left; they are in the pool now,
+        // and their indices are not used again from here.
+        unsafe { self.umem.0.withdraw(count) };
+    }
+
+    /// Takes chunks from the pool until `want` are here, as far as there are some and there is room.
+    #[cold]
+    #[inline(never)]
+    fn restock(&mut self, want: usize) {
+        let most = self.indices.len();
+        let until = want.max(self.magazine).min(most).max(self.len);
+        let room = &mut self.indices[self.len..until];
+        let taken = self.umem.area().pool.take(room);
+        self.umem.0.leave(taken);
+        self.len += taken;
+    }
+
+    /// Whether a chunk is free, here or in the pool, from which it then comes here.
+    #[inline]
+    pub(crate) fn has_free(&mut self) -> bool {
+        if self.len == 0 {
+            self.restock(1);
+        }
+        self.len > 0
+    }
+
+    /// A free chunk, from here or from the pool.
     #[inline(always)]
-    pub(crate) fn take(&mut self) -> Option<Chunk<'u>> {
-        let Some(last) = self.len.checked_sub(1) else {
-            return self.umem.take_free();
-        };
-        self.len = last;
-        let index = *self.indices.get(last)?;
-        let umem = self.umem;
+    pub(crate) fn take(&mut self) -> Option<Chunk> {
+        let index = self.take_index()?;
+        // SAFETY: needed to resume the reference that the chunk left; its index is no longer here.
+        let umem = Umem(unsafe { self.umem.0.resume() });
         Some(Chunk { umem, index })
+    }
+
+    #[inline(always)]
+    fn take_index(&mut self) -> Option<u32> {
+        if self.len == 0 {
+            self.restock(1);
+        }
+        let last = self.len.checked_sub(1)?;
+        self.len = last;
+        self.indices.get(last).copied()
+    }
+
+    /// Lends chunks of 2^`SHIFT` bytes for receiving through `rings`, one for each slot of FILL.
+    /// Returns their number, less than there are slots when no more are free.
+    #[inline(always)]
+    pub(crate) fn lend_to_receive<const SHIFT: u32>(
+        &mut self,
+        slots: &[SharedSlot<u64>],
+        rings: RingsId,
+    ) -> usize {
+        let to = rings.receiving();
+        let mut none = 0;
+        let mut lending = self.lend::<SHIFT>(slots.len(), &mut none);
+        let indices = &lending.indices[lending.from..];
+        let slots = &slots[..indices.len()];
+        while lending.lent < indices.len() {
+            let index = indices[lending.lent];
+            // SAFETY: needed because the check would cost as much as the rest. The index of a chunk.
+            unsafe { lending.ours.set_unchecked(index as usize, to) };
+            slots[lending.lent].write(u64::from(index) << SHIFT);
+            lending.lent += 1;
+        }
+        slots.len()
+    }
+
+    /// Lends chunks of 2^`SHIFT` bytes for sending through `rings`, one for each slot of TX, after
+    /// `write` wrote a packet into each, behind the headroom; it returns the packet's length, or 0 to
+    /// end early. Adds their number to `sent`, also when `write` panics. Returns whether more may follow.
+    #[inline(always)]
+    pub(crate) fn lend_to_send<const SHIFT: u32>(
+        &mut self,
+        slots: &[SharedSlot<Desc>],
+        rings: RingsId,
+        sent: &mut u32,
+        mut write: impl FnMut(&mut [u8]) -> usize,
+    ) -> bool {
+        let to = rings.sending();
+        let (memory, headroom) = (self.area().memory(), self.area().headroom);
+        let room = (1 << SHIFT) - headroom as usize;
+        let mut lending = self.lend::<SHIFT>(slots.len(), sent);
+        let indices = &lending.indices[lending.from..];
+        let slots = &slots[..indices.len()];
+        while lending.lent < indices.len() {
+            let index = indices[lending.lent];
+            let addr = (u64::from(index) << SHIFT) + u64::from(headroom);
+            // SAFETY: needed because the memory is mapped. The chunk is ours: its index is in the
+            // cache, which is borrowed, and no `Chunk` of it exists. The room ends with the chunk,
+            // and the slice lives during the call only.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(memory.at(addr), room) };
+            let len = write(bytes);
+            assert!(len <= room, "a packet fits into its chunk");
+            if len == 0 {
+                return false;
+            }
+            // SAFETY: as for `lend_to_receive`.
+            unsafe { lending.ours.set_unchecked(index as usize, to) };
+            slots[lending.lent].write_packet(addr, len as u32);
+            lending.lent += 1;
+        }
+        !slots.is_empty()
+    }
+
+    /// Up to `want` of the chunks here, after restocking; their number is added to `count` when they
+    /// are lent.
+    #[inline(always)]
+    fn lend<'c, const SHIFT: u32>(
+        &'c mut self,
+        want: usize,
+        count: &'c mut u32,
+    ) -> Lending<'c, SHIFT> {
+        if self.len < want {
+            self.restock(want);
+        }
+        let from = self.len - want.min(self.len);
+        Lending {
+            ours: self.umem.area().owned_by(OURS),
+            indices: &mut self.indices[..self.len],
+            len: &mut self.len,
+            from,
+            lent: 0,
+            count,
+        }
+    }
+
+    /// Takes back chunks of 2^`SHIFT` bytes that were lent for sending through `rings`, and whose
+    /// completions are in `slots`. Returns their number: it ends at the first of a chunk that was not.
+    #[inline(always)]
+    pub(crate) fn take_back<const SHIFT: u32>(
+        &mut self,
+        slots: &[SharedSlot<u64>],
+        rings: RingsId,
+    ) -> usize {
+        if self.indices.len() - self.len < slots.len() {
+            self.spill(slots.len());
+        }
+        let sent = self.umem.area().owned_by::<SHIFT>(rings.sending());
+        let room = &mut self.indices[self.len..];
+        let count = room.len().min(slots.len());
+        let (room, slots) = (&mut room[..count], &slots[..count]);
+        let mut taken = 0;
+        while taken < count {
+            let Some(index) = sent.give(slots[taken].read(), OURS) else {
+                break;
+            };
+            room[taken] = index;
+            taken += 1;
+        }
+        self.len += taken;
+        taken
     }
 
     /// Addresses of the chunks here.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
-        let shift = self.umem.chunk_shift;
+        let shift = self.area().chunk_shift;
         self.indices[..self.len]
             .iter()
             .map(move |&index| u64::from(index) << shift)
     }
 }
 
-impl Drop for Cache<'_> {
+impl Drop for Cache {
     fn drop(&mut self) {
-        for _ in 0..self.len {
-            drop(self.take());
+        self.clear();
+    }
+}
+
+/// Chunks at the end of a cache that are being lent. Those that are not lent stay in it.
+struct Lending<'c, const SHIFT: u32> {
+    ours: OwnedBy<'c, SHIFT>,
+    /// All chunks of the cache.
+    indices: &'c mut [u32],
+    len: &'c mut usize,
+    /// The first of those to lend, and the number of those lent.
+    from: usize,
+    lent: usize,
+    count: &'c mut u32,
+}
+
+impl<const SHIFT: u32> Drop for Lending<'_, SHIFT> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let rest = self.from + self.lent..self.indices.len();
+        *self.len = self.from + rest.len();
+        *self.count += self.lent as u32;
+        if !rest.is_empty() {
+            close_gap(self.indices, rest, self.from);
         }
     }
 }
 
-impl Drop for Chunk<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // The free list has room for every chunk, so this cannot fail.
-        let _fits = self.umem.free.push(self.index);
-    }
+#[cold]
+#[inline(never)]
+fn close_gap(indices: &mut [u32], rest: std::ops::Range<usize>, to: usize) {
+    indices.copy_within(rest, to);
 }
 
 impl Umem {
+    #[inline(always)]
+    pub(crate) fn area(&self) -> &Area {
+        &self.0
+    }
+
+    /// Whether both are the same memory.
+    #[inline(always)]
+    pub(crate) fn is(&self, other: &Umem) -> bool {
+        self.0.is(&other.0)
+    }
+
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_free(&self) -> Option<Chunk<'_>> {
-        self.free.pop().map(|index| Chunk { umem: self, index })
+    pub(crate) fn take_free(&self) -> Option<Chunk> {
+        let mut taken = [0];
+        (self.area().pool.take(&mut taken) == 1).then(|| Chunk {
+            umem: self.clone(),
+            index: taken[0],
+        })
     }
 
     /// Takes back a chunk that was lent through `rings` for receiving; `addr` is anywhere inside it.
     #[inline]
-    pub(crate) fn received(&self, addr: u64, rings: RingsId) -> Option<Chunk<'_>> {
+    pub(crate) fn received(&self, addr: u64, rings: RingsId) -> Option<Chunk> {
         self.returned(addr, rings.receiving())
     }
 
     /// Takes back a chunk that was lent through `rings` for sending. The address can differ from the
     /// descriptor's: copy mode clears its lowest bit.
-    #[inline(always)]
-    pub(crate) fn completed(&self, addr: u64, rings: RingsId) -> Option<Chunk<'_>> {
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn completed(&self, addr: u64, rings: RingsId) -> Option<Chunk> {
         self.returned(addr, rings.sending())
     }
 
     #[inline(always)]
-    fn returned(&self, addr: u64, lent: u16) -> Option<Chunk<'_>> {
-        let index = addr >> self.chunk_shift;
-        self.owners.change(index, lent, OURS).then(|| Chunk {
-            umem: self,
+    fn returned(&self, addr: u64, lent: u16) -> Option<Chunk> {
+        let area = self.area();
+        let index = addr >> area.chunk_shift;
+        area.owners.change(index, lent, OURS).then(|| Chunk {
+            // SAFETY: needed to resume the reference that the chunk left when it was lent, as its
+            // entry said until now.
+            umem: Umem(unsafe { self.0.resume() }),
             index: index as u32,
         })
     }
 
-    /// The bytes of a packet that was received into a chunk lent through any rings.
-    ///
-    /// # Safety
-    ///
-    /// `chunk_addr` is the address of a chunk of this UMEM and `at` lies inside a chunk. The chunk
-    /// was lent for receiving, and the kernel returned it in a descriptor. During the lifetime of
-    /// the slice it is not lent again, not made a [`Chunk`], and not borrowed again.
-    #[inline]
-    pub(crate) unsafe fn received_bytes(&self, chunk_addr: u64, at: Extent) -> &[u8] {
-        // SAFETY: needed to reach mapped memory; the caller promises that it is inside.
-        let start = unsafe { self.start(chunk_addr, at) };
-        // SAFETY: needed because the memory is mapped; the caller promises the rest.
-        unsafe { std::slice::from_raw_parts(start, at.len as usize) }
+    /// Ends a pair of rings: the chunks lent through it become free, unless the kernel may still
+    /// touch them. Returns the number of retired chunks.
+    pub(crate) fn release_rings(&self, id: RingsId, kernel: AfterClose, queue: DeviceQueue) -> u32 {
+        let area = self.area();
+        let lent = area.owners.lent(id);
+        let free = |index| area.pool.put(&[index]);
+        let retired = match kernel {
+            _ if self.is_handed_over() => lent as u32,
+            AfterClose::LetGo => area.owners.release(id, true, free),
+            AfterClose::MaySend => area.owners.release(id, false, free),
+            AfterClose::MayTouchAll => lent as u32,
+        };
+        // SAFETY: needed to give up the references that the lent chunks left. They are in the pool
+        // now, or retired, from where they go to the pool.
+        unsafe { self.0.withdraw(lent) };
+        self.registry().rings[usize::from(id.0)] = match retired {
+            0 => Rings::Unused,
+            _ => Rings::Retired(queue),
+        };
+        retired
     }
+}
 
-    /// Same as [`received_bytes`](Self::received_bytes), for writing.
-    ///
-    /// # Safety
-    ///
-    /// Same as [`received_bytes`](Self::received_bytes).
-    #[inline]
-    #[allow(clippy::mut_from_ref)] // The caller promises exclusive access.
-    pub(crate) unsafe fn received_bytes_mut(&self, chunk_addr: u64, at: Extent) -> &mut [u8] {
-        // SAFETY: as in `received_bytes`.
-        let start = unsafe { self.start(chunk_addr, at) };
-        // SAFETY: as in `received_bytes`.
-        unsafe { std::slice::from_raw_parts_mut(start, at.len as usize) }
-    }
-
+impl Area {
     /// The first byte of an extent.
     ///
     /// # Safety
     ///
     /// `chunk_addr` is the address of a chunk of this UMEM, and `at` lies inside a chunk.
-    #[inline]
+    #[inline(always)]
     unsafe fn start(&self, chunk_addr: u64, at: Extent) -> *mut u8 {
         let offset = chunk_addr as usize + at.offset as usize;
         // SAFETY: needed to reach mapped memory; the caller promises that it is inside.
         unsafe { self.memory.start().as_ptr().add(offset) }
     }
+
+    /// The memory, for a loop over many packets.
+    #[inline(always)]
+    pub(crate) fn memory(&self) -> Memory {
+        Memory(self.memory.start())
+    }
+}
+
+/// The start of a UMEM's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory(NonNull<u8>);
+
+impl Memory {
+    /// The byte at an address. The pointer is valid where the address is inside the memory.
+    #[inline(always)]
+    pub(crate) fn at(self, addr: u64) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(addr as usize)
+    }
+
+    /// Loads the first bytes of the packet at an address into the CPU's caches, ahead of its use.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, addr: u64) {
+        crate::sys::prefetch(self.at(addr));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::umem::{AfterClose, Umem};
+    use crate::umem::{AfterClose, DeviceQueue, Umem};
+
+    const QUEUE: DeviceQueue = DeviceQueue {
+        namespace: Some(1),
+        is_shown: false,
+        ifindex: 1,
+        queue: 0,
+    };
 
     #[test]
     fn a_chunk_comes_back_through_the_rings_that_it_was_lent_through() {
@@ -241,7 +523,7 @@ mod tests {
         for addr in [4 * 2048, u64::MAX, 1 << 48, u64::from(u32::MAX) * 2048] {
             assert!(umem.received(addr, rings).is_none());
             assert!(umem.completed(addr, rings).is_none());
-            assert!(umem.lent_to_receive(rings).find(addr, 0).is_none());
+            assert!(!umem.area().lent_to_receive(rings).has(addr, 1));
         }
     }
 
@@ -256,10 +538,15 @@ mod tests {
             let rings = umem.register_rings().expect("a pair");
             umem.take_free().expect("a chunk").lend_to_receive(rings);
             umem.take_free().expect("a chunk").lend_to_send(rings);
-            assert_eq!(umem.release_rings(rings, kernel), retired);
+            assert_eq!(umem.release_rings(rings, kernel, QUEUE), retired);
             let count = umem.accounting();
             assert_eq!((count.free, count.retired), (free, retired));
-            assert_eq!(umem.register_rings().expect("the same again"), rings);
+            let next = umem.register_rings().expect("a pair");
+            assert_eq!(next == rings, retired == 0, "retired rings are in use");
+            umem.recover_retired(|queue| !queue.is(&QUEUE));
+            assert_eq!(umem.accounting().retired, retired);
+            umem.recover_retired(|queue| queue.is(&QUEUE));
+            assert_eq!(umem.accounting().free, 4);
         }
     }
 }

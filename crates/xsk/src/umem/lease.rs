@@ -1,30 +1,57 @@
 //! The registration of FILL and COMPLETION rings in a UMEM.
 
-use super::{AfterClose, RingsId, Umem};
+use super::{AfterClose, DeviceQueue, RingsId, Umem};
 use crate::error::Result;
 
 /// The registration of one FILL and COMPLETION pair. When it ends, after rings and socket, the
-/// chunks lent through the pair come back.
+/// chunks lent through the pair come back, unless the kernel may still touch them.
 #[derive(Debug)]
-pub(crate) struct RingsLease<'u> {
-    umem: &'u Umem,
+pub(crate) struct RingsLease {
+    umem: Umem,
     id: RingsId,
+    queue: DeviceQueue,
     after: AfterClose,
+    /// Whether the socket came from another process, which may still have descriptors of it.
+    taken_over: bool,
 }
 
-impl<'u> RingsLease<'u> {
+impl RingsLease {
     /// Registers a pair whose chunks the kernel lets go of at the end.
-    pub(crate) fn new(umem: &'u Umem) -> Result<Self> {
+    pub(crate) fn new(umem: &Umem, queue: DeviceQueue) -> Result<Self> {
         Ok(Self {
-            umem,
             id: umem.register_rings()?,
+            umem: umem.clone(),
+            queue,
             after: AfterClose::LetGo,
+            taken_over: false,
         })
+    }
+
+    /// Says that the socket came from another process. Whoever has a duplicate of its descriptor keeps
+    /// it open after our close, so that the kernel may go on using the chunks.
+    pub(super) fn taken_over(mut self) -> Self {
+        self.taken_over = true;
+        self
+    }
+
+    /// The UMEM.
+    pub(crate) fn umem(&self) -> &Umem {
+        &self.umem
     }
 
     /// The pair.
     pub(crate) fn id(&self) -> RingsId {
         self.id
+    }
+
+    /// The queue that it serves.
+    pub(crate) fn queue(&self) -> DeviceQueue {
+        self.queue
+    }
+
+    /// Notes that the kernel shows the socket on the queue.
+    pub(crate) fn set_shown(&mut self) {
+        self.queue.is_shown = true;
     }
 
     /// Sets the kernel's access to the chunks after the end.
@@ -33,8 +60,13 @@ impl<'u> RingsLease<'u> {
     }
 }
 
-impl Drop for RingsLease<'_> {
+impl Drop for RingsLease {
     fn drop(&mut self) {
-        self.umem.release_rings(self.id, self.after);
+        let after = if self.taken_over {
+            AfterClose::MayTouchAll
+        } else {
+            self.after
+        };
+        self.umem.release_rings(self.id, after, self.queue);
     }
 }

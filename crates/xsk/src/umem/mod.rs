@@ -9,26 +9,33 @@
 
 mod builder;
 mod chunk;
+mod claim;
 mod extent;
+mod hand_over;
 mod lease;
 mod owner;
 mod pages;
+mod share;
 
 pub use builder::UmemBuilder;
-pub(crate) use chunk::{Cache, Chunk};
+pub(crate) use chunk::{Cache, Chunk, Memory};
 pub(crate) use extent::Extent;
 pub(crate) use lease::RingsLease;
 pub use owner::Accounting;
-pub(crate) use owner::{AfterClose, LentChunks, RingsId};
+pub(crate) use owner::{AfterClose, LentChunks, OwnedBy, Place, RingsId};
 pub use pages::Pages;
 
-use crate::error::{Error, Result};
-use crate::sys::Mapping;
-use crossbeam_queue::ArrayQueue;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pool::Pool;
+use crate::sys::{Kernel, KernelSocket, Linux, Mapping, QueueOwner};
+use claim::Claim;
 use owner::OwnerTable;
+use pages::Backing;
+use share::Share;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes that the kernel reserves in front of every received packet (`XDP_PACKET_HEADROOM` in
 /// `include/uapi/linux/bpf.h`).
@@ -43,13 +50,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 pub const XDP_PACKET_HEADROOM: u32 = 256;
 
 /// The sizes of a UMEM.
-#[derive(Debug, Clone, Copy)]
-struct Geometry {
-    chunks: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) chunks: u32,
     /// Bytes in a chunk.
-    chunk_size: u32,
+    pub(crate) chunk_size: u32,
     /// Bytes kept free in front of every packet.
-    headroom: u32,
+    pub(crate) headroom: u32,
 }
 
 impl Geometry {
@@ -61,8 +68,9 @@ impl Geometry {
 
 /// Memory for packets, shared with the kernel by all sockets opened on it.
 ///
-/// Threads can share a `Umem`: each socket has a cache of free chunks, and all have a lock-free list
-/// in common.
+/// A clone refers to the same memory, as sockets and frames do: it lasts as long as any of them.
+/// Threads can share it: each socket has a cache of free chunks, and all have a lock-free list in
+/// common.
 ///
 /// ```
 /// use xsk::Umem;
@@ -76,8 +84,14 @@ impl Geometry {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Umem {
+#[derive(Clone)]
+pub struct Umem(Share<Area>);
+
+/// The memory of a UMEM and all that is known of its chunks.
+pub(crate) struct Area {
     memory: Mapping,
+    /// The file of the memory.
+    file: Option<OwnedFd>,
     chunks: u32,
     chunk_shift: u32,
     /// The bits of an address that are the offset in a chunk.
@@ -86,41 +100,109 @@ pub struct Umem {
     pages: Pages,
     owners: OwnerTable,
     /// Indices of free chunks.
-    free: ArrayQueue<u32>,
+    pool: Pool,
     registry: Mutex<Registry>,
+    /// Whether another process has the chunks. Changed with the registry locked.
+    handed_over: AtomicBool,
+}
+
+/// The state of a pair of rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rings {
+    Unused,
+    Open,
+    /// Closed, with chunks that the kernel may still touch.
+    Retired(DeviceQueue),
+}
+
+/// A queue of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeviceQueue {
+    /// The network namespace, in which alone the device has this index; none when it is unknown.
+    pub(crate) namespace: Option<u64>,
+    pub(crate) ifindex: u32,
+    pub(crate) queue: u32,
+    /// Whether the kernel showed that a socket had it, while one had.
+    pub(crate) is_shown: bool,
+}
+
+impl DeviceQueue {
+    /// Whether both are known to be the same queue.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.namespace.is_some()
+            && (self.namespace, self.ifindex, self.queue)
+                == (other.namespace, other.ifindex, other.queue)
+    }
+
+    /// Whether the kernel shows that no socket has the queue any more, nor the driver its chunks.
+    fn is_free(&self, kernel: &dyn Kernel) -> bool {
+        if self.namespace.is_none() || self.namespace != kernel.namespace() {
+            return false;
+        }
+        match kernel.queue_owner(self.ifindex, self.queue) {
+            QueueOwner::NoDevice => true,
+            QueueOwner::Stack => self.is_shown,
+            QueueOwner::Socket | QueueOwner::Unknown => false,
+        }
+    }
 }
 
 /// The rings and sockets of a UMEM, changed only when sockets open and close.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// One entry for each [`RingsId`] ever given; true while in use.
-    rings: Vec<bool>,
+    /// One entry for each [`RingsId`] ever given.
+    rings: Vec<Rings>,
     /// Bound sockets; the next socket can share the registration of any open one.
-    pub(crate) sockets: Vec<Weak<OwnedFd>>,
+    sockets: Vec<Weak<dyn KernelSocket>>,
+    /// Until the memory is handed over.
+    claim: Option<Claim>,
+}
+
+impl Registry {
+    /// A bound socket, whose registration another can share. While the registry is locked, it stays
+    /// open; a reference kept for longer would keep a closed socket open.
+    pub(crate) fn lender(&self) -> Option<Arc<dyn KernelSocket>> {
+        self.sockets.iter().find_map(Weak::upgrade)
+    }
+
+    /// Lets other sockets share the registration of a bound one.
+    pub(crate) fn lend(&mut self, socket: &Arc<dyn KernelSocket>) {
+        self.sockets.push(Arc::downgrade(socket));
+    }
+
+    /// Ends that. No other thread uses the socket afterwards, since they do only under this lock.
+    pub(crate) fn stop_lending(&mut self, socket: &Arc<dyn KernelSocket>) {
+        let ended = Arc::as_ptr(socket);
+        self.sockets
+            .retain(|lender| !std::ptr::addr_eq(lender.as_ptr(), ended));
+    }
 }
 
 impl Umem {
-    fn new(memory: Mapping, geometry: Geometry, pages: Pages) -> Self {
+    fn new(memory: Backing, geometry: Geometry, pages: Pages) -> Result<Self> {
         let Geometry {
             chunks,
             chunk_size,
             headroom,
         } = geometry;
-        let free = ArrayQueue::new(chunks as usize);
-        for index in 0..chunks {
-            let _fits = free.push(index);
-        }
-        Self {
-            memory,
+        let claim = memory.file.as_ref().map(Claim::new).transpose()?;
+        let registry = Registry {
+            claim,
+            ..Registry::default()
+        };
+        Ok(Self(Share::new(Area {
+            memory: memory.mapping,
+            file: memory.file,
             chunks,
             chunk_shift: chunk_size.trailing_zeros(),
             chunk_mask: u64::from(chunk_size) - 1,
             headroom,
             pages,
             owners: OwnerTable::new(chunks),
-            free,
-            registry: Mutex::default(),
-        }
+            pool: Pool::full(chunks),
+            registry: Mutex::new(registry),
+            handed_over: AtomicBool::new(false),
+        })))
     }
 
     /// A UMEM on the heap, for tests without a kernel.
@@ -131,57 +213,74 @@ impl Umem {
             chunk_size,
             headroom: 0,
         };
-        Self::new(Mapping::heap(geometry.len()), geometry, Pages::Ordinary)
+        let memory = Backing {
+            mapping: Mapping::heap(geometry.len()),
+            file: None,
+        };
+        Self::new(memory, geometry, Pages::Ordinary).expect("memory on the heap has no other user")
     }
 
     /// Number of chunks.
     pub fn chunks(&self) -> u32 {
-        self.chunks
+        self.0.chunks
     }
 
     /// Bytes in a chunk.
     pub fn chunk_size(&self) -> u32 {
-        self.chunk_mask as u32 + 1
+        self.0.chunk_size()
     }
 
     /// Bytes kept free in front of every packet.
     pub fn headroom(&self) -> u32 {
-        self.headroom
+        self.0.headroom
     }
 
     /// Longest packet that can be received, in bytes, link header included.
     pub fn max_rx_packet(&self) -> u32 {
-        self.chunk_size() - XDP_PACKET_HEADROOM - self.headroom
+        self.chunk_size() - XDP_PACKET_HEADROOM - self.headroom()
     }
 
     /// The kind of pages that the memory has.
     pub fn pages(&self) -> &Pages {
-        &self.pages
+        &self.0.pages
     }
 
     /// Counts the chunks by owner. It reads the whole table, in time proportional to the number of
     /// chunks; while other threads use the UMEM the counts are not of one moment.
     pub fn accounting(&self) -> Accounting {
-        let mut count = self.owners.count();
-        count.free = (self.free.len() as u32).min(count.held);
+        let registry = self.registry();
+        let mut count = self.0.owners.count(|id| {
+            let rings = registry.rings.get(usize::from(id.0));
+            matches!(rings, Some(Rings::Retired(_)))
+        });
+        count.free = self.0.pool.len().min(count.held);
         count.held -= count.free;
         count
     }
 
     /// Address and length of the memory, as the kernel registers it.
     pub(crate) fn region(&self) -> (u64, u64) {
-        let len = u64::from(self.chunks) << self.chunk_shift;
-        (self.memory.start().as_ptr() as u64, len)
+        let len = u64::from(self.0.chunks) << self.0.chunk_shift;
+        (self.0.memory.start().as_ptr() as u64, len)
     }
 
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
         // No change to it has a second step, so it is valid after a panic elsewhere.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        let registry = &self.0.registry;
+        registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn register_rings(&self) -> Result<RingsId> {
         let mut registry = self.registry();
-        let unused = registry.rings.iter().position(|used| !used);
+        if self.is_handed_over() {
+            let message =
+                "the UMEM was handed over to another process with its socket: build another";
+            return Err(Error::new(ErrorKind::Foreign, message));
+        }
+        let unused = registry
+            .rings
+            .iter()
+            .position(|is| matches!(is, Rings::Unused));
         let id = unused.unwrap_or(registry.rings.len());
         if id == RingsId::MOST {
             let most = RingsId::MOST;
@@ -190,37 +289,68 @@ impl Umem {
             )));
         }
         if unused.is_none() {
-            registry.rings.push(false);
+            registry.rings.push(Rings::Unused);
         }
-        registry.rings[id] = true;
+        registry.rings[id] = Rings::Open;
         Ok(RingsId(id as u16))
     }
 
-    /// Ends a pair of rings: the chunks lent through it become free, unless the kernel may still
-    /// touch them. Returns the number of retired chunks.
-    pub(crate) fn release_rings(&self, id: RingsId, kernel: AfterClose) -> u32 {
-        let retired = self.owners.release(id, kernel, |index| {
-            let _fits = self.free.push(index);
-        });
-        self.registry().rings[usize::from(id.0)] = false;
-        retired
+    /// Frees retired chunks (see [`Accounting::retired`]) whose device is gone, or whose queue the
+    /// kernel shows to have no AF_XDP socket any more (Linux 6.15). Call it in the network namespace
+    /// in which the socket was opened. Opening a socket does so too; and one on the same queue
+    /// shows, on any kernel, that the chunks are free.
+    ///
+    /// ```
+    /// # fn main() -> xsk::Result<()> {
+    /// let umem = xsk::Umem::builder().build()?;
+    /// umem.recover();
+    /// assert_eq!(umem.accounting().retired, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recover(&self) {
+        self.recover_from(&Linux);
     }
 
-    /// Moves a chunk that is lent through `rings` for receiving over to sending.
-    #[inline(always)]
-    pub(crate) fn forward(&self, addr: u64, rings: RingsId) {
-        let index = addr >> self.chunk_shift;
-        self.owners
-            .change(index, rings.receiving(), rings.sending());
+    pub(crate) fn recover_from(&self, kernel: &dyn Kernel) {
+        self.recover_retired(|queue| queue.is_free(kernel));
     }
 
-    /// Moves a chunk that was sent through `rings` over to receiving; false when it was not being
-    /// sent.
+    /// The number of pairs of rings that are open.
+    pub(crate) fn open_rings(&self) -> u32 {
+        let rings = &self.registry().rings;
+        rings.iter().filter(|is| **is == Rings::Open).count() as u32
+    }
+
+    /// Frees the chunks of closed rings whose queue the kernel has let go of since.
+    pub(crate) fn recover_retired(&self, let_go: impl Fn(&DeviceQueue) -> bool) {
+        if self.is_handed_over() {
+            return;
+        }
+        // Locked throughout: the rings must not be recovered twice.
+        for (id, rings) in (0..).zip(&mut self.registry().rings) {
+            if let Rings::Retired(queue) = rings
+                && let_go(queue)
+            {
+                let put = |index| self.0.pool.put(&[index]);
+                self.0.owners.release(RingsId(id), true, put);
+                *rings = Rings::Unused;
+            }
+        }
+    }
+}
+
+impl Area {
+    /// Bytes in a chunk.
     #[inline(always)]
-    pub(crate) fn completed_to_receive(&self, addr: u64, rings: RingsId) -> bool {
-        let index = addr >> self.chunk_shift;
-        self.owners
-            .change(index, rings.sending(), rings.receiving())
+    pub(crate) fn chunk_size(&self) -> u32 {
+        self.chunk_mask as u32 + 1
+    }
+
+    /// Bytes kept free in front of every packet.
+    #[inline(always)]
+    pub(crate) fn headroom(&self) -> u32 {
+        self.headroom
     }
 
     /// The chunks that are lent through `rings` for receiving.
@@ -235,6 +365,22 @@ impl Umem {
         }
     }
 
+    /// Log2 of the bytes in a chunk.
+    #[inline(always)]
+    pub(crate) fn chunk_shift(&self) -> u32 {
+        self.chunk_shift
+    }
+
+    /// The chunks of an owner, where [`chunk_shift`](Self::chunk_shift) is `SHIFT`.
+    #[inline(always)]
+    pub(crate) fn owned_by<const SHIFT: u32>(&self, owner: u16) -> OwnedBy<'_, SHIFT> {
+        debug_assert_eq!(SHIFT, self.chunk_shift);
+        OwnedBy {
+            owners: self.owners.entries(),
+            owner,
+        }
+    }
+
     /// The first address of the chunk that an address lies in.
     #[inline(always)]
     pub(crate) fn chunk_start(&self, addr: u64) -> u64 {
@@ -242,7 +388,7 @@ impl Umem {
     }
 }
 
-impl fmt::Debug for Umem {
+impl fmt::Debug for Area {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Umem")
             .field("chunks", &self.chunks)
@@ -250,5 +396,11 @@ impl fmt::Debug for Umem {
             .field("headroom", &self.headroom)
             .field("pages", &self.pages)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Umem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.area().fmt(f)
     }
 }

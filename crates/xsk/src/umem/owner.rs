@@ -1,11 +1,13 @@
 //! The owner of each chunk: user space, or the FILL and COMPLETION rings that it was lent through.
+#![allow(unsafe_code)] // One entry is reached without a check.
 
-use super::extent::Extent;
+use crate::ring::SharedSlot;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Identifies one FILL and COMPLETION pair of a UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
 pub(crate) struct RingsId(pub(super) u16);
 
 impl RingsId {
@@ -14,23 +16,21 @@ impl RingsId {
 
     /// The owner of a chunk in FILL, in the kernel's receive side, in RX, or in a batch.
     #[inline]
-    pub(super) fn receiving(self) -> u16 {
+    pub(crate) fn receiving(self) -> u16 {
         FIRST_LENT + 2 * self.0
     }
 
     /// The owner of a chunk in TX, in the kernel's send side, or in COMPLETION.
     #[inline]
-    pub(super) fn sending(self) -> u16 {
+    pub(crate) fn sending(self) -> u16 {
         FIRST_LENT + 2 * self.0 + 1
     }
 }
 
 /// User space has the chunk: in the free list, a cache, a frame or a packet.
 pub(super) const OURS: u16 = 0;
-/// The kernel may still touch the chunk after its socket has gone; it is not used again.
-const RETIRED: u16 = 1;
 /// From here on: lent to the kernel, see [`RingsId`].
-const FIRST_LENT: u16 = 2;
+const FIRST_LENT: u16 = 1;
 
 /// Access that the kernel may still have to chunks lent through closed rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,22 @@ pub struct Accounting {
     pub receiving: u32,
     /// In TX, in the kernel for sending, or in COMPLETION.
     pub sending: u32,
-    /// Not used again, because their socket was closed before the kernel returned them.
+    /// Not used for now, because their socket was closed and the kernel may still touch them; see
+    /// [`Umem::recover`](crate::Umem::recover). Or for good, because another process has them.
     pub retired: u32,
+}
+
+/// The place of a chunk while its UMEM passes from one process to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Free.
+    Free,
+    /// Lent for receiving.
+    Receiving,
+    /// Lent for sending.
+    Sending,
+    /// Not used any more: a former socket's, which the kernel may still touch.
+    Retired,
 }
 
 /// One entry for each chunk.
@@ -90,47 +104,64 @@ impl OwnerTable {
     /// such chunk.
     #[inline(always)]
     pub(super) fn change(&self, index: u64, from: u16, to: u16) -> bool {
-        // Relaxed, and not one atomic step: `from` names a pair of rings, which one thread at a
-        // time uses, and only that thread changes entries that name it.
-        match usize::try_from(index).ok().and_then(|at| self.0.get(at)) {
-            Some(entry) if entry.load(Relaxed) == from => {
-                entry.store(to, Relaxed);
-                true
-            }
-            _ => false,
-        }
+        change(&self.0, index, from, to)
     }
 
-    /// Ends the loans through `rings`. Calls `free` for each chunk that is ours again; returns
-    /// the number of those that are retired.
-    pub(super) fn release(&self, rings: RingsId, kernel: AfterClose, free: impl Fn(u32)) -> u32 {
-        let mut retired = 0;
+    /// Ends loans through `rings`, of all its chunks or of those for receiving. Calls `free` for
+    /// each chunk that is ours again; returns the number of those that stay lent.
+    pub(super) fn release(&self, rings: RingsId, all: bool, free: impl Fn(u32)) -> u32 {
+        let mut kept = 0;
         for (index, entry) in self.0.iter().enumerate() {
             let owner = entry.load(Relaxed);
             let receiving = owner == rings.receiving();
             if !receiving && owner != rings.sending() {
                 continue;
             }
-            if kernel == AfterClose::LetGo || (receiving && kernel == AfterClose::MaySend) {
+            if all || receiving {
                 entry.store(OURS, Relaxed);
                 free(index as u32);
             } else {
-                entry.store(RETIRED, Relaxed);
-                retired += 1;
+                kept += 1;
             }
         }
-        retired
+        kept
+    }
+
+    /// The number of chunks that are lent through `rings`.
+    pub(super) fn lent(&self, rings: RingsId) -> usize {
+        let is_lent = |owner: u16| owner == rings.receiving() || owner == rings.sending();
+        let owners = self.0.iter().map(|entry| entry.load(Relaxed));
+        owners.filter(|&owner| is_lent(owner)).count()
+    }
+
+    /// The place of each chunk, for a process to which it is lent through `rings`, and those of user
+    /// space are free.
+    pub(super) fn places(&self, rings: RingsId) -> Vec<Place> {
+        let place = |owner: u16| match owner {
+            OURS => Place::Free,
+            _ if owner == rings.receiving() => Place::Receiving,
+            _ if owner == rings.sending() => Place::Sending,
+            _ => Place::Retired,
+        };
+        let owners = self.0.iter().map(|entry| entry.load(Relaxed));
+        owners.map(place).collect()
     }
 
     /// Counts the chunks of each kind of owner; those of user space all as held.
-    pub(super) fn count(&self) -> Accounting {
+    pub(super) fn count(&self, is_retired: impl Fn(RingsId) -> bool) -> Accounting {
         let mut count = Accounting::default();
         for entry in &self.0 {
-            match entry.load(Relaxed) {
-                OURS => count.held += 1,
-                RETIRED => count.retired += 1,
-                lent if (lent - FIRST_LENT).is_multiple_of(2) => count.receiving += 1,
-                _ => count.sending += 1,
+            let owner = entry.load(Relaxed);
+            let Some(lent) = owner.checked_sub(FIRST_LENT) else {
+                count.held += 1;
+                continue;
+            };
+            if is_retired(RingsId(lent / 2)) {
+                count.retired += 1;
+            } else if lent.is_multiple_of(2) {
+                count.receiving += 1;
+            } else {
+                count.sending += 1;
             }
         }
         count
@@ -140,6 +171,95 @@ impl OwnerTable {
     #[inline(always)]
     pub(super) fn entries(&self) -> &[AtomicU16] {
         &self.0
+    }
+}
+
+/// Changes a chunk's owner from `from` to `to`; false when another has it, or there is no such chunk.
+#[inline(always)]
+pub(super) fn change(owners: &[AtomicU16], index: u64, from: u16, to: u16) -> bool {
+    // Relaxed, and not one atomic step: `from` names one side of a pair of rings, which one thread
+    // at a time uses, and only that thread changes entries that name it.
+    match usize::try_from(index).ok().and_then(|at| owners.get(at)) {
+        Some(entry) if entry.load(Relaxed) == from => {
+            entry.store(to, Relaxed);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The chunks of 2^`SHIFT` bytes whose owner is one side of one pair of rings. The size is a constant,
+/// so that a loop over many packets needs no registers for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnedBy<'u, const SHIFT: u32> {
+    pub(super) owners: &'u [AtomicU16],
+    pub(super) owner: u16,
+}
+
+impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
+    const MASK: u64 = (1 << SHIFT) - 1;
+
+    /// The first address of the chunk that an address lies in.
+    #[inline(always)]
+    pub(crate) fn start(addr: u64) -> u64 {
+        addr & !Self::MASK
+    }
+
+    /// The index of the chunk that an address lies in.
+    #[inline(always)]
+    pub(crate) fn index(addr: u64) -> usize {
+        (addr >> SHIFT) as usize
+    }
+
+    /// Whether a packet lies inside a chunk of this owner. One without bytes does not.
+    #[inline(always)]
+    pub(crate) fn has(self, addr: u64, len: u32) -> bool {
+        let entry = self.owners.get((addr >> SHIFT) as usize);
+        let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.owner);
+        // The first byte and the last differ in the bits inside a chunk only.
+        let last = addr.wrapping_add(u64::from(len.wrapping_sub(1)));
+        found && (addr ^ last) <= Self::MASK
+    }
+
+    /// Gives a chunk of this owner to another.
+    ///
+    /// # Safety
+    ///
+    /// It is the index of a chunk.
+    #[inline(always)]
+    pub(crate) unsafe fn set_unchecked(self, index: usize, to: u16) {
+        // SAFETY: needed to skip the check; the caller promises that the entry is there.
+        unsafe { self.owners.get_unchecked(index) }.store(to, Relaxed);
+    }
+
+    /// Gives the chunks of addresses in one run of slots to another owner, and writes their first addresses
+    /// into another run, as long. Returns their number: it ends at the first that is not owned.
+    #[inline(always)]
+    pub(crate) fn give_runs(
+        self,
+        from: &[SharedSlot<u64>],
+        slots: &[SharedSlot<u64>],
+        to: u16,
+    ) -> usize {
+        let slots = &slots[..from.len()];
+        let mut given = 0;
+        while given < from.len() {
+            let addr = from[given].read();
+            if self.give(addr, to).is_none() {
+                return given;
+            }
+            slots[given].write(Self::start(addr));
+            given += 1;
+        }
+        given
+    }
+
+    /// Gives the chunk that an address lies in to another owner; `None` when it was not owned.
+    /// Returns its index.
+    #[inline(always)]
+    pub(crate) fn give(self, addr: u64, to: u16) -> Option<u32> {
+        let index = addr >> SHIFT;
+        change(self.owners, index, self.owner, to).then_some(index as u32)
     }
 }
 
@@ -154,23 +274,35 @@ pub(crate) struct LentChunks<'u> {
 }
 
 impl LentChunks<'_> {
-    /// The address of the chunk that a packet was received into, and the packet's place in
-    /// there; `None` when the chunk is not lent or the packet does not lie inside it.
+    /// Whether a packet lies inside a chunk that is lent. One without bytes does not.
     #[inline(always)]
-    pub(crate) fn find(self, addr: u64, len: u32) -> Option<(u64, Extent)> {
-        let offset = addr & self.mask;
-        let inside = offset + u64::from(len) <= self.mask + 1;
-        let extent = Extent {
-            offset: offset as u32,
-            len,
-        };
-        (inside && self.contains(addr)).then_some((addr & !self.mask, extent))
+    pub(crate) fn has(self, addr: u64, len: u32) -> bool {
+        let entry = self.owners.get(self.index(addr));
+        let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.lent);
+        // The first byte and the last differ in the bits inside a chunk only.
+        let last = addr.wrapping_add(u64::from(len.wrapping_sub(1)));
+        found && (addr ^ last) <= self.mask
     }
 
-    /// Whether the chunk that an address lies in is lent.
+    /// The first address of the chunk that an address lies in.
     #[inline(always)]
-    pub(crate) fn contains(self, addr: u64) -> bool {
-        let owner = self.owners.get((addr >> (self.shift & 63)) as usize);
-        owner.is_some_and(|owner| owner.load(Relaxed) == self.lent)
+    pub(crate) fn start(self, addr: u64) -> u64 {
+        addr & !self.mask
+    }
+
+    #[inline(always)]
+    fn index(self, addr: u64) -> usize {
+        (addr >> (self.shift & 63)) as usize
+    }
+
+    /// Gives the chunk that an address lies in to another owner.
+    ///
+    /// # Safety
+    ///
+    /// [`has`](Self::has) found the chunk.
+    #[inline(always)]
+    pub(crate) unsafe fn give_unchecked(self, addr: u64, to: u16) {
+        // SAFETY: needed to skip the check; the caller promises that the entry is there.
+        unsafe { self.owners.get_unchecked(self.index(addr)) }.store(to, Relaxed);
     }
 }

@@ -2,11 +2,22 @@
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::sys::Mapping;
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Seals of the file: nobody can truncate it, which would end a process that maps it (SIGBUS).
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// A UMEM's memory, and its file, by which another process can map it too.
+#[derive(Debug)]
+pub(super) struct Backing {
+    pub(super) mapping: Mapping,
+    /// None for memory on the heap.
+    pub(super) file: Option<OwnedFd>,
+}
 
 /// The kind of pages that a UMEM has.
 ///
@@ -33,7 +44,7 @@ pub enum Pages {
 }
 
 /// Allocates and maps `len` bytes.
-pub(super) fn allocate(len: usize, huge: bool) -> Result<(Mapping, Pages)> {
+pub(super) fn allocate(len: usize, huge: bool) -> Result<(Backing, Pages)> {
     if !huge {
         return Ok((
             memfd(len, MemfdFlags::empty()).map_err(out_of_memory(len))?,
@@ -48,8 +59,13 @@ pub(super) fn allocate(len: usize, huge: bool) -> Result<(Mapping, Pages)> {
         Err(errno) => {
             let memory = memfd(len, MemfdFlags::empty()).map_err(out_of_memory(len))?;
             let needed = len.div_ceil(HUGE_PAGE);
+            let cure = if errno == Errno::FAULT {
+                "raise the control group's limit, `hugetlb.2MB.max`".to_owned()
+            } else {
+                format!("reserve them with `sysctl vm.nr_hugepages={needed}`")
+            };
             let why = format!(
-                "no huge pages ({}): {needed} pages of 2 MiB are needed; reserve them with `sysctl vm.nr_hugepages={needed}`",
+                "no huge pages ({}): {needed} pages of 2 MiB are needed; {cure}",
                 errno_text(errno)
             );
             Ok((memory, Pages::FellBack(why)))
@@ -64,8 +80,45 @@ fn out_of_memory(len: usize) -> impl FnOnce(Errno) -> Error {
     }
 }
 
-fn memfd(len: usize, flags: MemfdFlags) -> std::result::Result<Mapping, Errno> {
-    let file = rustix::fs::memfd_create("xsk-umem", flags | MemfdFlags::CLOEXEC)?;
+fn memfd(len: usize, flags: MemfdFlags) -> std::result::Result<Backing, Errno> {
+    let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("xsk-umem", flags)?;
     rustix::fs::ftruncate(&file, len as u64)?;
-    Mapping::new(file.as_fd(), 0, len)
+    rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok(Backing {
+        mapping: Mapping::memory(file.as_fd(), len)?,
+        file: Some(file),
+    })
+}
+
+/// Maps the memory of another process's UMEM, of `len` bytes in chunks.
+pub(super) fn map(file: OwnedFd, len: usize) -> Result<(Backing, Pages)> {
+    let os = |step: &'static str| move |errno| Error::os(ErrorKind::Os, errno, step);
+    let seals = rustix::fs::fcntl_get_seals(&file).map_err(|errno| {
+        let message = "the memory handed over is not a memfd: pass the descriptors in their order";
+        Error::os(ErrorKind::Foreign, errno, message)
+    })?;
+    if !seals.contains(SEALS) {
+        let message = "the memory handed over can still be truncated, which would end this process: seal it (F_SEAL_SHRINK, F_SEAL_GROW)";
+        return Err(Error::new(ErrorKind::Foreign, message));
+    }
+    let stat = rustix::fs::fstat(&file).map_err(os("reading the size of the memory"))?;
+    let huge = stat.st_blksize as u64 == HUGE_PAGE as u64;
+    let expected = if huge {
+        len.next_multiple_of(HUGE_PAGE)
+    } else {
+        len
+    };
+    if u64::try_from(stat.st_size) != Ok(expected as u64) {
+        let message = format!(
+            "the memory handed over has {} bytes, and its description says {expected}",
+            stat.st_size
+        );
+        return Err(Error::new(ErrorKind::Foreign, message));
+    }
+    let mapping =
+        Mapping::memory(file.as_fd(), expected).map_err(os("mapping the memory handed over"))?;
+    let pages = if huge { Pages::Huge } else { Pages::Ordinary };
+    let file = Some(file);
+    Ok((Backing { mapping, file }, pages))
 }

@@ -1,4 +1,4 @@
-fn misuse(mut socket: xsk::Socket<'_>) -> usize {
+fn misuse(mut socket: xsk::Socket) -> usize {
     let batch = socket.recv(64);
     drop(socket);
     batch.len()

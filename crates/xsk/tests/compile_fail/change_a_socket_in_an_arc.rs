@@ -1,4 +1,4 @@
-fn misuse(socket: std::sync::Arc<xsk::Socket<'_>>) -> xsk::Result<()> {
+fn misuse(socket: std::sync::Arc<xsk::Socket>) -> xsk::Result<()> {
     socket.flush()
 }
 

@@ -1,4 +1,4 @@
-fn misuse<'u>(frame: &xsk::Frame<'u>) -> xsk::Frame<'u> {
+fn misuse(frame: &xsk::Frame) -> xsk::Frame {
     frame.clone()
 }
 

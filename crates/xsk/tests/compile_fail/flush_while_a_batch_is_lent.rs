@@ -1,4 +1,4 @@
-fn misuse(socket: &mut xsk::Socket<'_>) -> xsk::Result<()> {
+fn misuse(socket: &mut xsk::Socket) -> xsk::Result<()> {
     let batch = socket.recv(64);
     socket.flush()?;
     drop(batch);

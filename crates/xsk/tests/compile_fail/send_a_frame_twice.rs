@@ -1,4 +1,4 @@
-fn misuse<'u>(socket: &mut xsk::Socket<'u>, frame: xsk::Frame<'u>) {
+fn misuse(socket: &mut xsk::Socket, frame: xsk::Frame) {
     let _ = socket.send(frame);
     let _ = socket.send(frame);
 }

@@ -1,4 +1,4 @@
-fn misuse(batch: &mut xsk::RxBatch<'_, '_>) {
+fn misuse(batch: &mut xsk::RxBatch<'_>) {
     let first = batch.next_packet();
     let second = batch.next_packet();
     drop((first, second));

@@ -1,4 +1,4 @@
-fn misuse<'u>(socket: &mut xsk::Socket<'u>, mut frame: xsk::Frame<'u>) {
+fn misuse(socket: &mut xsk::Socket, mut frame: xsk::Frame) {
     let _ = socket.send(frame);
     frame[0] = 1;
 }

@@ -1,4 +1,4 @@
-fn misuse(socket: &mut xsk::Socket<'_>, id: xsk::SiblingId) -> xsk::Result<()> {
+fn misuse(socket: &mut xsk::Socket, id: xsk::SiblingId) -> xsk::Result<()> {
     let mut sibling = socket.sibling(id).unwrap();
     socket.flush()?;
     sibling.flush()

@@ -1,4 +1,4 @@
-fn misuse(socket: &mut xsk::Socket<'_>) {
+fn misuse(socket: &mut xsk::Socket) {
     let one = || socket.flush();
     let other = || socket.flush();
     std::thread::scope(|scope| {

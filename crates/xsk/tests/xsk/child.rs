@@ -1,7 +1,7 @@
 //! This program as a child process, to be killed or to lack a capability.
 
 use crate::netns::Side;
-use crate::{Outcome, Result};
+use crate::{MODES, Outcome, Result, handover};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_res_uid};
 use std::io::{BufRead, BufReader, Write};
@@ -23,13 +23,19 @@ pub enum Role {
     OnlyNetRaw,
     /// Lowers the memory lock limit to 64 KiB and drops `CAP_IPC_LOCK`.
     LittleMemory,
+    /// None; it hands the socket over when it is asked to.
+    Giver,
+    /// Becomes an ordinary user that may lock no memory, and takes a socket over instead.
+    Taker,
 }
 
-const ROLES: [Role; 4] = [
+const ROLES: [Role; 6] = [
     Role::Hold,
     Role::Unprivileged,
     Role::OnlyNetRaw,
     Role::LittleMemory,
+    Role::Giver,
+    Role::Taker,
 ];
 
 /// A child that has opened its socket, or printed the error. Killed on drop.
@@ -41,11 +47,16 @@ pub struct Started {
 impl Started {
     /// Starts a child inside a namespace.
     pub fn new(side: &Side, role: Role, mode: Mode) -> Result<Self> {
-        let mode = if mode == Mode::Skb { "skb" } else { "drv" };
+        Self::with_input(side, role, mode, Stdio::null())
+    }
+
+    /// Starts a child inside a namespace, with this standard input.
+    pub fn with_input(side: &Side, role: Role, mode: Mode, input: Stdio) -> Result<Self> {
+        let mode = MODES.iter().find(|(_, m)| *m == mode).ok_or("a mode")?.0;
         let mut command = Command::new(std::env::current_exe()?);
         command
             .env(VARIABLE, format!("{role:?} {} {mode}", side.device))
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped());
         let mut child = side.inside(|| command.spawn())?;
         let output = child.stdout.take().ok_or("the child's output")?;
@@ -83,21 +94,20 @@ pub fn run() -> Option<ExitCode> {
     let mut words = order.split(' ');
     let role = words.next()?;
     let role = ROLES.into_iter().find(|r| format!("{r:?}") == role)?;
-    let mode = |name| {
-        if name == "skb" {
-            Mode::Skb
-        } else {
-            Mode::Driver
-        }
-    };
-    let result = work(role, words.next()?, mode(words.next()?));
+    let device = words.next()?;
+    let mode = words.next()?;
+    let mode = MODES.iter().find(|(name, _)| *name == mode)?.1;
+    let result = work(role, device, mode);
     Some(result.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
 fn work(role: Role, device: &str, mode: Mode) -> Outcome {
-    // It must not outlive a killed test.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     prepare(role)?;
+    // It must not outlive a killed test. Becoming another user would cancel this.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if matches!(role, Role::Taker) {
+        return handover::take();
+    }
     let umem = Umem::builder().build()?;
     let opened = Socket::builder(&umem, device, 0).mode(mode).open();
     let mut output = std::io::stdout();
@@ -109,6 +119,9 @@ fn work(role: Role, device: &str, mode: Mode) -> Outcome {
         }
     };
     writeln!(output, "ready")?;
+    if matches!(role, Role::Giver) {
+        return handover::give(socket);
+    }
     loop {
         socket.wait(Duration::from_millis(100))?;
         let mut batch = socket.recv(64);
@@ -123,24 +136,29 @@ fn work(role: Role, device: &str, mode: Mode) -> Outcome {
 fn prepare(role: Role) -> Outcome {
     const NOBODY: u32 = 65534;
     match role {
-        Role::Hold => Ok(()),
+        Role::Hold | Role::Giver => Ok(()),
         Role::Unprivileged => {
             let nobody = rustix::process::Uid::from_raw(NOBODY);
             Ok(set_thread_res_uid(nobody, nobody, nobody)?)
         }
         Role::OnlyNetRaw => keep_capabilities(CapabilitySet::NET_RAW),
+        Role::Taker => {
+            limit_memory(0)?;
+            prepare(Role::Unprivileged)
+        }
         Role::LittleMemory => {
-            let limit = Some(64 << 10);
-            setrlimit(
-                Resource::Memlock,
-                Rlimit {
-                    current: limit,
-                    maximum: limit,
-                },
-            )?;
+            limit_memory(64 << 10)?;
             keep_capabilities(CapabilitySet::all() - CapabilitySet::IPC_LOCK)
         }
     }
+}
+
+fn limit_memory(bytes: u64) -> Outcome {
+    let limit = Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
+    };
+    Ok(setrlimit(Resource::Memlock, limit)?)
 }
 
 fn keep_capabilities(kept: CapabilitySet) -> Outcome {

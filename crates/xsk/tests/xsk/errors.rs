@@ -57,12 +57,12 @@ pub fn tests() -> Vec<Test> {
 
 /// The error of a failed `open`, which must be of this kind, contain these words, and have left no
 /// program on the device and all chunks free.
-fn refused<'u>(
+fn refused(
     side: &Side,
-    umem: &'u Umem,
+    umem: &Umem,
     kind: ErrorKind,
     words: &[&str],
-    configure: impl FnOnce(SocketBuilder<'u>) -> SocketBuilder<'u>,
+    configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
 ) -> xsk::Error {
     let before = side.lookup().map(|device| device.programs);
     let builder = Socket::builder(umem, side.device, 0);
@@ -248,7 +248,7 @@ fn zero_copy() -> Outcome {
 }
 
 fn settings() -> Outcome {
-    type Change = fn(SocketBuilder<'_>) -> SocketBuilder<'_>;
+    type Change = fn(SocketBuilder) -> SocketBuilder;
     let (umem, lab) = (umem()?, Lab::new()?);
     let cases: [(Change, &[&str]); 10] = [
         (|b| b.rx_ring(1000), &["RX", "1000", "power of two"]),

@@ -2,11 +2,13 @@
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::netns::Lab;
-use crate::traffic::{all_home, deliver, drain, exchange, receive_all, receive_checked, send_all};
+use crate::traffic::{
+    all_home, deliver, drain, exchange, receive_all, receive_checked, send_all, send_one,
+};
 use crate::{Outcome, Test, packet};
 use std::time::{Duration, Instant};
 use xsk::testing::raw;
-use xsk::{Feature, Mode, Pages, Socket, Umem, Wait};
+use xsk::{Feature, Mode, Pages, Umem, Wait};
 
 const PACKETS: u64 = 1024;
 
@@ -51,14 +53,6 @@ pub fn tests() -> Vec<Test> {
 
 fn umem() -> xsk::Result<Umem> {
     Umem::builder().chunks(1024).build()
-}
-
-fn send_one(tx: &mut Socket<'_>, sequence: u64) -> Outcome {
-    let mut frame = tx.alloc().ok_or("a frame")?;
-    packet::fill(&mut frame, 0, sequence, packet::MIN);
-    tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
-    drain(tx);
-    Ok(())
 }
 
 /// A tag is prepended, the tail cut, and the packet sent back through the socket that received it.

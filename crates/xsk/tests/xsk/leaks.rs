@@ -19,7 +19,7 @@ pub fn test() -> Test {
 }
 
 fn leftovers() -> Result<Vec<String>> {
-    let ours = ["socket:[", "net:[", "xsk-umem", "bpf"];
+    let ours = ["socket:[", "net:[", "xsk-umem", "bpf", "eventpoll"];
     let mut left = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;

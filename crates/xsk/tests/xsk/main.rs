@@ -2,28 +2,75 @@
 //! have the kernel's names; see `conformance.rs`.
 
 mod budget;
+mod cards;
 mod child;
 mod conformance;
+#[cfg(feature = "libxdp")]
+mod dispatcher;
 mod errors;
+mod event_loops;
+mod filter;
+mod filter_model;
 mod frames;
+mod handover;
+mod known;
 mod leaks;
 mod lifecycle;
 mod netns;
+mod outside;
 mod packet;
+mod port;
+mod programs;
+mod rates;
+mod rings;
 mod sharing;
+mod soundness;
+mod steering;
 mod traffic;
+mod waiting;
 
 use budget::{TEST, scaled};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Trial};
 use rustix::thread::CapabilitySet;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use xsk::Feature;
+use xsk::{Feature, Mode};
 
 /// A result whose error is for people only.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// The result of a test's body.
 pub type Outcome = Result<()>;
+
+/// The error of a test that turns out not to apply to the devices at hand.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
+
+/// The modes and their prefix in the names of tests.
+pub const MODES: [(&str, Mode); 3] = [
+    ("SKB", Mode::Skb),
+    ("DRV", Mode::Driver),
+    ("ZC", Mode::ZeroCopy),
+];
+
+/// The modes that the tests run in: SKB and DRV, or those of the environment variable
+/// `XSK_TEST_MODES`.
+pub fn modes() -> Vec<(&'static str, Mode)> {
+    let set = std::env::var("XSK_TEST_MODES");
+    let wanted = set.as_deref().unwrap_or("SKB DRV");
+    let wanted: Vec<&str> = wanted.split(' ').collect();
+    MODES
+        .into_iter()
+        .filter(|(prefix, _)| wanted.contains(prefix))
+        .collect()
+}
 
 /// A test.
 pub struct Test {
@@ -46,11 +93,19 @@ impl Test {
     }
 
     fn into_trial(self) -> Trial {
+        let known = known::reason(&self.name);
         Trial::ignorable_test(self.name, move || {
             if let Some(reason) = missing(self.needs) {
                 return Ok(Completion::ignored_with(reason));
             }
-            run_in_time(self.body).map(|()| Completion::Completed)
+            let Err(error) = run_in_time(self.body) else {
+                return Ok(Completion::Completed);
+            };
+            match (error.downcast::<Skipped>(), known) {
+                (Ok(skipped), _) => Ok(Completion::ignored_with(skipped.to_string())),
+                (Err(_), Some(known)) => Ok(Completion::ignored_with(known)),
+                (Err(error), None) => Err(error.into()),
+            }
         })
     }
 }
@@ -77,16 +132,15 @@ fn missing(features: &[Feature]) -> Option<String> {
 
 /// Runs a body on a thread of its own, which may change its network namespace. One that does not
 /// end is a failure, and is left behind.
-fn run_in_time(body: Box<dyn FnOnce() -> Outcome + Send>) -> std::result::Result<(), Failed> {
+fn run_in_time(body: Box<dyn FnOnce() -> Outcome + Send>) -> Outcome {
     let (done, result) = channel();
     let thread = std::thread::Builder::new().name("test".into());
     let thread = thread.spawn(move || {
-        let outcome = body();
         // After the timeout no receiver is left.
-        let _ = done.send(outcome.map_err(|error| error.to_string()));
+        let _ = done.send(body());
     })?;
     match result.recv_timeout(scaled(TEST)) {
-        Ok(outcome) => outcome.map_err(Failed::from),
+        Ok(outcome) => outcome,
         Err(RecvTimeoutError::Timeout) => Err(format!(
             "no end within {:?}; WEIR_TEST_SCALE=2 doubles the limits",
             scaled(TEST)
@@ -102,16 +156,34 @@ fn run_in_time(body: Box<dyn FnOnce() -> Outcome + Send>) -> std::result::Result
 }
 
 fn main() -> ExitCode {
-    if let Some(exit) = child::run() {
+    if let Some(exit) = child::run().or_else(outside::run) {
+        return exit;
+    }
+    #[cfg(feature = "libxdp")]
+    if let Some(exit) = dispatcher::child() {
         return exit;
     }
     let arguments = Arguments::from_args();
     let mut tests = conformance::tests();
-    tests.extend(sharing::tests());
-    tests.extend(frames::tests());
-    tests.extend(errors::tests());
     tests.extend(lifecycle::tests());
+    tests.extend(cards::tests());
+    tests.extend(event_loops::tests_of_cards());
+    if !netns::are_cards() {
+        tests.extend(sharing::tests());
+        tests.extend(port::tests());
+        tests.extend(frames::tests());
+        tests.extend(errors::tests());
+        tests.extend(filter::tests());
+        tests.extend(programs::tests());
+        tests.extend(steering::tests());
+        tests.extend(soundness::tests());
+        tests.extend(waiting::tests());
+        tests.extend(event_loops::tests());
+        tests.extend(handover::tests());
+    }
     let mut trials: Vec<Trial> = tests.into_iter().map(Test::into_trial).collect();
+    #[cfg(feature = "libxdp")]
+    trials.extend(dispatcher::trials());
     trials.extend(conformance::not_applicable());
     let first = libtest_mimic::run(&arguments, trials);
     if arguments.list {

@@ -1,23 +1,52 @@
 //! Two network namespaces joined by a veth pair. They have no names and live only as file
 //! descriptors of this process, so nothing is left when a test panics or the process is killed.
+//! In a guest of `./run guests` they are those that its script made of two network cards.
 //!
 //! Unsafe code is needed for unshare(2), which can end the sharing between a process's threads.
 #![allow(unsafe_code)]
 
 use crate::budget::{SET_UP, scaled, wait_until};
-use crate::{Outcome, Result};
+use crate::{Outcome, Result, Skipped};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use xsk::{Device, Mode, Socket, SocketBuilder, Umem};
+use xsk::testing::programs::{self, Kind};
+use xsk::{AttachMode, Device, Mode, Program, Socket, SocketBuilder, Umem};
+
+/// The environment variable with the paths of the receiver's and the sender's namespace, in which
+/// the cards are named as the ends of a veth pair are, and of that of a third card, `out0`, whose peer
+/// is outside of the machine.
+const CARDS: &str = "XSK_TEST_CARDS";
+
+/// Longest time until a card has its link again, which some lose when a program is attached.
+const LINK: Duration = Duration::from_secs(20);
+
+/// Whether the tests have two network cards instead of a veth pair.
+pub fn are_cards() -> bool {
+    std::env::var_os(CARDS).is_some()
+}
+
+/// The card whose peer is outside, if the tests have cards.
+pub fn third_card() -> Result<Option<Side>> {
+    let Ok(paths) = std::env::var(CARDS) else {
+        return Ok(None);
+    };
+    let path = paths.split(',').nth(2).ok_or("three namespaces")?;
+    let side = Side::of_card(path, "out0")?;
+    side.use_queues(1)?;
+    Ok(Some(side))
+}
 
 /// One end of the veth pair, and its namespace.
 pub struct Side {
     namespace: OwnedFd,
     /// Name of the device.
     pub device: &'static str,
+    /// A program that only has to be there; see [`Side::hold_redirect`].
+    redirect: Mutex<Option<Program>>,
 }
 
 /// A veth pair between two namespaces, with the receiver's side first in names: packets of a
@@ -35,6 +64,28 @@ impl Lab {
 
     /// MTU 1500, no checksum offload on the way out, no IPv6 and so no packets but the test's.
     pub fn with_queues(queues: u32) -> Result<Self> {
+        match std::env::var(CARDS) {
+            Ok(paths) => Self::of_cards(&paths, queues),
+            Err(_) => Self::of_veths(queues),
+        }
+    }
+
+    /// The cards as they were before the tests. A card without enough queues is skipped.
+    fn of_cards(paths: &str, queues: u32) -> Result<Self> {
+        let mut paths = paths.split(',');
+        let mut side = |device| Side::of_card(paths.next().ok_or("three namespaces")?, device);
+        let lab = Self {
+            rx: side("rx0")?,
+            tx: side("tx0")?,
+        };
+        for side in [&lab.rx, &lab.tx] {
+            side.use_queues(queues)?;
+            side.ip(&format!("link set dev {} mtu 1500 up", side.device))?;
+        }
+        Ok(lab)
+    }
+
+    fn of_veths(queues: u32) -> Result<Self> {
         let lab = Self {
             rx: Side::new("rx0")?,
             tx: Side::new("tx0")?,
@@ -72,7 +123,20 @@ impl Side {
             Ok(namespace.into())
         });
         let namespace = made.join().map_err(|_| "making a namespace panicked")??;
-        Ok(Self { namespace, device })
+        Ok(Self::of(namespace, device))
+    }
+
+    /// A card in a namespace that exists.
+    fn of_card(namespace: &str, device: &'static str) -> Result<Self> {
+        Ok(Self::of(File::open(namespace)?.into(), device))
+    }
+
+    fn of(namespace: OwnedFd, device: &'static str) -> Self {
+        Self {
+            namespace,
+            device,
+            redirect: Mutex::default(),
+        }
     }
 
     /// Runs `work` on this thread, inside the namespace.
@@ -90,11 +154,16 @@ impl Side {
 
     /// Runs a command inside the namespace; a failure is an error with its output.
     pub fn run(&self, program: &str, arguments: &str) -> Outcome {
+        self.output(program, arguments).map(drop)
+    }
+
+    /// The same, and returns its output.
+    pub fn output(&self, program: &str, arguments: &str) -> Result<String> {
         let mut command = Command::new(program);
         command
             .args(arguments.split_whitespace())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = self
             .inside(|| command.spawn())
@@ -109,32 +178,76 @@ impl Side {
         }
         let output = child.wait_with_output()?;
         if output.status.success() {
-            return Ok(());
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let words = String::from_utf8_lossy(&output.stderr);
         Err(format!("`{program} {arguments}` failed: {}", words.trim()).into())
     }
 
     /// Opens a socket on queue 0, with further settings by `configure`.
-    pub fn open<'u>(
+    pub fn open(
         &self,
-        umem: &'u Umem,
+        umem: &Umem,
         mode: Mode,
-        configure: impl FnOnce(SocketBuilder<'u>) -> SocketBuilder<'u>,
-    ) -> xsk::Result<Socket<'u>> {
+        configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
+    ) -> xsk::Result<Socket> {
         self.open_queue(umem, mode, 0, configure)
     }
 
     /// The same on another queue.
-    pub fn open_queue<'u>(
+    pub fn open_queue(
         &self,
-        umem: &'u Umem,
+        umem: &Umem,
         mode: Mode,
         queue: u32,
-        configure: impl FnOnce(SocketBuilder<'u>) -> SocketBuilder<'u>,
-    ) -> xsk::Result<Socket<'u>> {
-        let builder = Socket::builder(umem, self.device, queue).mode(mode);
-        self.inside(|| configure(builder).open())
+        configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
+    ) -> xsk::Result<Socket> {
+        let mut builder = Socket::builder(umem, self.device, queue).mode(mode);
+        if are_cards() {
+            // A driver that resets its card lets go of a queue late.
+            builder = builder.busy_timeout(scaled(LINK));
+        }
+        if are_cards() && mode == Mode::ZeroCopy && self.device == "tx0" {
+            builder = builder.program(&self.hold_redirect()?);
+        }
+        let socket = self.inside(|| configure(builder).open())?;
+        if are_cards() {
+            self.wait_for_link();
+        }
+        Ok(socket)
+    }
+
+    /// A program for a socket that may only send, which neither attaches nor keeps one: Intel's drivers
+    /// send without a copy only while there is one. It stays until the next socket is opened.
+    fn hold_redirect(&self) -> xsk::Result<Program> {
+        let mut held = self.redirect.lock().expect("no test panics here");
+        *held = None;
+        let device = self.lookup()?;
+        let kind = Kind::ByDestination;
+        let program = self.inside(|| programs::attach(&device, AttachMode::Driver, kind, 4))?;
+        *held = Some(program.clone());
+        Ok(program)
+    }
+
+    /// A card that has no link drops all packets.
+    pub fn wait_for_link(&self) {
+        let flags = format!("-o link show dev {} up", self.device);
+        let there = wait_until(LINK, || {
+            let shown = self.output("ip", &flags);
+            shown.is_ok_and(|line| line.contains("LOWER_UP"))
+        });
+        assert!(there, "{} has no link", self.device);
+    }
+
+    /// Changes the number of queues in use. Where it cannot be changed, one of several will do: packets
+    /// that are not of IP arrive on the first.
+    fn use_queues(&self, queues: u32) -> Outcome {
+        let now = self.lookup()?.rx_queues;
+        let change = format!("-L {} combined {queues}", self.device);
+        if now == queues || self.run("ethtool", &change).is_ok() || queues == 1 {
+            return Ok(());
+        }
+        Err(Skipped(format!("the device has {now} queues, not {queues}")).into())
     }
 
     /// Looks up the device.

@@ -26,7 +26,7 @@ pub fn write(bytes: &mut [u8], to: u8, sequence: u64) {
 }
 
 /// Makes an empty frame packet number `sequence`, of `size` bytes.
-pub fn fill(frame: &mut Frame<'_>, to: u8, sequence: u64, size: usize) {
+pub fn fill(frame: &mut Frame, to: u8, sequence: u64, size: usize) {
     let size = i32::try_from(size).expect("the size of a packet");
     frame.adjust_tail(size).expect("room for the packet");
     write(frame, to, sequence);
@@ -49,4 +49,16 @@ pub fn check(bytes: &[u8], expected: u64) {
     for (at, &byte) in bytes.iter().enumerate().skip(BODY) {
         assert_eq!(byte, body(expected, at), "packet {expected}, byte {at}");
     }
+}
+
+/// The sequence number of a test's packet with nothing changed.
+pub fn intact(bytes: &[u8]) -> Option<u64> {
+    if bytes.len() < BODY || bytes[12..SEQUENCE_AT] != ETHER_TYPE {
+        return None;
+    }
+    let found = sequence(bytes);
+    let mut bytes = bytes.iter().enumerate().skip(BODY);
+    bytes
+        .all(|(at, &byte)| byte == body(found, at))
+        .then_some(found)
 }

@@ -2,11 +2,11 @@
 
 use crate::budget::{STALL, wait_until};
 use crate::netns::{Lab, Side};
-use crate::traffic::{all_home, deliver, drain, exchange, receive_all, send_all};
+use crate::traffic::{Flight, all_home, deliver, drain, exchange, receive_all, send_all, send_one};
 use crate::{Outcome, Test, packet};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use xsk::{ErrorKind, Frame, Mode, ModeObtained, Refusal, SendErrorKind, Socket, Umem};
+use xsk::{ErrorKind, Frame, Mode, ModeObtained, Refusal, SendErrorKind, Socket, Transmit, Umem};
 
 const PACKETS: u64 = 2048;
 
@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
             auto_falls_back("link set dev lo mtu 1500", "lo")
         }),
         Test::new("a frame of another UMEM is refused", foreign_frame),
+        Test::new("a packet through a sibling and a half", other_outlets),
         Test::new("the program of another device is refused", foreign_program),
         Test::new("a shared program in another mode is refused", other_mode),
     ];
@@ -124,6 +125,52 @@ fn foreign_frame() -> Outcome {
     Ok(())
 }
 
+/// A packet of one socket leaves through another, then through its sibling and its sending half.
+fn other_outlets() -> Outcome {
+    let (left, right) = (Lab::new()?, Lab::new()?);
+    let (far, middle) = (umem()?, umem()?);
+    let mut source = left.tx.open(&far, Mode::Driver, |b| b.rx_ring(0))?;
+    let mut inward = left
+        .rx
+        .open(&middle, Mode::Driver, |b| b.fill_chunks(256))?;
+    let mut outward = right.tx.open(&middle, Mode::Driver, |b| b.rx_ring(0))?;
+    let mut sink = right
+        .rx
+        .open(&far, Mode::Driver, |b| b.tx_ring(0).fill_chunks(256))?;
+    let id = right.tx.inside(|| outward.add_sibling(0, 64))?;
+    send_one(&mut source, 0)?;
+    pass_on(&mut inward, &mut outward)?;
+    outward.flush()?;
+    send_one(&mut source, 1)?;
+    let mut sibling = outward.sibling(id).ok_or("the sibling")?;
+    pass_on(&mut inward, &mut sibling)?;
+    sibling.flush()?;
+    drain(&mut outward);
+    let (rx, mut tx) = outward.split();
+    drop(rx);
+    send_one(&mut source, 2)?;
+    pass_on(&mut inward, &mut tx)?;
+    tx.flush()?;
+    receive_all(&mut sink, 0..3, packet::MIN, &Flight::default());
+    drop((source, inward, tx, sink));
+    all_home(&far);
+    all_home(&middle);
+    Ok(())
+}
+
+/// Forwards one packet.
+fn pass_on(from: &mut Socket, to: &mut impl Transmit) -> Outcome {
+    assert!(wait_until(STALL, || from
+        .wait(Duration::from_millis(10))
+        .expect("wait")));
+    let mut batch = from.recv(1);
+    let packet = batch.next_packet().ok_or("a packet")?;
+    packet
+        .send_on(to)
+        .map_err(|unsent| unsent.kind.to_string())?;
+    Ok(())
+}
+
 fn foreign_program() -> Outcome {
     let (umem, lab, other) = (umem()?, Lab::new()?, Side::new("other0")?);
     // Devices are numbered from 1 in each namespace, so the second is not the lab's first.
@@ -156,7 +203,7 @@ fn other_mode() -> Outcome {
 /// The queue on which a packet arrives that a veth peer sent from queue `from`. A native program
 /// sees the same number. A generic one sees the sender's queue mapping, which the kernel then
 /// interprets as a receive queue counted from one, or as none when it is zero.
-fn arrives_on(mode: Mode, from: u32) -> u32 {
+pub fn arrives_on(mode: Mode, from: u32) -> u32 {
     if mode == Mode::Skb {
         from.saturating_sub(1)
     } else {
@@ -215,7 +262,7 @@ fn two_devices(mode: Mode) -> Outcome {
     Ok(())
 }
 
-fn forward<'u>(inward: &mut Socket<'u>, outward: &mut Socket<'u>, count: u64) {
+fn forward(inward: &mut Socket, outward: &mut Socket, count: u64) {
     let mut forwarded = 0;
     let done = wait_until(STALL * 4, || {
         inward.wait(Duration::from_millis(10)).expect("wait");
@@ -247,7 +294,7 @@ fn kept_frames_move(mode: Mode) -> Outcome {
         .rx
         .open_queue(&near, mode, 0, |b| b.tx_ring(0).fill_chunks(512))?;
     let mut outward = lab.rx.open_queue(&near, mode, 2, |b| b.rx_ring(0))?;
-    let (give, take) = sync_channel::<Frame<'_>>(256);
+    let (give, take) = sync_channel::<Frame>(256);
     exchange(
         |flight| send_all(&mut source, PACKETS, packet::MIN, flight),
         |flight| {

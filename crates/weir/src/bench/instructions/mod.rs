@@ -69,6 +69,7 @@ impl Options {
             verify: false,
             load_cpu: cpu,
             app_cpu: cpu,
+            sender_cpu: cpu,
         }
     }
 }

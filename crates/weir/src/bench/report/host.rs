@@ -14,6 +14,8 @@ pub struct Host {
     pub load_cpu: Option<usize>,
     /// The CPU of the engines.
     pub app_cpu: usize,
+    /// The CPU of the sending half of xsk-halves; `None` without that engine.
+    pub sender_cpu: Option<usize>,
     /// `lab`, or the device and queue.
     pub place: String,
     /// Conditions of the place, one sentence each.
@@ -24,7 +26,7 @@ impl Host {
     /// The use of each CPU.
     pub fn cpu_note(&self) -> String {
         let app = self.app_cpu;
-        match self.load_cpu {
+        let note = match self.load_cpu {
             Some(load) if load == app => {
                 format!("CPU {app} is shared by load, kernel and engine, so rates say little.")
             }
@@ -33,6 +35,13 @@ impl Host {
                  engine and the kernel's part of receiving its frames."
             ),
             None => format!("CPU {app} runs the engine."),
+        };
+        match self.sender_cpu {
+            Some(sender) if Some(sender) == self.load_cpu => {
+                format!("{note} The sending half of xsk-halves shares CPU {sender} with the load.")
+            }
+            Some(sender) => format!("{note} CPU {sender} runs the sending half of xsk-halves."),
+            None => note,
         }
     }
 }

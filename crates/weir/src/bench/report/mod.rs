@@ -176,6 +176,7 @@ mod tests {
             verify: false,
             load_cpu: 0,
             app_cpu: 1,
+            sender_cpu: 0,
         };
         let measured = Measured {
             mode_obtained: mode,
@@ -204,6 +205,7 @@ mod tests {
             },
             load_cpu: Some(0),
             app_cpu: 1,
+            sender_cpu: None,
             place: "lab".into(),
             notes: vec!["note".into()],
         }

@@ -29,9 +29,9 @@ pub struct Run {
     pub packets: u64,
     /// Packets a second.
     pub pps: f64,
-    /// User time of the engine's thread; `None` without packets.
+    /// User time of the engine's process; `None` without packets.
     pub cpu_user_ns_per_packet: Option<f64>,
-    /// Kernel time of the engine's thread.
+    /// Kernel time of the engine's process.
     pub cpu_sys_ns_per_packet: Option<f64>,
     /// User and kernel time, as a share of the window.
     pub app_cpu_percent: f64,

@@ -28,9 +28,9 @@ pub struct Summary {
     pub pps_min: f64,
     /// The fastest round.
     pub pps_max: f64,
-    /// User time of the engine's thread; `None` without packets.
+    /// User time of the engine's process; `None` without packets.
     pub cpu_user_ns_per_packet_median: Option<f64>,
-    /// Kernel time of the engine's thread.
+    /// Kernel time of the engine's process.
     pub cpu_sys_ns_per_packet_median: Option<f64>,
     /// User and kernel time, as a share of the window.
     pub app_cpu_percent_median: f64,
@@ -80,8 +80,12 @@ type ByRound<'a> = BTreeMap<u32, &'a Run>;
 
 /// The baselines of a combination: libxdp in the same mode, and AF_PACKET at its best.
 /// Adaptive waiting should be as fast as spinning and as cheap as poll, so it is compared
-/// with both.
+/// with both. Two CPUs are compared with one.
 fn baselines(of: Combination) -> Vec<Combination> {
+    if of.engine == Engine::XskHalves {
+        let engine = Engine::Xsk;
+        return vec![Combination { engine, ..of }];
+    }
     if of.engine != Engine::Xsk {
         return Vec::new();
     }
@@ -182,6 +186,18 @@ mod tests {
         assert_eq!(summary[0].ratio_to, Some(Engine::Libxdp));
         assert_eq!(summary[0].ratio_median, Some(1.5));
         assert_eq!(summary[1].ratio_to, None);
+    }
+
+    #[test]
+    fn two_cpus_are_compared_with_one() {
+        let runs = [
+            run(Engine::XskHalves, DRV, Wait::Spin, 1, 150),
+            run(Engine::Xsk, DRV, Wait::Spin, 1, 100),
+            run(Engine::Libxdp, DRV, Wait::Spin, 1, 50),
+        ];
+        let halves = &summarize(&runs)[0];
+        assert_eq!(halves.ratio_to, Some(Engine::Xsk));
+        assert_eq!(halves.ratio_median, Some(1.5));
     }
 
     #[test]

@@ -248,7 +248,7 @@ pub fn ratio_rows(report: &Report) -> Vec<[String; RATIOS.len()]> {
             else {
                 continue;
             };
-            let mode = combination.mode.filter(|_| engine == Engine::Libxdp);
+            let mode = combination.mode.filter(|_| engine.is_af_xdp());
             rows.push([
                 combination.bench.to_string(),
                 way(combination.engine, combination.mode, combination.wait),
@@ -372,7 +372,7 @@ pub fn legend(report: &Report) -> Vec<(String, String)> {
         (
             "AF_XDP",
             "skb: generic XDP, after the socket buffer is allocated; drv: native XDP, with a copy; zc: native \
-             XDP, zero-copy. weir: weir's library (xsk); libxdp: a loop on libxdp.",
+             XDP, zero-copy. weir: weir's library (xsk); halves: that on two CPUs (xsk-halves); libxdp: a loop on libxdp.",
         ),
         (
             "Mpps",
@@ -380,12 +380,12 @@ pub fn legend(report: &Report) -> Vec<(String, String)> {
         ),
         (
             "user, sys",
-            "CPU time of the engine's thread per packet, in ns: in user mode and in system calls. Most kernels \
+            "CPU time of the engine's process per packet, in ns: in user mode and in system calls. Most kernels \
              sample the division at each tick; the sum is exact.",
         ),
         (
             "CPU %",
-            "Share of the window that this thread was on its CPU: near 100 when it spins.",
+            "Share of the window that the engine was on its CPU: near 100 when it spins; of both CPUs for xsk-halves.",
         ),
         (
             "dropped",
@@ -394,7 +394,7 @@ pub fn legend(report: &Report) -> Vec<(String, String)> {
         (
             "ratio",
             "Of two runs of the same round, median over the rounds: packets per second (higher is better), and \
-             CPU time of the thread per packet (lower is better).",
+             CPU time of the process per packet (lower is better).",
         ),
     ];
     legend.extend(columns.map(|(name, text)| (name.into(), text.into())));

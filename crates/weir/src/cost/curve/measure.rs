@@ -203,6 +203,7 @@ impl<'a> Runner<'a> {
             window_ms: settings.window.as_millis() as u64,
             turn: None,
             cpu: settings.app_cpu as u32,
+            sender_cpu: None,
             verify: true,
         };
         let mut command = own_command("bench-worker");

@@ -1,44 +1,51 @@
-//! The kernel's side of the four rings, modelled in memory: for property tests, fuzzing and Miri.
+//! A kernel in memory with real sockets on it: for property tests, fuzzing and Miri.
 //!
-//! A [`Model`] is one device queue on a UMEM on the heap, with the library's own code on one side of
-//! the rings and a kernel on the other, which moves step by step. It has the freedoms of the kernel:
-//! it keeps FILL entries, publishes its indices late, completes in any order, and clears the lowest
-//! bit of a completed address. It can also forge indices and slots, as a hostile peer would.
-//! [`check`] finds every chunk, and fails when one is in two places or in none;
-//! [`check_user_space`] checks our side alone, which must hold against any forgery.
+//! A [`Model`] is one device queue on a UMEM on the heap, with a [`Socket`] of the library on one side of
+//! the rings and a driver on the other, which moves step by step. It has the freedoms of the kernel: it
+//! keeps FILL entries, publishes its indices late, completes in any order, clears the lowest bit of a
+//! completed address, stops and asks for a wake-up late, and answers calls with any error. It can also
+//! forge indices and slots, as a hostile peer would. [`check`] finds every chunk, and fails when one is
+//! in two places or in none; [`check_user_space`] checks our side alone, which must hold against
+//! any forgery.
 //!
 //! The kernel accesses packets by taking the chunk from the owner table, so that it needs no
 //! `unsafe`, and finds chunks that were not lent.
 
 mod places;
 pub mod play;
+mod queue;
 #[cfg(test)]
 mod tests;
 
 pub use places::{check, check_user_space};
+pub use queue::Answer;
+pub use queue::Checked;
 
+use super::driver::{Driver, KernelEnd};
 use crate::batch::RxBatch;
+use crate::error::Result;
 use crate::frame::Frame;
-use crate::ring::{Consumer, Mapped, Offsets, Producer, Shared, Slot};
+use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
-use crate::sys::{Desc, Mapping};
-use crate::umem::{AfterClose, Extent, RingsId, Umem, XDP_PACKET_HEADROOM};
-use crate::umem_rings::{RxRing, TxRing, UmemRings};
-use std::collections::VecDeque;
-use std::sync::Arc;
+use crate::socket::{Done, Received, RxHalf, Socket, Statistics, TxHalf};
+use crate::sys::Desc;
+use crate::umem::{Cache, Umem};
+use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing};
+use crate::wait::Wait;
+use crate::{Mode, SiblingId};
+use queue::Queue;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-/// A result whose error names the fault of the library or of the model.
-pub type Checked<T> = Result<T, String>;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A UMEM of `chunks` chunks of `chunk_size` bytes on the heap.
 pub fn umem(chunks: u32, chunk_size: u32) -> Umem {
     Umem::on_heap(chunks, chunk_size)
 }
 
-/// Slots of each ring, powers of two.
+/// The rings and ways of a queue.
 #[derive(Debug, Clone, Copy)]
-pub struct Sizes {
+pub struct Config {
     /// Slots of FILL, which the library keeps as full as it can.
     pub fill: u32,
     /// Slots of COMPLETION.
@@ -49,6 +56,12 @@ pub struct Sizes {
     pub tx: u32,
     /// The first index of all rings; near `u32::MAX` they soon wrap around.
     pub first_index: u32,
+    /// Whether the driver has zero-copy mode.
+    pub zero_copy: bool,
+    /// The way to wait for packets.
+    pub wait: Wait,
+    /// Chunks that the driver takes before it refuses zero-copy mode, if it does refuse.
+    pub refuse_after: Option<u32>,
 }
 
 /// One of the four rings.
@@ -75,187 +88,376 @@ pub enum Word {
     Flags,
 }
 
-/// The layout of a ring on x86, in bytes.
-const LAYOUT: Offsets = Offsets {
-    producer: 0,
-    consumer: 128,
-    flags: 196,
-    slots: 320,
-};
+/// The time that passes between two looks at the clock of a model.
+pub const TICK: Duration = Duration::from_micros(500);
 
-/// Three handles of one ring: for the user's side, the kernel's side, and the checks.
-fn ring<T: Slot>(size: u32, first_index: u32) -> [Mapped<T>; 3] {
-    let len = LAYOUT.slots + size as usize * size_of::<T>();
-    let memory = Arc::new(Mapping::heap(len));
-    let handles = [(); 3]
-        .map(|()| Mapped::new(memory.clone(), LAYOUT, size).expect("the size is a power of two"));
-    handles[0].producer().store(first_index, Ordering::Relaxed);
-    handles[0].consumer().store(first_index, Ordering::Relaxed);
-    handles
-}
-
-/// A packet that the kernel took from TX, with its bytes at that time.
+/// A socket, whole or in halves.
 #[derive(Debug)]
-struct InFlight {
-    desc: Desc,
-    bytes: Vec<u8>,
+enum User {
+    Whole(Socket, Vec<SiblingId>),
+    Halves(RxHalf, TxHalf),
 }
 
-/// One device queue with one socket on it, and the kernel behind them.
+/// One device queue with a socket on it, and the kernel behind them.
 #[derive(Debug)]
-pub struct Model<'u> {
-    umem: &'u Umem,
-    id: RingsId,
-    // The library's side.
-    umem_rings: UmemRings<'u>,
-    rx: RxRing,
-    tx: TxRing,
-    // The kernel's side.
-    kernel_fill: Consumer<u64, Mapped<u64>>,
-    kernel_completion: Producer<u64, Mapped<u64>>,
-    kernel_rx: Producer<Desc, Mapped<Desc>>,
-    kernel_tx: Consumer<Desc, Mapped<Desc>>,
-    /// Chunks taken from FILL that have no packet yet.
-    pool: VecDeque<u64>,
-    in_flight: Vec<InFlight>,
-    // Both sides' memory.
-    fill_memory: Mapped<u64>,
-    completion_memory: Mapped<u64>,
-    rx_memory: Mapped<Desc>,
-    tx_memory: Mapped<Desc>,
+pub struct Model {
+    /// There, except while it is being split.
+    user: Option<User>,
+    driver: Driver,
+    queue: Arc<Mutex<Queue>>,
+    lost: Lost,
 }
 
-impl<'u> Model<'u> {
-    /// Opens another queue on a UMEM.
-    ///
-    /// # Panics
-    ///
-    /// When a size is not a power of two, or the UMEM has too many queues.
-    pub fn new(umem: &'u Umem, sizes: Sizes) -> Self {
-        let id = umem.register_rings().expect("a test has few queues");
-        let [fill, kernel_fill, fill_memory] = ring(sizes.fill, sizes.first_index);
-        let [completion, kernel_completion, completion_memory] =
-            ring(sizes.completion, sizes.first_index);
-        let [rx, kernel_rx, rx_memory] = ring(sizes.rx, sizes.first_index);
-        let [tx, kernel_tx, tx_memory] = ring(sizes.tx, sizes.first_index);
-        let (fill, completion) = (Producer::new(fill), Consumer::new(completion));
-        Self {
-            umem,
-            id,
-            umem_rings: UmemRings::new(umem, id, fill, completion, sizes.fill),
-            rx: Consumer::new(rx),
-            tx: Producer::new(tx),
-            kernel_fill: Consumer::new(kernel_fill),
-            kernel_completion: Producer::new(kernel_completion),
-            kernel_rx: Producer::new(kernel_rx),
-            kernel_tx: Consumer::new(kernel_tx),
-            pool: VecDeque::new(),
-            in_flight: Vec::new(),
-            fill_memory,
-            completion_memory,
-            rx_memory,
-            tx_memory,
-        }
-    }
+/// Addresses of chunks that the program lost by forgetting packets and batches.
+#[derive(Debug, Default)]
+struct Lost {
+    /// Lent for receiving until the socket is closed.
+    received: Vec<u64>,
+    /// Sent through a forgotten batch, which did not count them.
+    sent: Vec<u64>,
+}
 
-    /// Same as [`Socket::recv`](crate::Socket::recv).
-    pub fn recv(&mut self, max: u32) -> RxBatch<'_, 'u> {
-        self.umem_rings.maintain();
-        RxBatch::new(
-            Some(&mut self.rx),
-            Some(&mut self.tx),
-            &mut self.umem_rings,
-            max,
-        )
-    }
-
-    /// Same as [`Socket::alloc`](crate::Socket::alloc).
-    pub fn alloc(&mut self) -> Option<Frame<'u>> {
-        self.umem_rings.alloc()
-    }
-
-    /// Same as [`Socket::send`](crate::Socket::send).
+impl Model {
+    /// Opens a queue on a UMEM.
     ///
     /// # Errors
     ///
-    /// Same as [`Socket::send`](crate::Socket::send).
-    pub fn send(&mut self, frame: Frame<'u>) -> Result<(), SendError<Frame<'u>>> {
-        self.umem_rings.send(Some(&mut self.tx), frame)
+    /// Same as [`SocketBuilder::open`](crate::SocketBuilder::open).
+    pub fn open(umem: &Umem, number: u32, config: Config) -> Result<Self> {
+        let queue = Arc::new(Mutex::new(Queue::new(umem)));
+        let kernel = Arc::clone(&queue);
+        let driver = Driver::new(move |call, rings| lock(&kernel).answer(call, rings))
+            .with_tick(TICK)
+            .with_first_index(config.first_index);
+        lock(&queue).refuse_zero_copy_after = config.refuse_after;
+        let mode = if config.zero_copy {
+            Mode::Auto
+        } else {
+            Mode::Driver
+        };
+        let socket = driver.open_queue(umem, number, mode, |builder| {
+            builder
+                .fill_ring(config.fill)
+                .completion_ring(config.completion)
+                .rx_ring(config.rx)
+                .tx_ring(config.tx)
+                .wait(config.wait)
+        })?;
+        lock(&queue).id = Some(socket.sender.completion.id());
+        Ok(Self {
+            user: Some(User::Whole(socket, Vec::new())),
+            driver,
+            queue,
+            lost: Lost::default(),
+        })
     }
 
-    /// Same as [`Socket::flush`](crate::Socket::flush), without the system call; returns whether
-    /// one is due.
-    pub fn flush(&mut self) -> bool {
-        self.tx.publish();
-        self.tx.pending() > 0 && self.tx.needs_wakeup()
+    fn user(&self) -> &User {
+        self.user.as_ref().expect("nothing is being split")
     }
 
-    /// Same as [`Socket::reclaim`](crate::Socket::reclaim).
+    fn user_mut(&mut self) -> &mut User {
+        self.user.as_mut().expect("nothing is being split")
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// The time of the socket's clock.
+    pub fn time(&self) -> Instant {
+        self.driver.time()
+    }
+
+    /// Sockets on the queue: 1, and the siblings.
+    pub fn sockets(&self) -> usize {
+        match self.user() {
+            User::Whole(_, siblings) => 1 + siblings.len(),
+            User::Halves(..) => 1,
+        }
+    }
+
+    /// Opens a sibling; not on a split socket.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::add_sibling`].
+    pub fn add_sibling(&mut self, rx: u32, tx: u32) -> Result<()> {
+        if let User::Whole(socket, siblings) = self.user_mut() {
+            siblings.push(socket.add_sibling(rx, tx)?);
+        }
+        Ok(())
+    }
+
+    /// Splits the socket, unless it has siblings.
+    pub fn split(&mut self) {
+        self.user = match self.user.take() {
+            Some(User::Whole(socket, siblings)) if siblings.is_empty() => {
+                let (rx, tx) = socket.split();
+                Some(User::Halves(rx, tx))
+            }
+            user => user,
+        };
+    }
+
+    /// Receives a batch through one of the sockets.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn recv<R>(&mut self, socket: usize, max: u32, with: impl FnOnce(RxBatch<'_>) -> R) -> R {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => with(main.recv(max)),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                with(main.sibling(id).expect("an open sibling").recv(max))
+            }
+            User::Halves(rx, _) => with(rx.recv(max)),
+        }
+    }
+
+    /// Same as [`Socket::receive_each`].
+    pub fn receive_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p>) -> Done<'p>,
+    {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.receive_each(max, each),
+            User::Halves(rx, _) => rx.receive_each(max, each),
+        }
+    }
+
+    /// Same as [`Socket::forward_each`]; the half of a socket forwards nothing.
+    pub fn forward_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p, true>) -> Done<'p>,
+    {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.forward_each(max, each),
+            User::Halves(..) => 0,
+        }
+    }
+
+    /// Same as [`Socket::send_each`].
+    pub fn send_each(&mut self, max: u32, write: impl FnMut(&mut [u8]) -> usize) -> u32 {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.send_each(max, write),
+            User::Halves(_, tx) => tx.send_each(max, write),
+        }
+    }
+
+    /// Same as [`Socket::recv_frames`].
+    pub fn recv_frames(&mut self, frames: &mut Vec<Frame>, max: u32) -> usize {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.recv_frames(frames, max),
+            User::Halves(rx, _) => rx.recv_frames(frames, max),
+        }
+    }
+
+    /// Same as [`Socket::send_frames`].
+    pub fn send_frames(&mut self, frames: &mut Vec<Frame>) -> usize {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.send_frames(frames),
+            User::Halves(_, tx) => tx.send_frames(frames),
+        }
+    }
+
+    /// Same as [`Socket::free_frames`]; a half drops them.
+    pub fn free_frames(&mut self, frames: Vec<Frame>) {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.free_frames(frames),
+            User::Halves(..) => drop(frames),
+        }
+    }
+
+    /// Same as [`Socket::alloc`].
+    pub fn alloc(&mut self) -> Option<Frame> {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.alloc(),
+            User::Halves(_, tx) => tx.alloc(),
+        }
+    }
+
+    /// Sends through one of the sockets.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn send(
+        &mut self,
+        socket: usize,
+        frame: Frame,
+    ) -> std::result::Result<(), SendError<Frame>> {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => main.send(frame),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                main.sibling(id).expect("an open sibling").send(frame)
+            }
+            User::Halves(_, tx) => tx.send(frame),
+        }
+    }
+
+    /// The socket that packets of another can be sent on, unless it is split.
+    fn whole(&mut self) -> Option<&mut Socket> {
+        match self.user_mut() {
+            User::Whole(socket, _) => Some(socket),
+            User::Halves(..) => None,
+        }
+    }
+
+    /// Flushes one of the sockets.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::flush`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn flush(&mut self, socket: usize) -> Result<()> {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => main.flush(),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                main.sibling(id).expect("an open sibling").flush()
+            }
+            User::Halves(_, tx) => tx.flush(),
+        }
+    }
+
+    /// Waits for a packet of one of the sockets.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::wait`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn wait(&mut self, socket: usize, timeout: Duration) -> Result<bool> {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => main.wait(timeout),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                main.sibling(id).expect("an open sibling").wait(timeout)
+            }
+            User::Halves(rx, _) => rx.wait(timeout),
+        }
+    }
+
+    /// Whether waiting for packets looks after TX too: a receiving half does not.
+    pub fn waits_for_tx(&self) -> bool {
+        matches!(self.user(), User::Whole(..))
+    }
+
+    /// Same as [`Socket::reclaim`].
     pub fn reclaim(&mut self) -> u32 {
-        self.umem_rings.reclaim()
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.reclaim(),
+            User::Halves(_, tx) => tx.reclaim(),
+        }
+    }
+
+    /// Same as [`Socket::statistics`]; of halves, those of the sending one.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::statistics`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        match self.user() {
+            User::Whole(socket, _) => socket.statistics(),
+            User::Halves(_, tx) => tx.statistics(),
+        }
+    }
+
+    // The library's state, for the checks.
+
+    fn fill(&self) -> &FillRing {
+        match self.user() {
+            User::Whole(socket, _) => &socket.receiver.fill,
+            User::Halves(rx, _) => &rx.receiver.fill,
+        }
+    }
+
+    fn completion(&self) -> &CompletionRing {
+        match self.user() {
+            User::Whole(socket, _) => &socket.sender.completion,
+            User::Halves(_, tx) => &tx.sender.completion,
+        }
+    }
+
+    fn caches(&self) -> Vec<&Cache> {
+        match self.user() {
+            User::Whole(socket, _) => vec![&socket.sender.cache],
+            User::Halves(rx, tx) => vec![&rx.cache, &tx.sender.cache],
+        }
+    }
+
+    /// RX of each socket; TX likewise.
+    fn rx(&self) -> Vec<Option<&RxRing>> {
+        let receiver = match self.user() {
+            User::Whole(socket, _) => &socket.receiver,
+            User::Halves(rx, _) => &rx.receiver,
+        };
+        let ends = std::iter::once(&receiver.main).chain(&receiver.siblings);
+        ends.map(|end| end.ring.as_ref()).collect()
+    }
+
+    fn tx(&self) -> Vec<Option<&TxRing>> {
+        let sender = match self.user() {
+            User::Whole(socket, _) => &socket.sender,
+            User::Halves(_, tx) => &tx.sender,
+        };
+        let ends = std::iter::once(&sender.main).chain(&sender.siblings);
+        ends.map(|end| end.ring.as_ref()).collect()
+    }
+
+    /// The index of the next packet that a socket reads.
+    fn next_received(&self, socket: usize) -> u32 {
+        self.rx()[socket].map_or(0, RxRing::next)
+    }
+
+    /// Chunks lent for sending.
+    pub fn outstanding(&self) -> u32 {
+        self.completion().lent()
     }
 
     /// Descriptors and completions that the library rejected.
     pub fn invalid_descs(&self) -> u64 {
-        self.umem_rings.invalid_descs()
+        self.fill().invalid_descs() + self.completion().invalid_descs()
     }
 
     /// Impossible indices that the library read.
     pub fn invalid_indices(&self) -> u64 {
-        self.umem_rings.invalid_indices() + self.rx.invalid_indices() + self.tx.invalid_indices()
+        let queue = self.fill().invalid_indices() + self.completion().invalid_indices();
+        let rx = self.rx().into_iter().flatten().map(RxRing::invalid_indices);
+        let tx = self.tx().into_iter().flatten().map(TxRing::invalid_indices);
+        queue + rx.chain(tx).sum::<u64>()
     }
 
     /// The kernel takes up to `most` chunks from FILL, and does not publish that yet.
     pub fn take_fill(&mut self, most: u32) -> u32 {
-        let count = self.kernel_fill.available(most);
-        for _ in 0..count {
-            self.pool.push_back(self.kernel_fill.pop());
-        }
-        count
+        self.queue().take_fill(most)
     }
 
-    /// The kernel receives a packet. False when it drops the packet: because it is too long, there
-    /// is no chunk, or RX is full, in which case the kernel keeps the chunk.
+    /// The kernel receives a packet for one of the sockets. False when it drops the packet: because it
+    /// is too long, there is no chunk, or RX is full, in which case the kernel keeps the chunk.
     ///
     /// # Errors
     ///
     /// When FILL held a chunk that the library had not lent.
-    pub fn receive(&mut self, packet: &[u8]) -> Checked<bool> {
-        if packet.len() > self.umem.max_rx_packet() as usize {
-            return Ok(false);
-        }
-        if self.pool.is_empty() {
-            self.take_fill(1);
-        }
-        if self.pool.is_empty() || self.kernel_rx.free(1) == 0 {
-            return Ok(false);
-        }
-        let Some(addr) = self.pool.pop_front() else {
-            return Ok(false);
-        };
-        let mut chunk = self
-            .umem
-            .received(addr, self.id)
-            .ok_or_else(|| format!("FILL held {addr:#x}, which was not lent"))?;
-        let (offset, len) = (self.packet_offset(), packet.len() as u32);
-        chunk
-            .bytes_mut(Extent { offset, len })
-            .copy_from_slice(packet);
-        let addr = chunk.lend_to_receive(self.id) + u64::from(offset);
-        let options = 0;
-        self.kernel_rx.push(Desc { addr, len, options });
-        Ok(true)
-    }
-
-    /// Offset of a received packet in its chunk.
-    fn packet_offset(&self) -> u32 {
-        self.umem.headroom() + XDP_PACKET_HEADROOM
+    pub fn receive(&mut self, socket: usize, packet: &[u8]) -> Checked<bool> {
+        self.queue().receive(socket, packet)
     }
 
     /// The kernel publishes RX and its index of FILL (`xsk_flush`).
     pub fn announce(&mut self) {
-        self.kernel_rx.publish();
-        self.kernel_fill.release();
+        self.queue().announce();
     }
 
     /// The kernel takes up to `most` packets from TX, as far as COMPLETION has room for them, and
@@ -264,45 +466,13 @@ impl<'u> Model<'u> {
     /// # Errors
     ///
     /// When the kernel would reject a descriptor, or its chunk was not lent.
-    pub fn transmit(&mut self, most: u32) -> Checked<u32> {
-        let reserved = self.in_flight.len() as u32;
-        let room = self
-            .kernel_completion
-            .free(u32::MAX)
-            .saturating_sub(reserved);
-        let count = self.kernel_tx.available(most.min(room));
-        for _ in 0..count {
-            let desc = self.kernel_tx.pop();
-            let bytes = self.bytes_to_send(desc)?;
-            self.in_flight.push(InFlight { desc, bytes });
-        }
-        Ok(count)
-    }
-
-    /// Checks a TX descriptor as the kernel does (`xp_aligned_validate_desc`), and reads it.
-    fn bytes_to_send(&self, desc: Desc) -> Checked<Vec<u8>> {
-        let offset = (desc.addr - self.umem.chunk_start(desc.addr)) as u32;
-        let end = u64::from(offset) + u64::from(desc.len);
-        if desc.len == 0 || desc.options != 0 || end > u64::from(self.umem.chunk_size()) {
-            return Err(format!("TX held {desc:?}, which the kernel refuses"));
-        }
-        let chunk = self
-            .umem
-            .completed(desc.addr, self.id)
-            .ok_or_else(|| format!("TX held {desc:?}, whose chunk was not lent"))?;
-        let bytes = chunk
-            .bytes(Extent {
-                offset,
-                len: desc.len,
-            })
-            .to_vec();
-        chunk.lend_to_send(self.id);
-        Ok(bytes)
+    pub fn transmit(&mut self, socket: usize, most: u32) -> Checked<u32> {
+        self.queue().transmit(socket, most)
     }
 
     /// The kernel publishes its index of TX.
-    pub fn release_tx(&mut self) {
-        self.kernel_tx.release();
+    pub fn release_tx(&mut self, socket: usize) {
+        self.queue().release_tx(socket);
     }
 
     /// The kernel completes one of the packets in flight, with the lowest bit of its address cleared
@@ -312,63 +482,87 @@ impl<'u> Model<'u> {
     ///
     /// When the packet's bytes have changed since they were taken.
     pub fn complete(&mut self, which: usize, clear_lowest_bit: bool) -> Checked<bool> {
-        if self.in_flight.is_empty() {
-            return Ok(false);
-        }
-        let sent = self.in_flight.swap_remove(which % self.in_flight.len());
-        if self.bytes_to_send(sent.desc)? != sent.bytes {
-            let desc = sent.desc;
-            return Err(format!("the packet of {desc:?} changed while it was sent"));
-        }
-        let addr = sent.desc.addr & !u64::from(clear_lowest_bit);
-        if !self.kernel_completion.push(addr) {
-            return Err("COMPLETION is full although room was reserved".into());
-        }
-        self.kernel_completion.publish();
-        Ok(true)
+        self.queue().complete(which, clear_lowest_bit)
     }
 
-    fn word(&self, ring: Ring, word: Word) -> &AtomicU32 {
-        fn of<T>(memory: &impl Shared<T>, word: Word) -> &AtomicU32 {
+    /// The kernel's answers to the next calls that wake it for TX.
+    pub fn answer(&mut self, answers: &[Answer]) {
+        self.queue().answers = answers.iter().copied().collect();
+    }
+
+    /// The driver does nothing at its next turns.
+    pub fn idle(&mut self, turns: u32) {
+        self.queue().idle_turns = turns;
+    }
+
+    /// One turn of the driver.
+    pub fn turn(&mut self) {
+        self.queue().turn();
+    }
+
+    /// The driver stops sending after its last look at TX, and asks for a wake-up or does not.
+    pub fn sleep(&mut self, ask: bool) {
+        self.queue().sleep(ask);
+    }
+
+    /// The device is reset.
+    pub fn reset(&mut self) {
+        self.queue().reset();
+    }
+
+    /// Puts packets on the wire to the first socket.
+    pub fn put_on_wire(&mut self, packets: u32) {
+        self.queue().wire = packets;
+    }
+
+    fn with_word<R>(&self, ring: Ring, word: Word, of: impl FnOnce(&AtomicU32) -> R) -> R {
+        fn pick<T: Slot>(memory: &Mapped<T>, word: Word) -> &AtomicU32 {
             match word {
                 Word::Producer => memory.producer(),
                 Word::Consumer => memory.consumer(),
                 Word::Flags => memory.flags(),
             }
         }
+        const OPEN: &str = "the first socket has all rings";
+        let queue = self.queue();
+        let Queue {
+            fill, completion, ..
+        } = &*queue;
+        let main = &queue.sockets[0];
         match ring {
-            Ring::Fill => of(&self.fill_memory, word),
-            Ring::Completion => of(&self.completion_memory, word),
-            Ring::Rx => of(&self.rx_memory, word),
-            Ring::Tx => of(&self.tx_memory, word),
+            Ring::Fill => of(pick(&fill.as_ref().expect(OPEN).memory, word)),
+            Ring::Completion => of(pick(&completion.as_ref().expect(OPEN).memory, word)),
+            Ring::Rx => of(pick(&main.rx.as_ref().expect(OPEN).memory, word)),
+            Ring::Tx => of(pick(&main.tx.as_ref().expect(OPEN).memory, word)),
         }
     }
 
-    /// A shared word of a ring.
+    /// A shared word of a ring of the first socket.
     pub fn load(&self, ring: Ring, word: Word) -> u32 {
-        self.word(ring, word).load(Ordering::Relaxed)
+        self.with_word(ring, word, |word| word.load(Ordering::Relaxed))
     }
 
-    /// A peer writes a shared word of a ring.
+    /// A peer writes a shared word of a ring of the first socket.
     pub fn store(&mut self, ring: Ring, word: Word, value: u32) {
-        self.word(ring, word).store(value, Ordering::Relaxed);
+        self.with_word(ring, word, |word| word.store(value, Ordering::Relaxed));
     }
 
     /// A hostile peer writes a slot of RX, `ahead` of the kernel's last.
     pub fn forge_rx(&mut self, ahead: u32, addr: u64, len: u32, options: u32) {
-        let index = self.kernel_rx.next().wrapping_add(ahead);
-        self.rx_memory.write(index, Desc { addr, len, options });
+        if let Some(KernelEnd { end, memory }) = &self.queue().sockets[0].rx {
+            let index = end.next().wrapping_add(ahead);
+            memory.write(index, Desc { addr, len, options });
+        }
     }
 
     /// A hostile peer writes a slot of COMPLETION, `ahead` of the kernel's last.
     pub fn forge_completion(&mut self, ahead: u32, addr: u64) {
-        let index = self.kernel_completion.next().wrapping_add(ahead);
-        self.completion_memory.write(index, addr);
+        if let Some(KernelEnd { end, memory }) = &self.queue().completion {
+            memory.write(end.next().wrapping_add(ahead), addr);
+        }
     }
 }
 
-impl Drop for Model<'_> {
-    fn drop(&mut self) {
-        self.umem.release_rings(self.id, AfterClose::LetGo);
-    }
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,12 @@
 //! Checks that every chunk is in exactly one place.
 
-use super::{Checked, Model, Ring, Word};
+use super::queue::Queue;
+use super::{Checked, Model};
 use crate::frame::Frame;
 use crate::ring::Shared;
-use crate::umem::{Chunk, Umem};
+use crate::testing::driver::KernelEnd;
+use crate::umem::{Cache, Chunk, Umem};
+use std::sync::atomic::Ordering;
 
 /// The free-running indices of a range.
 fn indices<T>(from: u32, to: u32, memory: &impl Shared<T>) -> Checked<impl Iterator<Item = u32>> {
@@ -31,7 +34,7 @@ impl<'u> Places<'u> {
     }
 
     fn put(&mut self, addr: u64, place: &'static str) -> Checked<()> {
-        let chunk = self.umem.chunk_start(addr) / u64::from(self.umem.chunk_size());
+        let chunk = self.umem.area().chunk_start(addr) / u64::from(self.umem.chunk_size());
         let Some(known) = self.of_chunk.get_mut(chunk as usize) else {
             return Err(format!("{place} has {addr:#x}, which is outside the UMEM"));
         };
@@ -45,10 +48,14 @@ impl<'u> Places<'u> {
     /// Finds the chunks that user space has, and compares them with the owner table.
     fn put_user_space<'f>(
         &mut self,
-        models: &[Model<'_>],
-        held: impl IntoIterator<Item = &'f Frame<'f>>,
+        models: &[Model],
+        held: impl IntoIterator<Item = &'f Frame>,
     ) -> Checked<()> {
-        for addr in models.iter().flat_map(|model| model.umem_rings.cached()) {
+        for addr in models
+            .iter()
+            .flat_map(Model::caches)
+            .flat_map(Cache::addresses)
+        {
             self.put(addr, "a cache")?;
         }
         for frame in held {
@@ -56,7 +63,7 @@ impl<'u> Places<'u> {
         }
         let held = self.found;
         // Dropping the list frees them in the same order.
-        let free: Vec<Chunk<'_>> = std::iter::from_fn(|| self.umem.take_free()).collect();
+        let free: Vec<Chunk> = std::iter::from_fn(|| self.umem.take_free()).collect();
         for chunk in &free {
             self.put(chunk.addr(), "the pool")?;
         }
@@ -64,11 +71,7 @@ impl<'u> Places<'u> {
         let count = self.umem.accounting();
         same("free", count.free, self.found - held)?;
         same("held", count.held, held)?;
-        let receiving = models.iter().map(|m| m.umem_rings.receiving()).sum();
-        same("receiving in all", count.receiving, receiving)?;
-        let sending = models.iter().map(|m| m.umem_rings.sending()).sum();
-        same("sending in all", count.sending, sending)?;
-        for tx in models.iter().map(|model| &model.tx) {
+        for tx in models.iter().flat_map(Model::tx).flatten() {
             if tx.staged() > tx.size() {
                 return Err("TX has more packets than slots".into());
             }
@@ -76,6 +79,16 @@ impl<'u> Places<'u> {
         let sum = count.free + count.held + count.receiving + count.sending + count.retired;
         same("chunks in all", sum, self.umem.chunks())
     }
+}
+
+/// Compares the rings' counters with the owner table.
+fn check_lent(umem: &Umem, models: &[Model]) -> Checked<()> {
+    let count = umem.accounting();
+    let sent: usize = models.iter().map(|m| m.lost.sent.len()).sum();
+    let receiving: u32 = models.iter().map(|m| m.fill().lent()).sum();
+    same("receiving in all", count.receiving + sent as u32, receiving)?;
+    let sending: u32 = models.iter().map(|m| m.completion().lent()).sum();
+    same("sending in all", count.sending, sending + sent as u32)
 }
 
 /// Compares a counter with the number of chunks found.
@@ -95,11 +108,12 @@ pub(super) fn same(counter: &str, count: u32, found: u32) -> Checked<()> {
 /// The first fault.
 pub fn check<'f>(
     umem: &Umem,
-    models: &[Model<'_>],
-    held: impl IntoIterator<Item = &'f Frame<'f>>,
+    models: &[Model],
+    held: impl IntoIterator<Item = &'f Frame>,
 ) -> Checked<()> {
     let mut places = Places::new(umem);
     places.put_user_space(models, held)?;
+    check_lent(umem, models)?;
     for model in models {
         model.find_lent(&mut places)?;
     }
@@ -117,40 +131,66 @@ pub fn check<'f>(
 /// The first fault.
 pub fn check_user_space<'f>(
     umem: &Umem,
-    models: &[Model<'_>],
-    held: impl IntoIterator<Item = &'f Frame<'f>>,
+    models: &[Model],
+    held: impl IntoIterator<Item = &'f Frame>,
 ) -> Checked<()> {
-    Places::new(umem).put_user_space(models, held)
+    Places::new(umem).put_user_space(models, held)?;
+    if models.iter().any(|model| !model.lost.sent.is_empty()) {
+        return Ok(()); // A peer may complete those, which are not counted.
+    }
+    check_lent(umem, models)
 }
 
-impl Model<'_> {
-    /// Finds the chunks in the kernel, FILL, RX, TX and COMPLETION.
+impl Model {
+    /// Finds the chunks in the kernel, FILL, RX, TX and COMPLETION, and those that the program lost.
     fn find_lent(&self, places: &mut Places<'_>) -> Checked<()> {
+        let queue = self.queue();
+        let Queue {
+            fill, completion, ..
+        } = &*queue;
         let before = places.found;
-        let published = self.load(Ring::Fill, Word::Producer);
-        for index in indices(self.kernel_fill.next(), published, &self.fill_memory)? {
-            places.put(self.fill_memory.read(index), "FILL")?;
+        if let Some(KernelEnd { end, memory }) = fill {
+            let published = memory.producer().load(Ordering::Relaxed);
+            for index in indices(end.next(), published, memory)? {
+                places.put(memory.read(index), "FILL")?;
+            }
         }
-        for &addr in &self.pool {
+        for &addr in &queue.pool {
             places.put(addr, "the kernel's receive side")?;
         }
-        for index in indices(self.rx.next(), self.kernel_rx.next(), &self.rx_memory)? {
-            places.put(self.rx_memory.read(index).addr, "RX")?;
+        for (ends, ours) in queue.sockets.iter().zip(self.rx()) {
+            if let (Some(KernelEnd { end, memory }), Some(rx)) = (&ends.rx, ours) {
+                for index in indices(rx.next(), end.next(), memory)? {
+                    places.put(memory.read(index).addr, "RX")?;
+                }
+            }
         }
-        let receiving = places.found - before;
-        same("receiving", self.umem_rings.receiving(), receiving)?;
-        for index in indices(self.kernel_tx.next(), self.tx.next(), &self.tx_memory)? {
-            places.put(self.tx_memory.read(index).addr, "TX")?;
+        for &addr in &self.lost.received {
+            places.put(addr, "a forgotten packet")?;
         }
-        for sent in &self.in_flight {
+        let receiving = places.found - before + self.lost.sent.len() as u32;
+        same("receiving", self.fill().lent(), receiving)?;
+        let before = places.found;
+        for (ends, ours) in queue.sockets.iter().zip(self.tx()) {
+            if let (Some(KernelEnd { end, memory }), Some(tx)) = (&ends.tx, ours) {
+                for index in indices(end.next(), tx.next(), memory)? {
+                    places.put(memory.read(index).addr, "TX")?;
+                }
+            }
+        }
+        for sent in &queue.in_flight {
             places.put(sent.desc.addr, "the kernel's send side")?;
         }
-        let reclaimed = self.load(Ring::Completion, Word::Consumer);
-        let completed = self.kernel_completion.next();
-        for index in indices(reclaimed, completed, &self.completion_memory)? {
-            places.put(self.completion_memory.read(index), "COMPLETION")?;
+        if let Some(KernelEnd { end, memory }) = completion {
+            let reclaimed = memory.consumer().load(Ordering::Relaxed);
+            for index in indices(reclaimed, end.next(), memory)? {
+                places.put(memory.read(index), "COMPLETION")?;
+            }
         }
-        let sending = places.found - before - receiving;
-        same("sending", self.umem_rings.sending(), sending)
+        same("sending", self.completion().lent(), places.found - before)?;
+        for &addr in &self.lost.sent {
+            places.put(addr, "a packet sent through a forgotten batch")?;
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,527 @@
+//! Receiving and forwarding in bulk, by a closure for each packet.
+#![allow(unsafe_code)] // A packet's bytes are borrowed from a chunk that is still lent.
+
+use super::Socket;
+use super::receiver::Receiver;
+use super::sender::Sender;
+use crate::error::{Error, Result};
+use crate::frame::Frame;
+use crate::ring::{Cursor, SharedSlot};
+use crate::sys::Desc;
+use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, Umem};
+use crate::umem_rings::{FillRing, Outgoing, RxRing};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::slice;
+
+/// Most packets whose first bytes are loaded into the CPU's caches together, before the first of them
+/// is looked at: more than a CPU can wait for at once.
+const BLOCK: usize = 64;
+
+/// A received packet in the closure of [`Socket::receive_each`] or
+/// [`forward_each`](Socket::forward_each), which decides where it goes.
+///
+/// It dereferences to the packet's bytes.
+#[must_use = "decide where the packet goes: `recycle`, `keep` or `send`"]
+pub struct Received<'p, const SENDS: bool = false> {
+    /// Address of the first byte, in the UMEM, and number of bytes.
+    addr: u64,
+    len: u32,
+    memory: Memory,
+    umem: &'p Umem,
+    id: RingsId,
+    packet: PhantomData<Brand<'p>>,
+}
+
+/// The decision on one packet. It is made from that packet alone, and can be used for no other.
+#[derive(Debug)]
+#[must_use = "return it from the closure"]
+pub struct Done<'p> {
+    fate: Fate,
+    packet: PhantomData<Brand<'p>>,
+}
+
+/// Invariant in `'p`: the closure is called with a lifetime of its own for each packet, so that the
+/// decision on one cannot be returned for another.
+type Brand<'p> = fn(&'p ()) -> &'p ();
+
+#[derive(Debug)]
+enum Fate {
+    Recycle,
+    Keep,
+    /// A packet of so many bytes, at this address.
+    Send(u64, u32),
+}
+
+impl<'p, const SENDS: bool> Received<'p, SENDS> {
+    /// Returns the packet's chunk to FILL: the packet is dropped.
+    #[inline(always)]
+    pub fn recycle(self) -> Done<'p> {
+        done(Fate::Recycle)
+    }
+
+    /// Takes the packet out of the ring, to hold it or to send it later.
+    #[inline(always)]
+    pub fn keep(self) -> (Frame, Done<'p>) {
+        let extent = self.extent();
+        let Some(chunk) = self.umem.received(self.addr, self.id) else {
+            unreachable!("the chunk is still lent for receiving");
+        };
+        (Frame::new(chunk, extent), done(Fate::Keep))
+    }
+
+    /// Moves the packet's first byte, as [`Frame::adjust_head`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room or
+    /// byte, or no byte would be left; the packet is unchanged.
+    #[inline]
+    pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
+        let mut extent = self.extent();
+        extent.adjust_head(delta)?;
+        self.set_extent(extent)
+    }
+
+    /// Moves the packet's end, as [`Frame::adjust_tail`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room or
+    /// byte, or no byte would be left; the packet is unchanged.
+    #[inline]
+    pub fn adjust_tail(&mut self, delta: i32) -> Result<()> {
+        let mut extent = self.extent();
+        extent.adjust_tail(delta, self.umem.chunk_size())?;
+        self.set_extent(extent)
+    }
+
+    /// The packet's place in its chunk.
+    #[inline]
+    fn extent(&self) -> Extent {
+        Extent {
+            offset: (self.addr - self.umem.area().chunk_start(self.addr)) as u32,
+            len: self.len,
+        }
+    }
+
+    #[inline]
+    fn set_extent(&mut self, Extent { offset, len }: Extent) -> Result<()> {
+        if len == 0 {
+            return Err(Error::invalid(
+                "a packet keeps at least one byte: recycle it",
+            ));
+        }
+        self.addr = self.umem.area().chunk_start(self.addr) + u64::from(offset);
+        self.len = len;
+        Ok(())
+    }
+}
+
+impl<'p> Received<'p, true> {
+    /// Forwards the packet through the socket that received it, without copying.
+    #[inline(always)]
+    pub fn send(self) -> Done<'p> {
+        done(Fate::Send(self.addr, self.len))
+    }
+}
+
+#[inline(always)]
+fn done<'p>(fate: Fate) -> Done<'p> {
+    Done {
+        fate,
+        packet: PhantomData,
+    }
+}
+
+impl<const SENDS: bool> Deref for Received<'_, SENDS> {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: needed because the chunk has no `Chunk` yet. `OwnedBy::has` checked that the packet
+        // lies inside a chunk of this memory, where `set_extent` leaves it. The chunk was lent through
+        // these rings, and the kernel returned it in the descriptor just read. Only the methods
+        // that consume this packet lend it again or make it a `Chunk`, and no second packet of it
+        // exists: each descriptor is read once, and its packet decided on before the next.
+        unsafe { slice::from_raw_parts(self.memory.at(self.addr), self.len as usize) }
+    }
+}
+
+impl<const SENDS: bool> DerefMut for Received<'_, SENDS> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the packet is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.memory.at(self.addr), self.len as usize) }
+    }
+}
+
+impl<const SENDS: bool> std::fmt::Debug for Received<'_, SENDS> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Received")
+            .field("addr", &self.addr)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The rings in the middle of a pass. Its end publishes them, also when the closure panics.
+struct Pass<'s> {
+    rx: &'s mut RxRing,
+    out: Option<Outgoing<'s>>,
+    fill: &'s mut FillRing,
+    cache: &'s mut Cache,
+    umem: &'s Umem,
+    received: Cursor,
+    recycled: Cursor,
+    sent: Cursor,
+    /// Descriptors in all.
+    read: u32,
+    rejected: Rejected,
+}
+
+/// Descriptors that named no chunk lent here, or a packet outside its chunk.
+#[derive(Debug, Default)]
+struct Rejected {
+    descs: u32,
+    /// Of those, with a chunk that was lent here.
+    lent: u32,
+}
+
+impl<'s> Pass<'s> {
+    #[inline(always)]
+    fn new(
+        rx: &'s mut RxRing,
+        mut out: Option<Outgoing<'s>>,
+        fill: &'s mut FillRing,
+        cache: &'s mut Cache,
+        umem: &'s Umem,
+        max: u32,
+    ) -> Self {
+        // The kernel publishes RX before its index of FILL, so that slots may come late; packets for
+        // which there is none wait in RX.
+        let known = rx.available(max);
+        let mut max = known.min(fill.reserve(known).left());
+        if let Some(out) = &mut out {
+            max = max.min(out.tx.free(max));
+        }
+        fill.received(known);
+        let received = rx.peek(max);
+        let recycled = fill.reserve(received.left());
+        let sent = match &mut out {
+            Some(out) => out.tx.reserve(received.left()),
+            None => Cursor::NONE,
+        };
+        Self {
+            read: received.left(),
+            rx,
+            out,
+            fill,
+            cache,
+            umem,
+            received,
+            recycled,
+            sent,
+            rejected: Rejected::default(),
+        }
+    }
+
+    /// Calls `each` with every packet; returns the number of descriptors read.
+    #[inline(always)]
+    fn run<const SENDS: bool, F>(mut self, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
+    {
+        // The sizes that the kernel allows.
+        let count = self.read;
+        match self.umem.area().chunk_shift() {
+            11 => self.run_sized::<11, SENDS, F>(each),
+            _ => self.run_sized::<12, SENDS, F>(each),
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn run_sized<const SHIFT: u32, const SENDS: bool, F>(&mut self, mut each: F)
+    where
+        F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
+    {
+        while self.received.left() > 0 {
+            let mut block = self.block::<SHIFT>();
+            for packet in block.received.as_slice() {
+                block.memory.prefetch(packet.addr());
+            }
+            block.run(&mut each);
+        }
+    }
+
+    /// The next packets that lie next to each other in RX, as do the slots for them in the other rings.
+    #[inline(always)]
+    fn block<const SHIFT: u32>(&mut self) -> Block<'_, SHIFT> {
+        let received = self.rx.run(&self.received);
+        let recycled = self.fill.ring().run(&self.recycled);
+        let mut most = received.len().min(recycled.len()).min(BLOCK);
+        let mut sent: &[_] = &[];
+        if let Some(out) = &self.out {
+            sent = out.tx.run(&self.sent);
+            most = most.min(sent.len());
+        }
+        let (id, area) = (self.fill.id(), self.umem.area());
+        Block {
+            received: received[..most].iter(),
+            recycled: recycled[..most].iter(),
+            sent: sent[..most.min(sent.len())].iter(),
+            before: [most, most, most.min(sent.len())],
+            cursors: [&mut self.received, &mut self.recycled, &mut self.sent],
+            lent: area.owned_by(id.receiving()),
+            memory: area.memory(),
+            umem: self.umem,
+            id,
+            cache: self.cache,
+            rejected: &mut self.rejected,
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Recycles the packet in whose closure a panic came, unless it was kept, and those after it.
+    #[cold]
+    #[inline(never)]
+    fn recycle_after_panic(&mut self) {
+        let lent = self.fill.lent_chunks(self.umem.area());
+        let first = self.received.next;
+        for index in self.received.by_ref() {
+            let (addr, len) = self.rx.slot(index).packet();
+            if lent.has(addr, len) {
+                let slot = self.recycled.next().expect("a slot for each packet");
+                self.fill.write_at(slot, lent.start(addr));
+            } else if index != first {
+                let (id, rejected) = (self.fill.id(), &mut self.rejected);
+                reject(self.umem, self.cache, id, addr, rejected);
+            }
+            // Else the closure that panicked had kept it.
+        }
+    }
+}
+
+impl Drop for Pass<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.received.left() > 0 {
+            self.recycle_after_panic();
+        }
+        self.rx.release();
+        if let Some(out) = &mut self.out {
+            let sent = out.tx.stage(&self.sent);
+            out.completion.sent(sent);
+        }
+        let Rejected { descs, lent } = self.rejected;
+        let taken = self.read - (descs - lent);
+        self.fill.end_pass(&self.recycled, taken, descs);
+    }
+}
+
+/// A part of a pass in which all slots lie next to each other, so that none needs a mask. It has a slot
+/// in each ring for every packet.
+struct Block<'s, const SHIFT: u32> {
+    received: slice::Iter<'s, SharedSlot<Desc>>,
+    recycled: slice::Iter<'s, SharedSlot<u64>>,
+    sent: slice::Iter<'s, SharedSlot<Desc>>,
+    /// Slots of those at the start.
+    before: [usize; 3],
+    cursors: [&'s mut Cursor; 3],
+    lent: OwnedBy<'s, SHIFT>,
+    memory: Memory,
+    umem: &'s Umem,
+    id: RingsId,
+    cache: &'s mut Cache,
+    rejected: &'s mut Rejected,
+}
+
+impl<const SHIFT: u32> Block<'_, SHIFT> {
+    #[inline(always)]
+    fn run<const SENDS: bool, F>(&mut self, each: &mut F)
+    where
+        F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
+    {
+        while let Some(slot) = self.received.as_slice().first() {
+            let (addr, len) = slot.packet();
+            if !self.lent.has(addr, len) {
+                self.received.next();
+                reject(self.umem, self.cache, self.id, addr, self.rejected);
+                continue;
+            }
+            let Done { fate, .. } = each(Received {
+                addr,
+                len,
+                memory: self.memory,
+                umem: self.umem,
+                id: self.id,
+                packet: PhantomData,
+            });
+            // Only now: a packet whose closure panics is recycled.
+            self.received.next();
+            match fate {
+                Fate::Recycle => next(&mut self.recycled).write(OwnedBy::<SHIFT>::start(addr)),
+                Fate::Keep => {}
+                Fate::Send(addr, len) => self.forward(addr, len),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, addr: u64, len: u32) {
+        let index = OwnedBy::<SHIFT>::index(addr);
+        // SAFETY: needed because the check would be the second. `has` found the chunk of the packet,
+        // which `set_extent` leaves in there.
+        unsafe { self.lent.set_unchecked(index, self.id.sending()) };
+        next(&mut self.sent).write_packet(addr, len);
+    }
+}
+
+/// The slot of a block for the packet at hand.
+#[inline(always)]
+fn next<'s, T>(slots: &mut slice::Iter<'s, T>) -> &'s T {
+    debug_assert!(!slots.as_slice().is_empty(), "a slot for each packet");
+    // SAFETY: needed because the check would cost two instructions a packet. A block has as many slots
+    // in each ring as packets, and uses at most one for each packet.
+    unsafe { slots.next().unwrap_unchecked() }
+}
+
+impl<const SHIFT: u32> Drop for Block<'_, SHIFT> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let after = [self.received.len(), self.recycled.len(), self.sent.len()];
+        for ((cursor, before), after) in self.cursors.iter_mut().zip(self.before).zip(after) {
+            cursor.advance((before - after) as u32);
+        }
+    }
+}
+
+// "C" because these do not unwind: otherwise the places in the rings could not stay in registers.
+
+#[cold]
+#[inline(never)]
+extern "C" fn reject(
+    umem: &Umem,
+    cache: &mut Cache,
+    id: RingsId,
+    addr: u64,
+    rejected: &mut Rejected,
+) {
+    rejected.descs += 1;
+    if let Some(chunk) = umem.received(addr, id) {
+        rejected.lent += 1;
+        cache.put(chunk);
+    }
+}
+
+/// See [`Socket::receive_each`].
+#[inline(always)]
+pub(crate) fn receive_each<F>(
+    rx: &mut RxRing,
+    fill: &mut FillRing,
+    cache: &mut Cache,
+    umem: &Umem,
+    max: u32,
+    each: F,
+) -> u32
+where
+    F: for<'p> FnMut(Received<'p>) -> Done<'p>,
+{
+    Pass::new(rx, None, fill, cache, umem, max).run(each)
+}
+
+/// See [`Socket::forward_each`].
+#[inline(always)]
+pub(crate) fn forward_each<F>(
+    rx: &mut RxRing,
+    out: Outgoing<'_>,
+    fill: &mut FillRing,
+    cache: &mut Cache,
+    umem: &Umem,
+    max: u32,
+    each: F,
+) -> u32
+where
+    F: for<'p> FnMut(Received<'p, true>) -> Done<'p>,
+{
+    Pass::new(rx, Some(out), fill, cache, umem, max).run(each)
+}
+
+impl Socket {
+    /// Receives up to `max` packets in bulk: calls `each` with every packet, which is then recycled or
+    /// kept. Returns the number of descriptors read. It does not wait.
+    ///
+    /// It does what [`recv`](Self::recv) and [`next_packet`](crate::RxBatch::next_packet) do, with
+    /// fewer instructions for a packet.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// # let umem = xsk::Umem::builder().build()?;
+    /// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+    /// let mut bytes = 0;
+    /// let packets = socket.receive_each(64, |packet| {
+    ///     bytes += packet.len();
+    ///     packet.recycle()
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn receive_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p>) -> Done<'p>,
+    {
+        self.look_after();
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        let Some(rx) = &mut main.ring else { return 0 };
+        let cache = &mut self.sender.cache;
+        let count = receive_each(rx, fill, cache, &self.umem, max, each);
+        main.received += u64::from(count);
+        count
+    }
+
+    /// Receives up to `max` packets in bulk, but no more than the TX ring has room for: calls `each`
+    /// with every packet, which is then sent, recycled or kept. Returns the number of descriptors
+    /// read; the next [`flush`](Self::flush) transmits the packets sent.
+    ///
+    /// While TX is full, packets stay in RX, and the kernel drops those for which RX has no room.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// # let umem = xsk::Umem::builder().build()?;
+    /// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+    /// socket.forward_each(64, |mut packet| {
+    ///     let Some(macs) = packet.get_mut(..12) else {
+    ///         return packet.recycle();
+    ///     };
+    ///     macs.rotate_left(6); // swaps the addresses
+    ///     packet.send()
+    /// });
+    /// socket.flush()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn forward_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p, true>) -> Done<'p>,
+    {
+        self.look_after();
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        let Sender {
+            main: tx,
+            completion,
+            cache,
+            ..
+        } = &mut self.sender;
+        let (Some(rx), Some(tx)) = (&mut main.ring, &mut tx.ring) else {
+            return 0;
+        };
+        let out = Outgoing { tx, completion };
+        let count = forward_each(rx, out, fill, cache, &self.umem, max, each);
+        main.received += u64::from(count);
+        count
+    }
+}

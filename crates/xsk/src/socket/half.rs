@@ -1,0 +1,234 @@
+//! The two halves of a socket, for two threads.
+
+use super::each::{Done, Received, receive_each};
+use super::mode::ModeObtained;
+use super::receiver::Receiver;
+use super::sender::Sender;
+use super::statistics::Statistics;
+use super::waiting::Waiting;
+use super::{Socket, recv_only};
+use crate::batch::RxBatch;
+use crate::error::Result;
+use crate::frame::Frame;
+use crate::program::Program;
+use crate::send_error::SendError;
+use crate::umem::{Cache, Umem};
+use crate::umem_rings::{RxRing, cache_size};
+use crate::wait::Interest;
+use std::time::Duration;
+
+/// The receiving half of a [`Socket`]; see [`Socket::split`].
+#[derive(Debug)]
+pub struct RxHalf {
+    pub(crate) receiver: Receiver,
+    pub(crate) cache: Cache,
+    umem: Umem,
+}
+
+/// The sending half of a [`Socket`]; see [`Socket::split`].
+#[derive(Debug)]
+pub struct TxHalf {
+    pub(crate) sender: Sender,
+    umem: Umem,
+    /// Without it Intel's drivers do not send in zero-copy mode, also when the receiving half is gone.
+    _program: Option<Program>,
+}
+
+/// Most free chunks in the cache of each half. Each is out of reach for the other: the sending half
+/// gets chunks back, and the receiving half needs them.
+const CACHE: usize = 256;
+
+impl Socket {
+    /// Splits the socket into a receiving and a sending half, for two threads: while one waits for
+    /// packets, the other can be in the system call that sends.
+    ///
+    /// Frames go from one to the other by any channel. The socket closes when both halves are
+    /// dropped, in any order; without the receiving half, packets go to the network stack again.
+    /// Siblings of the socket close.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// # let umem = xsk::Umem::builder().build()?;
+    /// let socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+    /// let (mut rx, mut tx) = socket.split();
+    /// let (frames, kept) = std::sync::mpsc::sync_channel(1024);
+    /// let sender = std::thread::spawn(move || {
+    ///     for frame in kept {
+    ///         tx.send(frame).expect("the TX ring has room");
+    ///         tx.flush().expect("the device is up");
+    ///     }
+    /// });
+    /// rx.wait(std::time::Duration::from_secs(1))?;
+    /// let mut batch = rx.recv(64);
+    /// while let Some(packet) = batch.next_packet() {
+    ///     frames.send(packet.keep()).expect("the sender runs");
+    /// }
+    /// # drop((batch, frames));
+    /// # sender.join().expect("no panic");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(self) -> (RxHalf, TxHalf) {
+        let zero_copy = self.mode() == ModeObtained::ZeroCopy;
+        let program = self.program().filter(|_| zero_copy).cloned();
+        let Self {
+            mut receiver,
+            mut sender,
+            umem,
+            ..
+        } = self;
+        receiver.siblings.clear();
+        sender.siblings.clear();
+        sender.cache.limit(CACHE);
+        let slots = receiver.main.ring.as_ref().map_or(1, RxRing::size);
+        let rx = RxHalf {
+            cache: Cache::new(&umem, cache_size(umem.chunks(), slots).min(CACHE)),
+            receiver,
+            umem: umem.clone(),
+        };
+        let tx = TxHalf {
+            sender,
+            umem,
+            _program: program,
+        };
+        (rx, tx)
+    }
+}
+
+impl RxHalf {
+    /// Same as [`Socket::recv`]. A packet of the batch cannot be sent, but be
+    /// [kept](crate::Packet::keep).
+    #[inline(always)]
+    pub fn recv(&mut self, max: u32) -> RxBatch<'_> {
+        let fill = &mut self.receiver.fill;
+        recv_only(
+            &mut self.receiver.main,
+            fill,
+            &mut self.cache,
+            &self.umem,
+            max,
+        )
+    }
+
+    /// Same as [`Socket::receive_each`].
+    #[inline(always)]
+    pub fn receive_each<F>(&mut self, max: u32, each: F) -> u32
+    where
+        F: for<'p> FnMut(Received<'p>) -> Done<'p>,
+    {
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        fill.refill(&mut self.cache);
+        main.wake_if_asked(fill);
+        let Some(rx) = &mut main.ring else { return 0 };
+        let count = receive_each(rx, fill, &mut self.cache, &self.umem, max, each);
+        main.received += u64::from(count);
+        count
+    }
+
+    /// Same as [`Socket::wait`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Os`](crate::ErrorKind::Os) when poll(2) fails.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        let mut waiting = Waiting {
+            rx: Some((&mut self.receiver.main, &mut self.receiver.fill)),
+            tx: None,
+            cache: &mut self.cache,
+        };
+        waiting.wait(timeout)
+    }
+
+    /// The UMEM of the socket's packets.
+    pub fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    /// Counters of this half and of the kernel; those of the other half are 0.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::statistics`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let Receiver { main, fill, .. } = &self.receiver;
+        Ok(Statistics::read(&**main.socket())?.with_rx(main, fill))
+    }
+}
+
+impl TxHalf {
+    /// Same as [`Socket::alloc`].
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Frame> {
+        self.sender.alloc()
+    }
+
+    /// Same as [`Socket::send`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send`].
+    #[inline]
+    pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
+        self.sender.send(frame)
+    }
+
+    /// Same as [`Socket::tx_room`].
+    #[inline]
+    pub fn tx_room(&mut self) -> u32 {
+        self.sender.tx_room()
+    }
+
+    /// Same as [`Socket::flush`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::flush`].
+    #[inline]
+    pub fn flush(&mut self) -> Result<()> {
+        self.sender.flush()
+    }
+
+    /// Waits until a packet can be sent, for at most `timeout`; returns whether one can. Same as
+    /// [`Socket::wait_for`] with [`Interest::Send`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::wait_for`].
+    pub fn wait_for_room(&mut self, timeout: Duration) -> Result<bool> {
+        let sender = &mut self.sender;
+        let mut waiting = Waiting {
+            rx: None,
+            tx: Some((&mut sender.main, &mut sender.completion)),
+            cache: &mut sender.cache,
+        };
+        let ready = waiting.wait_for(Interest::Send, timeout)?;
+        Ok(ready.send)
+    }
+
+    /// Same as [`Socket::reclaim`].
+    pub fn reclaim(&mut self) -> u32 {
+        self.sender.reclaim()
+    }
+
+    /// Same as [`Socket::outstanding`].
+    pub fn outstanding(&self) -> u32 {
+        self.sender.completion.lent()
+    }
+
+    /// The UMEM of the socket's packets.
+    pub fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    /// Counters of this half and of the kernel; those of the other half are 0.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::statistics`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let Sender {
+            main, completion, ..
+        } = &self.sender;
+        Ok(Statistics::read(main.socket())?.with_tx(main, completion))
+    }
+}

@@ -1,0 +1,144 @@
+//! The receiving side of a socket: RX, FILL, and waking the kernel for them.
+
+use super::bound::Bound;
+use super::xskmap::{CallersEntries, XskmapEntry};
+use crate::error::Result;
+use crate::ring::Consumer;
+use crate::sys::KernelSocket;
+use crate::umem_rings::{FillRing, RxRing};
+use crate::wait::{Pacer, Wait};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The RX ring of one AF_XDP socket.
+#[derive(Debug)]
+pub(crate) struct RxEnd {
+    /// XSKMAPs that the caller inserted the socket into. Dropped first, so that packets stop.
+    entries: CallersEntries,
+    pub(crate) ring: Option<RxRing>,
+    socket: Arc<dyn KernelSocket>,
+    pub(super) wait: Wait,
+    pub(super) pacer: Pacer,
+    pub(super) received: u64,
+    pub(super) wakeups: u64,
+    pub(super) sleeps: u64,
+}
+
+impl RxEnd {
+    pub(crate) fn new(
+        socket: &Arc<dyn KernelSocket>,
+        ring: Option<RxRing>,
+        slots: u32,
+        wait: Wait,
+    ) -> Self {
+        let max_delay = match wait {
+            Wait::Adaptive { max_delay } => max_delay,
+            Wait::Spin | Wait::Poll => Duration::ZERO,
+        };
+        Self {
+            entries: CallersEntries::default(),
+            ring,
+            socket: Arc::clone(socket),
+            wait,
+            pacer: Pacer::new(max_delay, slots, socket.now()),
+            received: 0,
+            wakeups: 0,
+            sleeps: 0,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &Arc<dyn KernelSocket> {
+        &self.socket
+    }
+
+    pub(crate) fn wait_strategy(&self) -> Wait {
+        self.wait
+    }
+
+    #[inline]
+    pub(super) fn has_packets(&mut self) -> bool {
+        self.ring.as_mut().is_some_and(|rx| rx.available(1) > 0)
+    }
+
+    /// Wakes the kernel to read FILL, if it asks for that. For a program that is about to sleep.
+    pub(super) fn wake_for(&mut self, fill: &FillRing) {
+        if fill.needs_wakeup() {
+            self.wake();
+        }
+    }
+
+    /// The same with one load, in the way of packets: a driver whose FILL ran dry sleeps until it is
+    /// told of new entries, and a program that never waits would not tell it.
+    #[inline(always)]
+    pub(super) fn wake_if_asked(&mut self, fill: &mut FillRing) {
+        if fill.asks_for_wakeup() {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self) {
+        self.wakeups += 1;
+        // The call itself is the wake-up; its result does not matter.
+        let _ = self.socket.recv();
+    }
+
+    /// Puts the socket into a slot of an XSKMAP, until it is closed.
+    pub(super) fn insert_into(
+        &mut self,
+        bound: &Bound,
+        map: BorrowedFd<'_>,
+        slot: u32,
+    ) -> Result<()> {
+        self.entries
+            .insert(bound.kernel(), map, slot, &*self.socket)
+    }
+
+    /// Leaves the entries in XSKMAPs to another process.
+    pub(super) fn leave_maps(&mut self) {
+        self.entries.leave();
+    }
+
+    /// The descriptor for event loops.
+    pub(super) fn pollable(&self) -> BorrowedFd<'_> {
+        self.socket.pollable().expect("a socket of Linux has one")
+    }
+
+    pub(super) fn invalid_indices(&self) -> u64 {
+        self.ring.as_ref().map_or(0, Consumer::invalid_indices)
+    }
+}
+
+/// The receiving side of the sockets on one queue.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// Dropped first, so that packets stop.
+    pub(super) entry: Option<XskmapEntry>,
+    pub(crate) main: RxEnd,
+    pub(crate) siblings: Vec<RxEnd>,
+    pub(crate) fill: FillRing,
+    /// Dropped last, after the rings, whose mappings pin the kernel's socket.
+    _bound: Arc<Bound>,
+}
+
+impl Receiver {
+    pub(crate) fn new(
+        entry: Option<XskmapEntry>,
+        main: RxEnd,
+        fill: FillRing,
+        bound: Arc<Bound>,
+    ) -> Self {
+        if main.ring.is_some() {
+            bound.note_receiving();
+        }
+        Self {
+            entry,
+            main,
+            siblings: Vec::new(),
+            fill,
+            _bound: bound,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The memory that this process uses as a UMEM.
+
+use crate::error::{Error, ErrorKind, Result};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Device and inode of each claimed file.
+static CLAIMED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// The right of one UMEM of this process to the memory of a file, until it is dropped. Two UMEMs on the
+/// same memory would give each of its bytes two owners.
+#[derive(Debug)]
+pub(super) struct Claim((u64, u64));
+
+impl Claim {
+    pub(super) fn new(file: &OwnedFd) -> Result<Self> {
+        let failed = |errno: Errno| Error::os(ErrorKind::Os, errno, "reading a memfd's inode");
+        let stat = rustix::fs::fstat(file).map_err(failed)?;
+        let inode = (stat.st_dev, stat.st_ino);
+        if !claimed().insert(inode) {
+            let message = "the memory handed over is a UMEM of this process already: each message makes one socket";
+            return Err(Error::new(ErrorKind::Foreign, message));
+        }
+        Ok(Self(inode))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        claimed().remove(&self.0);
+    }
+}
+
+fn claimed() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
+    // Each change is one step.
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,205 @@
+//! The COMPLETION ring, the chunks lent for sending, and sending a frame.
+
+use super::TxRing;
+use crate::frame::Frame;
+use crate::ring::{Consumer, Cursor, Mapped, Producer};
+use crate::send_error::{SendError, SendErrorKind};
+use crate::sys::Desc;
+use crate::umem::{Cache, Extent, RingsId, Umem};
+
+/// A COMPLETION ring, and the chunks whose packets complete through it.
+#[derive(Debug)]
+pub(crate) struct CompletionRing {
+    umem: Umem,
+    id: RingsId,
+    pub(crate) ring: Consumer<u64, Mapped<u64>>,
+    /// Chunks lent for sending.
+    lent: u32,
+    completed: u64,
+    /// Completions of chunks that were not lent here.
+    invalid_descs: u64,
+}
+
+/// A TX ring and the COMPLETION ring of its queue.
+#[derive(Debug)]
+pub(crate) struct Outgoing<'s> {
+    pub(crate) tx: &'s mut TxRing,
+    pub(crate) completion: &'s mut CompletionRing,
+}
+
+impl CompletionRing {
+    /// A ring of a queue through which no chunk is lent yet.
+    pub(crate) fn new(umem: &Umem, id: RingsId, ring: Consumer<u64, Mapped<u64>>) -> Self {
+        Self {
+            umem: umem.clone(),
+            id,
+            ring,
+            lent: 0,
+            completed: 0,
+            invalid_descs: 0,
+        }
+    }
+
+    /// The ring of a socket of another process, through which `lent` chunks are lent.
+    pub(crate) fn with_lent(self, lent: u32) -> Self {
+        Self { lent, ..self }
+    }
+
+    pub(crate) fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    /// Chunks lent for sending: in TX, in the kernel, or in COMPLETION.
+    #[inline(always)]
+    pub(crate) fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Chunks reclaimed since the socket was opened.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Completions of chunks that were not lent here, since the socket was opened.
+    pub(crate) fn invalid_descs(&self) -> u64 {
+        self.invalid_descs
+    }
+
+    /// Reads of an impossible kernel index.
+    pub(crate) fn invalid_indices(&self) -> u64 {
+        self.ring.invalid_indices()
+    }
+
+    /// Reclaims completed chunks, if packets are on their way.
+    #[inline(always)]
+    pub(crate) fn reclaim_sent(&mut self, cache: &mut Cache) {
+        if self.lent > 0 {
+            self.reclaim(cache);
+        }
+    }
+
+    /// Reclaims completed chunks. Returns the number of completions.
+    #[inline(always)]
+    pub(crate) fn reclaim(&mut self, cache: &mut Cache) -> u32 {
+        let mut completions = self.ring.peek(u32::MAX);
+        let count = completions.left();
+        if count > 0 {
+            let kept = match cache.area().chunk_shift() {
+                11 => self.keep::<11>(&mut completions, cache),
+                _ => self.keep::<12>(&mut completions, cache),
+            };
+            self.end_pass(count, kept);
+        }
+        count
+    }
+
+    // Not inlined, so that all its places are in registers.
+    #[inline(never)]
+    fn keep<const SHIFT: u32>(&mut self, completions: &mut Cursor, cache: &mut Cache) -> u32 {
+        let mut kept = 0;
+        while completions.left() > 0 {
+            let slots = self.ring.run(completions);
+            // As many as fit into any cache beside those that the next packets take.
+            let most = slots.len().min(cache.capacity());
+            let taken = cache.take_back::<SHIFT>(&slots[..most], self.id);
+            kept += taken as u32;
+            // The one behind those was not lent.
+            completions.advance(if taken < most { taken + 1 } else { taken } as u32);
+        }
+        kept
+    }
+
+    /// Lends completed chunks for receiving, as many as `slots` of FILL there are; the others go to
+    /// the cache. Returns the number of slots written.
+    #[inline(never)]
+    pub(super) fn refill<const SHIFT: u32>(
+        &mut self,
+        fill: &Producer<u64, Mapped<u64>>,
+        slots: &mut Cursor,
+        cache: &mut Cache,
+    ) -> u32 {
+        let mut completions = self.ring.peek(u32::MAX);
+        let count = completions.left();
+        if count == 0 {
+            return 0;
+        }
+        let sent = cache.area().owned_by::<SHIFT>(self.id.sending());
+        let mut lent = 0;
+        while completions.left() > 0 && slots.left() > 0 {
+            let (from, to) = (self.ring.run(&completions), fill.run(slots));
+            let most = from.len().min(to.len());
+            let moved = sent.give_runs(&from[..most], &to[..most], self.id.receiving());
+            lent += moved as u32;
+            slots.advance(moved as u32);
+            // The one behind those was not lent.
+            completions.advance(if moved < most { moved + 1 } else { moved } as u32);
+        }
+        let kept = self.keep::<SHIFT>(&mut completions, cache);
+        self.end_pass(count, lent + kept);
+        lent
+    }
+
+    #[inline(always)]
+    fn end_pass(&mut self, completions: u32, returned: u32) {
+        self.ring.release();
+        // The packets forwarded from a forgotten batch were not counted.
+        self.lent = self.lent.saturating_sub(returned);
+        self.completed += u64::from(returned);
+        self.invalid_descs += u64::from(completions - returned);
+    }
+
+    /// The pair of rings that this one belongs to.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> RingsId {
+        self.id
+    }
+
+    /// Counts packets whose chunks were lent for sending.
+    #[inline(always)]
+    pub(crate) fn sent(&mut self, packets: u32) {
+        self.lent += packets;
+    }
+}
+
+/// The reason that a packet cannot be sent; `None` when it can.
+#[inline(always)]
+pub(crate) fn cannot_send(
+    out: Option<&mut Outgoing<'_>>,
+    umem: &Umem,
+    len: u32,
+) -> Option<SendErrorKind> {
+    let Some(out) = out else {
+        return Some(SendErrorKind::NoRing);
+    };
+    if !umem.is(&out.completion.umem) {
+        Some(SendErrorKind::Foreign)
+    } else if len == 0 {
+        Some(SendErrorKind::Empty)
+    } else if out.tx.free(1) == 0 {
+        Some(SendErrorKind::Full)
+    } else {
+        None
+    }
+}
+
+/// Puts a frame into a TX ring.
+#[inline(always)]
+pub(crate) fn send(mut out: Option<Outgoing<'_>>, frame: Frame) -> Result<(), SendError<Frame>> {
+    let Extent { offset, len } = frame.extent();
+    if let Some(kind) = cannot_send(out.as_mut(), frame.umem(), len) {
+        return Err(SendError {
+            packet: frame,
+            kind,
+        });
+    }
+    if let Some(out) = out {
+        let addr = frame.into_chunk().lend_to_send(out.completion.id) + u64::from(offset);
+        out.tx.push(Desc {
+            addr,
+            len,
+            options: 0,
+        });
+        out.completion.lent += 1;
+    }
+    Ok(())
+}

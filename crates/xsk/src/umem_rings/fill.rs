@@ -1,0 +1,337 @@
+//! The FILL ring, and the chunks lent for receiving.
+
+use super::completion::CompletionRing;
+use crate::ring::{Cursor, Mapped, Producer};
+use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, Umem};
+
+/// The number of chunks to keep lent for receiving.
+///
+/// While packets come faster than the program takes them, every lent chunk waits in RX, and all of them
+/// have to stay in the CPU's caches. Fewer do as well then, and the kernel drops what is too much before
+/// it copies it. So after [`OVERLOAD`](Self::OVERLOAD) times the most with RX never empty, the least are
+/// lent; and twice as many whenever RX is empty and FILL too, until it is the most again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    most: u32,
+    least: u32,
+    now: u32,
+    /// Packets since RX was last found empty.
+    since_empty: u32,
+}
+
+impl Target {
+    /// Packets without an empty RX that make an overload, in multiples of the most.
+    const OVERLOAD: u32 = 8;
+
+    /// Chunks lent under overload: four times as many as NAPI receives at once.
+    const LEAST: u32 = 256;
+
+    /// Always as many.
+    pub(crate) fn fixed(chunks: u32) -> Self {
+        Self {
+            most: chunks,
+            least: chunks,
+            now: chunks,
+            since_empty: 0,
+        }
+    }
+
+    /// As many, and fewer under overload.
+    pub(crate) fn adaptive(chunks: u32) -> Self {
+        Self {
+            least: chunks.min(Self::LEAST),
+            ..Self::fixed(chunks)
+        }
+    }
+
+    /// Most chunks to lend.
+    pub(crate) fn most(self) -> u32 {
+        self.most
+    }
+
+    /// Whether it may lend fewer.
+    pub(crate) fn adapts(self) -> bool {
+        self.least < self.most
+    }
+
+    fn at_most(self, chunks: u32) -> Self {
+        Self {
+            most: self.most.min(chunks),
+            least: self.least.min(chunks),
+            now: self.now.min(chunks),
+            since_empty: 0,
+        }
+    }
+
+    /// Counts packets; true when they come faster than they are taken.
+    #[inline(always)]
+    fn received(&mut self, packets: u32) -> bool {
+        self.since_empty = self.since_empty.saturating_add(packets);
+        self.since_empty / Self::OVERLOAD >= self.most
+    }
+}
+
+/// A FILL ring, and the chunks that are lent through it.
+#[derive(Debug)]
+pub(crate) struct FillRing {
+    umem: Umem,
+    id: RingsId,
+    /// The device's queue that it serves.
+    queue: u32,
+    ring: Producer<u64, Mapped<u64>>,
+    /// Chunks to lend, and those that are lent.
+    target: Target,
+    lent: u32,
+    /// Descriptors of chunks that were not lent here.
+    invalid_descs: u64,
+}
+
+impl FillRing {
+    /// A ring through which no chunk is lent yet.
+    pub(crate) fn new(
+        umem: &Umem,
+        id: RingsId,
+        queue: u32,
+        ring: Producer<u64, Mapped<u64>>,
+        target: Target,
+    ) -> Self {
+        Self {
+            umem: umem.clone(),
+            id,
+            queue,
+            target: target.at_most(ring.size()),
+            ring,
+            lent: 0,
+            invalid_descs: 0,
+        }
+    }
+
+    /// The ring of a socket of another process, through which `lent` chunks are lent.
+    pub(crate) fn with_lent(self, lent: u32) -> Self {
+        Self { lent, ..self }
+    }
+
+    /// Chunks to lend.
+    pub(crate) fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Chunks lent for receiving: in FILL, in the kernel, in RX, or in a batch.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Descriptors of chunks that were not lent here, since the socket was opened.
+    pub(crate) fn invalid_descs(&self) -> u64 {
+        self.invalid_descs
+    }
+
+    /// Reads of an impossible kernel index.
+    pub(crate) fn invalid_indices(&self) -> u64 {
+        self.ring.invalid_indices()
+    }
+
+    /// Whether the kernel has taken none of the entries.
+    pub(crate) fn is_unread(&mut self) -> bool {
+        self.ring.pending() == self.lent
+    }
+
+    /// Changes the number of chunks to lend.
+    pub(crate) fn set_target(&mut self, target: Target) {
+        self.target = target.at_most(self.ring.size());
+    }
+
+    /// Whether so few chunks are lent for receiving that packets may stop arriving.
+    #[inline]
+    pub(crate) fn starves(&self) -> bool {
+        self.lent < self.target.now.div_ceil(4)
+    }
+
+    /// Adapts the number of chunks to lend to `packets` that were read from RX.
+    #[inline(always)]
+    pub(crate) fn received(&mut self, packets: u32) {
+        if packets == 0 {
+            self.found_empty();
+        } else if self.target.received(packets) {
+            self.target.now = self.target.least;
+        }
+    }
+
+    /// Adapts the number of chunks to lend to an empty RX.
+    #[inline(always)]
+    pub(crate) fn found_empty(&mut self) {
+        self.target.since_empty = 0;
+        if self.target.now < self.target.most && self.ring.pending() == 0 {
+            self.target.now = self.target.most.min(self.target.now * 2);
+        }
+    }
+
+    /// Whether as many chunks are lent as should be.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.lent >= self.target.now
+    }
+
+    /// Whether the kernel asks for a wake-up, and has entries to read. A request can be missed, and is
+    /// seen the next time.
+    #[inline(always)]
+    pub(crate) fn asks_for_wakeup(&mut self) -> bool {
+        self.ring.asks_for_wakeup() && self.has_entries()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_entries(&mut self) -> bool {
+        self.ring.pending() > 0
+    }
+
+    /// Whether the kernel needs a wake-up for new entries.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        self.ring.needs_wakeup()
+    }
+
+    /// Lends free chunks until the target is met, FILL is full, or no chunk is free.
+    #[inline(always)]
+    pub(crate) fn refill(&mut self, cache: &mut Cache) {
+        if !self.is_full() {
+            let mut slots = self.ring.reserve(self.target.now - self.lent);
+            self.refill_from(cache, &mut slots);
+            self.publish(&slots);
+        }
+    }
+
+    /// Lends completed chunks, then free ones, until the target is met, FILL is full, or no chunk is
+    /// free.
+    #[inline(always)]
+    pub(super) fn refill_with(&mut self, completion: &mut CompletionRing, cache: &mut Cache) {
+        let mut slots = self.ring.reserve(self.target.now - self.lent);
+        self.lent += match cache.area().chunk_shift() {
+            11 => completion.refill::<11>(&self.ring, &mut slots, cache),
+            _ => completion.refill::<12>(&self.ring, &mut slots, cache),
+        };
+        if slots.left() > 0 {
+            self.refill_from(cache, &mut slots);
+        }
+        self.publish(&slots);
+    }
+
+    #[inline(never)]
+    fn refill_from(&mut self, cache: &mut Cache, slots: &mut Cursor) {
+        match cache.area().chunk_shift() {
+            11 => self.refill_sized::<11>(cache, slots),
+            _ => self.refill_sized::<12>(cache, slots),
+        }
+    }
+
+    #[inline(always)]
+    fn refill_sized<const SHIFT: u32>(&mut self, cache: &mut Cache, slots: &mut Cursor) {
+        // A cache may be smaller than the ring.
+        while slots.left() > 0 {
+            let run = self.ring.run(slots);
+            let lent = cache.lend_to_receive::<SHIFT>(run, self.id) as u32;
+            if lent == 0 {
+                break;
+            }
+            slots.advance(lent);
+            self.lent += lent;
+        }
+    }
+
+    /// The chunks that are lent here.
+    #[inline(always)]
+    pub(crate) fn lent_chunks<'a>(&self, area: &'a Area) -> LentChunks<'a> {
+        area.lent_to_receive(self.id)
+    }
+
+    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk.
+    // "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
+    #[cold]
+    #[inline(never)]
+    pub(crate) extern "C" fn reject(&mut self, addr: u64, cache: &mut Cache) {
+        self.invalid_descs += 1;
+        if let Some(chunk) = self.umem.received(addr, self.id) {
+            self.lent -= 1;
+            cache.put(chunk);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    extern "C" fn keep_received(&mut self, addr: u64, cache: &mut Cache) {
+        let chunk = self.take_received(addr);
+        cache.put(chunk);
+    }
+
+    /// Takes ownership of a chunk that [`lent_chunks`](Self::lent_chunks) contains.
+    #[inline(always)]
+    pub(crate) fn take_received(&mut self, addr: u64) -> Chunk {
+        self.lent -= 1;
+        let chunk = self.umem.received(addr, self.id);
+        chunk.expect("the chunk is still lent for receiving")
+    }
+
+    /// Lends the chunk of a received packet for receiving again. Its entry need not change.
+    #[inline(always)]
+    pub(crate) fn recycle(&mut self, chunk_addr: u64, slots: &mut Cursor, cache: &mut Cache) {
+        match slots.next() {
+            Some(slot) => self.ring.write_at(slot, chunk_addr),
+            None => self.keep_received(chunk_addr, cache),
+        }
+    }
+
+    /// Slots for [`recycle`](Self::recycle).
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, want: u32) -> Cursor {
+        self.ring.reserve(want)
+    }
+
+    /// The ring, to write runs of recycled chunks.
+    #[inline(always)]
+    pub(crate) fn ring(&self) -> &Producer<u64, Mapped<u64>> {
+        &self.ring
+    }
+
+    /// Publishes the recycled chunks.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, recycled: &Cursor) {
+        self.ring.stage(recycled);
+        self.ring.publish();
+    }
+
+    /// The pair of rings that this one belongs to.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> RingsId {
+        self.id
+    }
+
+    /// Writes a slot of those reserved.
+    #[inline(always)]
+    pub(crate) fn write_at(&mut self, slot: u32, chunk_addr: u64) {
+        self.ring.write_at(slot, chunk_addr);
+    }
+
+    /// Publishes the recycled chunks of a pass in which `received` packets were taken from their chunks
+    /// lent here, and counts those that were rejected.
+    #[inline(always)]
+    pub(crate) fn end_pass(&mut self, recycled: &Cursor, received: u32, rejected: u32) {
+        let again = self.ring.stage(recycled);
+        self.ring.publish();
+        // What came and was not lent again.
+        self.lent -= received - again;
+        self.invalid_descs += u64::from(rejected);
+    }
+
+    /// The device's queue that it serves.
+    #[inline]
+    pub(crate) fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// Counts packets whose chunks were forwarded.
+    #[inline(always)]
+    pub(crate) fn forwarded(&mut self, packets: u32) {
+        self.lent -= packets;
+    }
+}

@@ -1,0 +1,5 @@
+struct Elsewhere;
+
+impl xsk::Transmit for Elsewhere {}
+
+fn main() {}

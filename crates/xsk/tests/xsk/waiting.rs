@@ -1,0 +1,193 @@
+//! Waiting for packets and for room to send: by the socket itself, and in event loops.
+
+use crate::budget::STALL;
+use crate::netns::Lab;
+use crate::traffic::drain;
+use crate::{Outcome, Result, Test, packet};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use xsk::{Interest, Mode, Socket, Umem, Wait};
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = vec![
+        Test::new("poll(2) sees packets and room", poll_sees_both),
+        Test::new("epoll(7) sees packets, by level", || epoll_sees(false)),
+        Test::new("epoll(7) sees packets, by edge", || epoll_sees(true)),
+        Test::new("a half waits for room", half_waits_for_room),
+    ];
+    for (name, wait) in [
+        ("Spin", Wait::Spin),
+        ("Poll", Wait::Poll),
+        ("Adaptive", Wait::adaptive()),
+    ] {
+        tests.push(Test::new(
+            format!("{name} sends all that a flush left behind"),
+            move || sends_all(wait),
+        ));
+        tests.push(Test::new(
+            format!("{name} waits for room and for free chunks"),
+            move || waits_for_room(wait),
+        ));
+    }
+    tests
+}
+
+fn umem() -> xsk::Result<Umem> {
+    Umem::builder().chunks(1024).build()
+}
+
+fn pair(wait: Wait) -> Result<(Lab, Socket, Socket)> {
+    let lab = Lab::new()?;
+    let rx = lab
+        .rx
+        .open(&umem()?, Mode::Driver, |b| b.tx_ring(0).wait(wait))?;
+    let tx = lab
+        .tx
+        .open(&umem()?, Mode::Driver, |b| b.rx_ring(64).wait(wait))?;
+    Ok((lab, rx, tx))
+}
+
+/// Puts a packet into TX; false while no chunk is free or TX is full.
+fn stage(tx: &mut Socket, sequence: u64) -> bool {
+    if tx.tx_room() == 0 {
+        return false;
+    }
+    let Some(mut frame) = tx.alloc() else {
+        return false;
+    };
+    packet::fill(&mut frame, 0, sequence, packet::MIN);
+    tx.send(frame).is_ok()
+}
+
+fn send_one(tx: &mut Socket, sequence: u64) -> Outcome {
+    assert!(stage(tx, sequence), "room for one packet");
+    tx.flush()?;
+    drain(tx);
+    Ok(())
+}
+
+/// Whether the descriptor is readable within `timeout`.
+fn readable(fd: impl AsFd, timeout: Duration) -> Result<bool> {
+    let fd = fd.as_fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&Timespec::try_from(timeout)?))? > 0)
+}
+
+const SOON: Duration = Duration::from_millis(20);
+
+fn poll_sees_both() -> Outcome {
+    let (_lab, mut rx, mut tx) = pair(Wait::Poll)?;
+    assert!(!rx.prepare_to_wait(Interest::Receive)?.any());
+    assert!(!readable(&rx, SOON)?, "no packet was sent");
+    send_one(&mut tx, 0)?;
+    assert!(readable(&rx, STALL)?, "a packet was sent");
+    assert!(rx.prepare_to_wait(Interest::Receive)?.receive);
+    drop(rx.recv(64));
+    assert!(!readable(&rx, SOON)?, "the packet was received");
+    // An empty TX ring has room, which is there at once.
+    let ready = tx.prepare_to_wait(Interest::Both)?;
+    assert!(ready.send && !ready.receive, "{ready:?}");
+    assert!(!tx.prepare_to_wait(Interest::Receive)?.send);
+    Ok(())
+}
+
+fn watch(fd: impl AsFd, edge: bool) -> Result<OwnedFd> {
+    let outer = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut events = epoll::EventFlags::IN;
+    events.set(epoll::EventFlags::ET, edge);
+    epoll::add(&outer, fd, epoll::EventData::new_u64(7), events)?;
+    Ok(outer)
+}
+
+fn events(outer: &OwnedFd, timeout: Duration) -> Result<usize> {
+    let mut events = Vec::with_capacity(4);
+    let timeout = Timespec::try_from(timeout)?;
+    Ok(epoll::wait(
+        outer,
+        rustix::buffer::spare_capacity(&mut events),
+        Some(&timeout),
+    )?)
+}
+
+/// An event loop's epoll instance, with the socket's own in it, as the runtimes use it.
+fn epoll_sees(edge: bool) -> Outcome {
+    let (_lab, mut rx, mut tx) = pair(Wait::Poll)?;
+    let outer = watch(&rx, edge)?;
+    for sequence in 0..50 {
+        assert!(!rx.prepare_to_wait(Interest::Receive)?.any());
+        assert_eq!(events(&outer, Duration::from_millis(1))?, 0, "no packet");
+        send_one(&mut tx, 2 * sequence)?;
+        assert_eq!(events(&outer, STALL)?, 1, "packet {sequence}");
+        if edge {
+            // Another packet is another edge, also while the first is unread.
+            send_one(&mut tx, 2 * sequence + 1)?;
+            assert_eq!(events(&outer, STALL)?, 1, "the edge of packet {sequence}");
+            assert_eq!(events(&outer, Duration::ZERO)?, 0, "an edge twice");
+        } else {
+            assert_eq!(events(&outer, Duration::ZERO)?, 1, "the level stays");
+        }
+        assert_eq!(rx.recv(64).len(), if edge { 2 } else { 1 });
+    }
+    Ok(())
+}
+
+/// Packets that the device was too busy for.
+fn sends_all(wait: Wait) -> Outcome {
+    let (lab, mut rx, mut tx) = pair(wait)?;
+    // The veth's ring holds 256 packets: with a queueing discipline the rest waits in TX.
+    lab.tx.run("tc", "qdisc add dev tx0 root pfifo limit 16")?;
+    let mut sent = 0;
+    while stage(&mut tx, sent) {
+        sent += 1;
+    }
+    assert!(sent > 256, "only {sent} packets");
+    tx.flush()?;
+    let start = Instant::now();
+    while tx.outstanding() > 0 && start.elapsed() < STALL {
+        tx.wait(Duration::from_millis(100))?;
+        drop(rx.recv(64));
+    }
+    assert_eq!(tx.outstanding(), 0, "after {:?}", start.elapsed());
+    Ok(())
+}
+
+/// A sender with fewer chunks than slots in TX, and one with more.
+fn waits_for_room(wait: Wait) -> Outcome {
+    for (chunks, slots) in [(64, 256), (256, 64)] {
+        let (lab, from) = (Lab::new()?, Umem::builder().chunks(chunks).build()?);
+        let mut rx = lab
+            .rx
+            .open(&umem()?, Mode::Driver, |b| b.tx_ring(0).rx_ring(1024))?;
+        let mut tx = lab.tx.open(&from, Mode::Driver, |b| {
+            b.rx_ring(0).tx_ring(slots).wait(wait)
+        })?;
+        for sequence in 0..2048 {
+            let ready = tx.wait_for(Interest::Send, STALL)?;
+            assert!(ready.send && !ready.receive, "{ready:?}");
+            assert!(stage(&mut tx, sequence), "it can send");
+            if sequence % 16 == 15 {
+                tx.flush()?;
+                drop(rx.recv(64));
+            }
+        }
+        tx.flush()?;
+        drain(&mut tx);
+        assert_eq!(tx.statistics()?.completed, 2048);
+    }
+    Ok(())
+}
+
+fn half_waits_for_room() -> Outcome {
+    let (_lab, mut rx, tx) = pair(Wait::Poll)?;
+    let (_half, mut tx) = tx.split();
+    for sequence in 0..2048 {
+        assert!(tx.wait_for_room(STALL)?);
+        let mut frame = tx.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        tx.send(frame).map_err(|unsent| unsent.kind.to_string())?;
+        tx.flush()?;
+        drop(rx.recv(64));
+    }
+    Ok(())
+}
