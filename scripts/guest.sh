@@ -4,39 +4,51 @@
 # crates/weir/tests/guest/README.md describes its contents and its protocol.
 #
 # The kernel and busybox are Debian's packages: apt downloads and verifies them, nothing of them is
-# installed. Downloads and built files stay in target/guest.
+# installed. Downloads and built files stay in target/guest. guests.sh uses it with other kernels.
 
 guest_sources=crates/weir/tests/guest
 guest_missing="" # why there is no guest
 guest_seconds=120 # how long a script may take
 
-# The kernel modules of the guest: networking and its dependencies.
-guest_modules=(net drivers/net drivers/virtio lib crypto arch/x86/crypto)
+# The kernels besides this machine's own distribution's: name, suite of Debian, package. The cloud
+# kernels are smaller, and have no driver of a real card.
+guest_kernels=(
+    "6.1 bookworm linux-image-cloud-amd64"
+    "6.12 trixie linux-image-cloud-amd64"
+    "newest trixie-backports linux-image-amd64"
+)
+
+# The kernel modules of the guest: networking, its dependencies, and of the cards those that QEMU has.
+guest_modules=(net drivers/net drivers/virtio drivers/dca drivers/i2c/algos lib crypto arch/x86/crypto)
+guest_cards=(e1000 e1000e igb igbvf)
 # The shell is bash, because busybox's runs its own ip instead of the one in PATH.
 guest_tools=(bash ip tc ethtool)
 
-# Makes target/guest/vmlinuz and initramfs.gz, if they are not there; fails with guest_missing set.
+# guest_prepare KERNEL: makes vmlinuz and initramfs.gz in $guest_dir, if they are not there; fails with
+# guest_missing set. The kernel is one of guest_kernels, or empty for that of this machine's suites.
 guest_prepare() {
-    guest_dir=$target_dir/guest
+    guest_dir=$target_dir/guest${1:+/$1}
     mkdir -p "$guest_dir/packages"
-    guest_missing=$( (flock 9 && guest_make) 9>"$guest_dir/lock") && return
+    guest_missing=$( (flock 9 && guest_make "$@") 9>"$guest_dir/lock") && return
     guest_missing=${guest_missing:-"it could not be made; the reason is above"}
     return 1
 }
 
 # The same under the lock; prints the reason when it fails.
 guest_make() {
-    local tool stamp
+    local tool stamp tools=(clang "${guest_tools[@]}")
     if [[ $(uname -m) != x86_64 ]]; then
         echo "its kernel is for x86_64, this machine is $(uname -m)" && return 1
     fi
-    for tool in qemu-system-x86_64 clang "${guest_tools[@]}"; do
+    # The other kernels have a QEMU of their own: see guests.sh.
+    [[ -n $1 ]] || tools+=(qemu-system-x86_64)
+    for tool in "${tools[@]}"; do
         have "$tool" || { echo "$tool is missing" && return 1; }
     done
-    guest_packages || return
+    guest_packages "$@" || return
     stamp=$(guest_stamp) || return
     [[ -e $guest_dir/initramfs.gz && $stamp == "$(cat "$guest_dir/stamp" 2>/dev/null)" ]] && return
-    say "making a guest of $(basename "$(guest_package "$guest_kernel")")"
+    say "making a guest of Linux $(guest_version)"
     rm -f "$guest_dir/stamp"
     guest_build >&2 && echo "$stamp" >"$guest_dir/stamp"
 }
@@ -48,42 +60,69 @@ guest_stamp() {
     sha256sum scripts/guest.sh "$guest_sources"/{init,drop.bpf.c} "$guest_dir"/packages/*.deb "${tools[@]}"
 }
 
-# The patterns of the package files; the kernel's name has its version in it.
-guest_kernel='linux-image-*-cloud-amd64'
 guest_busybox='busybox-static'
 
-# The newest of the downloaded files of a package.
+# The newest of the downloaded files of a package, whose name may be a pattern.
 guest_package() { compgen -G "$guest_dir/packages/$1_*.deb" | sort -V | tail -n 1; }
 
-have_guest_packages() { [[ -n $(guest_package "$guest_kernel") && -n $(guest_package "$guest_busybox") ]]; }
+# The kernel's packages. Since 7.2 the modules are in one of their own, and the image's is empty.
+guest_kernel_packages() {
+    local part
+    for part in image binary modules; do guest_package "linux-$part-*-amd64"; done
+}
 
-# A download is kept, also when there is a newer version by now.
+# The kernel's own version, which its packages' names have.
+guest_version() { guest_package 'linux-image-*-amd64' | sed -nE 's/^.*\/linux-image-([^_]*)_.*$/\1/p'; }
+
+have_guest_packages() { [[ -n $(guest_package 'linux-image-*-amd64') && -n $(guest_package "$guest_busybox") ]]; }
+
+# guest_packages KERNEL: a download is kept, also when there is a newer version by now.
 guest_packages() {
+    local kernel name suite package
     have_guest_packages && return
     if ! have apt-get; then
         echo "its kernel comes from Debian's packages, and there is no apt-get"
         return 1
     fi
-    if apt_lists_empty || ! guest_download; then
+    if [[ -z $1 ]]; then
+        guest_packages_of_host
+        return
+    fi
+    for kernel in "${guest_kernels[@]}"; do
+        read -r name suite package <<<"$kernel"
+        [[ $name == "$1" ]] || continue
+        debian_lists "$suite" || return
+        guest_download "$package" debian_apt "$suite" && have_guest_packages && return
+        echo "$package and $guest_busybox of Debian's $suite could not be downloaded"
+    done
+    return 1
+}
+
+# The kernel of the suites that this machine itself uses.
+guest_packages_of_host() {
+    if apt_lists_empty || ! guest_download linux-image-cloud-amd64; then
         # Lists from some days ago name files that the mirror has no more.
         if am_root || sudo_works; then apt_get update || true; fi
-        guest_download
+        guest_download linux-image-cloud-amd64
     fi
     have_guest_packages && return
     echo "linux-image-cloud-amd64 and $guest_busybox could not be downloaded (is the network reachable?)"
     return 1
 }
 
+# guest_download PACKAGE APT…: the kernel that this package is for, by apt or by a function before it.
 guest_download() {
-    local kernel
-    kernel=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
-        sed -nE 's/^ *Depends: (linux-image-[0-9].*)/\1/p' | head -n 1)
-    [[ -n $kernel ]] || return 1
-    say "apt-get download $kernel $guest_busybox"
+    local package=$1 kernel
+    shift
+    mapfile -t kernel < <("$@" apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts \
+        --no-breaks --no-replaces --no-enhances "$package" 2>/dev/null |
+        grep -xE 'linux-(image|binary|modules)-[0-9].*-amd64' | sort -u)
+    ((${#kernel[@]} > 0)) || return 1
+    say "apt-get download ${kernel[*]} $guest_busybox"
     # In a directory of its own: a file that came only in part must not be taken for the package.
     (
         rm -rf "$guest_dir/download" && mkdir "$guest_dir/download" && cd "$guest_dir/download" &&
-            timeout 300 apt-get -qq -o APT::Sandbox::User=root download "$kernel" "$guest_busybox" &&
+            "$@" timeout 300 apt-get -qq -o APT::Sandbox::User=root download "${kernel[@]}" "$guest_busybox" &&
             mv ./*.deb ../packages/
     ) >&2
 }
@@ -92,7 +131,8 @@ guest_build() {
     local root=$guest_dir/build/root busybox=$guest_dir/busybox version tool
     rm -rf "$guest_dir/build" && mkdir -p "$root"/{bin,sbin,usr/sbin,lib} || return
     dpkg-deb -x "$(guest_package "$guest_busybox")" "$guest_dir/build/busybox" || return
-    mv "$guest_dir/build/busybox/bin/busybox" "$busybox" || return
+    # In /bin or /usr/bin, as Debian's release has it.
+    find "$guest_dir/build/busybox" -path '*/bin/busybox' -exec mv {} "$busybox" ';' || return
     guest_unpack_kernel "$guest_dir/build/kernel" || return
     version=$(basename "$guest_dir/build/kernel/modules/"*)
     cp -a "$guest_dir/build/kernel/modules" "$root/lib/" || return
@@ -113,17 +153,30 @@ guest_build() {
 }
 
 # The kernel as DIR/vmlinuz and its modules as DIR/modules/VERSION. They are in /lib or /usr/lib,
-# and compressed or not, as Debian's release has it.
+# the kernel in /boot or beside them, and compressed or not, as Debian's release has it.
 guest_unpack_kernel() {
-    local dir=$1 all=$1/all modules part patterns=()
+    local dir=$1 all=$1/all package modules part patterns=()
     for part in "${guest_modules[@]}"; do patterns+=("*/modules/*/kernel/$part/*"); done
     mkdir -p "$all" "$dir/modules" || return
-    dpkg-deb --fsys-tarfile "$(guest_package "$guest_kernel")" |
-        tar -x -C "$all" --wildcards '*/vmlinuz-*' '*/modules/*/modules.*' "${patterns[@]}" || return
-    mv "$all"/boot/vmlinuz-* "$dir/vmlinuz" || return
+    while read -r package; do
+        # A package of the kernel has some of these at most.
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$all" --wildcards '*/vmlinuz*' '*/modules/*/modules.*' \
+            "${patterns[@]}" 2>/dev/null || true
+    done < <(guest_kernel_packages)
     modules=$(compgen -G "$all/lib/modules/*" || compgen -G "$all/usr/lib/modules/*") || return
+    mv "$all"/boot/vmlinuz-* "$dir/vmlinuz" 2>/dev/null || mv "$modules/vmlinuz" "$dir/vmlinuz" || return
+    guest_drop_cards "$modules" || return
     mv "$modules" "$dir/modules/" || return
     find "$dir/modules" -name '*.ko.xz' -exec xz -d {} +
+}
+
+# Without the drivers of cards that no guest has: most of a kernel that is not the cloud's.
+guest_drop_cards() {
+    local net=$1/kernel/drivers/net card keep=()
+    [[ -d $net/ethernet ]] || return 0
+    for card in "${guest_cards[@]}"; do keep+=(! -path "*/intel/$card/*"); done
+    rm -rf "$net"/{wireless,wwan,can,dsa,usb,fddi,hamradio,arcnet} &&
+        find "$net/ethernet" -type f "${keep[@]}" -delete
 }
 
 # Puts the shared libraries of a program, and its loader, where it looks for them. A program that
@@ -192,12 +245,13 @@ guest_count_machine() {
 
 # guest_run MACHINE PAYLOAD_DIR SECONDS SCRIPT…: runs the scripts of PAYLOAD_DIR as /payload/SCRIPT of
 # a new guest, one after the other, each for so long at most. MACHINE is the name of an array of
-# QEMU's words, and of the step; the other files lie beside the scripts, and programs bring their
+# QEMU's words, and of the step unless guest_name is set; the other files lie beside the scripts, and programs bring their
 # shared libraries. The output of the guest is in $log; guest_log and guest_status
 # take a script's part from it.
 guest_run() {
     local -n machine=$1
-    local name=${1//_/-} payload=$2 seconds=$3 image=$guest_dir/${1//_/-}.initramfs scripts
+    local name=${guest_name:-${1//_/-}} payload=$2 seconds=$3 scripts
+    local image=$guest_dir/$name.initramfs
     shift 3
     scripts=$*
     guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return
@@ -231,10 +285,12 @@ guest_log() {
 guest_status() { sed -nE 's/^weir-guest: end [^ ]+ ([0-9]+) ([0-9]+)$/\1 \2/p' "$1" | grep . || echo 125 0; }
 
 # The initramfs of a run: the guest's, and after it a second archive with the payload, which the
-# kernel unpacks over it. crates/weir/tests/truth makes its guest with this too.
+# kernel unpacks over it, and the files of the directory guest_files, if that is set, at the paths
+# that they have in it. crates/weir/tests/truth makes its guest with this too.
 guest_image() {
     local root=$guest_dir/payload file
     rm -rf "$root" && mkdir -p "$root" && cp -rL "$1" "$root/payload" || return
+    [[ -z ${guest_files-} ]] || cp -a "$guest_files/." "$root" || return
     while IFS= read -r -d '' file; do
         guest_copy_libraries "$root" "$file" || return
         strip "$file" 2>/dev/null || true # not a program; the debug information is the largest part

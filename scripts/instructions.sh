@@ -72,18 +72,22 @@ figures() {
         awk -v packets="$1" '
             { count[$1] = $2 / packets }
             END {
-                moves = split("receive send forward", move)
-                batches = split("1 8 64 256", batch)
-                for (m = 1; m <= moves; m++) for (b = 1; b <= batches; b++) {
-                    name = move[m] "_" batch[b]
-                    if (!(("weir." name) in count && ("kernel." name) in count)) {
-                        print "error: Callgrind gave no count of " name > "/dev/stderr"
-                        exit 1
-                    }
-                    libxdp = ("libxdp." name) in count ? sprintf("%.3f", count["libxdp." name] - count["kernel." name]) : "-"
-                    printf "%s %d %.3f %s\n", move[m], batch[b], count["weir." name] - count["kernel." name], libxdp
+                moves = split("receive send forward receive_each send_each forward_each", move)
+                for (m = 1; m <= moves; m++) {
+                    batches = split(move[m] ~ /each/ ? "64 256 1024" : "1 8 64 256", batch)
+                    for (b = 1; b <= batches; b++) row(move[m], batch[b])
                 }
-            }'
+            }
+            function row(move, batch, name, libxdp) {
+                name = move "_" batch
+                if (!(("weir." name) in count && ("kernel." name) in count)) {
+                    print "error: Callgrind gave no count of " name > "/dev/stderr"
+                    exit 1
+                }
+                libxdp = ("libxdp." name) in count ? sprintf("%.3f", own("libxdp." name, name)) : "-"
+                printf "%s %d %.3f %s\n", move, batch, own("weir." name, name), libxdp
+            }
+            function own(side, name) { return count[side] - count["kernel." name] }'
 }
 
 compiler() { printf '%s, %s\n' "$(rustc --version)" "$(rustc -vV | sed -n 's/^host: //p')"; }
@@ -113,7 +117,7 @@ read_instructions() {
 
 # show_instructions NOW BEFORE: the table; before may be the figures of a subset.
 show_instructions() {
-    awk 'BEGIN { format = "%-8s %5s %8s %8s %6s %8s %8s\n"
+    awk 'BEGIN { format = "%-12s %5s %8s %8s %6s %8s %8s\n"
                  printf format, "moves", "batch", "weir", "libxdp", "ratio", "before", "change" }
          FILENAME == ARGV[1] { before[$1, $2] = $3; next }
          {

@@ -153,13 +153,6 @@ package_depends() {
     (cd "$source" && dpkg-shlibdeps -O "$1/usr/bin/weir") | sed 's/^shlibs:Depends=//'
 }
 
-# The mirror that this machine's own packages come from; nothing if they are not Debian's.
-debian_mirror() {
-    # shellcheck disable=SC2016 # apt fills these in
-    apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n 's/^Debian Debian //p' | head -n 1
-}
-
 package_test() {
     local suite mirror codename too_old="" root=()
     check_scale

@@ -46,6 +46,7 @@ test_needs=(
     "bpftool:?bpftool:the check that nothing is left behind"
     "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
     "nft:?nftables:the test of the doctor on firewall rules"
+    "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
 )
 instructions_needs=("valgrind:?valgrind:counting the instructions of the moves")
 # The guest's kernel is for this architecture.

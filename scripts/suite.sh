@@ -169,6 +169,14 @@ test_miri() {
     fi
 }
 
+test_mutants() {
+    if ! cargo_tool cargo-mutants; then
+        skip mutants "cargo-mutants could not be installed"
+    else
+        check_step mutants 900 ./run mutants
+    fi
+}
+
 test_fuzz() {
     local target targets
     if [[ ! -d fuzz ]]; then
@@ -213,7 +221,7 @@ test_musl() {
 # All scripts in one guest, and the guest as a receiver.
 test_guest() {
     local scripts
-    if ! guest_prepare; then
+    if ! guest_prepare ""; then
         skip guest "there is no guest: $guest_missing"
     elif ! guest_payload; then
         fail "guest: weir could not be built or copied"
@@ -223,6 +231,7 @@ test_guest() {
         guest_receiver_step
         guest_count_step
     fi
+    test_guests
 }
 
 # A guest that crashes keeps the scripts after it from their turn: they have it in another one.
@@ -369,6 +378,7 @@ run_test() {
     tests_step doc 600 cargo test --locked --workspace --all-features --doc --no-fail-fast
     # Before the integration tests, one of which lets this guest receive.
     test_guest
+    test_dispatcher
     if has_tests; then
         tests_step integration 900 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
         show_measured
@@ -377,6 +387,7 @@ run_test() {
     test_instructions
     test_loom
     test_miri
+    test_mutants
     test_fuzz
     test_musl
     if [[ -n $check_leaks ]]; then skip leaks "$check_leaks"; else test_leaks; fi

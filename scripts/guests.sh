@@ -1,0 +1,295 @@
+# shellcheck shell=bash
+# Sourced by ./run: the tests of xsk on emulated network cards and several kernels, one row each. The
+# guests are those of guest.sh with another kernel, Debian 13's QEMU, which emulates more cards, and
+# three cards: two that are joined, and one whose peer is a process of this machine. Nobody needs root for
+# them. crates/weir/tests/guest/README.md has the contract.
+
+# Card, kernel, mode that a socket obtains, modes that are tested, the best one first.
+guests_rows=(
+    "veth host drv DRV SKB"
+    "virtio-net 6.1 drv DRV SKB"
+    "virtio-net 6.12 drv DRV SKB"
+    "virtio-net newest zc ZC DRV SKB"
+    "igb newest zc ZC DRV SKB"
+    "vmxnet3 newest drv DRV SKB"
+    "e1000e newest skb SKB"
+)
+# The kernel modules of each card, in their order.
+declare -A guests_modules=(
+    [virtio-net]="virtio_pci virtio_net" [igb]="i2c-algo-bit dca igb" [vmxnet3]=vmxnet3 [e1000e]=e1000e
+)
+# With these, virtio-net's driver has native XDP, and zero-copy where its kernel has.
+guests_virtio=disable-legacy=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,ctrl_guest_offloads=on
+
+guests_seconds=1200 # how long the tests of a row may take
+guests_long_seconds=5400
+
+# The tests of a row in `./run test`: parts of their names.
+guests_short=(
+    "auto obtains" "from outside" "to outside" "resets" "flows" "kill -9"
+    "SEND_RECEIVE_SINGLE_PKT" "BIDIRECTIONAL" "HW_SW_MIN_RING_SIZE"
+)
+
+run_guests() {
+    local kernel_wanted="" card_wanted="" long="" format=table file="" row rows results failures
+    guests_arguments "$@"
+    install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
+    check_scale
+    fetch_crates
+    begin_steps
+    mapfile -t rows < <(guests_selected)
+    ((${#rows[@]} > 0)) || usage_error "no row has the kernel '$kernel_wanted' and the card '$card_wanted'"
+    if [[ -n $file ]]; then
+        guests_run_file "${rows[0]}"
+        return
+    fi
+    results=$(mktemp "$log_dir/guests.XXXXXX")
+    for row in "${rows[@]}"; do
+        guests_row "$row" "$long" >>"$results"
+    done
+    "guests_$format" "$results"
+    failures=$(awk -F '\t' '{ sum += $5 } END { print sum + 0 }' "$results")
+    rm "$results"
+    ((failures == 0))
+}
+
+# Sets the variables of run_guests.
+guests_arguments() {
+    while (($# > 0)); do
+        case $1 in
+        --long) long=1 && shift && continue ;;
+        --kernel | --card | --format | --files)
+            (($# > 1)) || usage_error "$1 needs a value"
+            ;;&
+        --kernel) kernel_wanted=$2 ;;
+        --card) card_wanted=$2 ;;
+        --format)
+            [[ $2 == table || $2 == json ]] || usage_error "--format is table or json, not '$2'"
+            format=$2
+            ;;
+        --files)
+            [[ -d $2 ]] || usage_error "no directory '$2'"
+            guest_files=$2
+            ;;
+        -*) usage_error "'guests' has no option $1" ;;
+        *)
+            [[ -z $file ]] || usage_error "'guests' takes one script or program, got: $file $1"
+            file=$1 && shift && continue
+            ;;
+        esac
+        shift 2
+    done
+}
+
+guests_selected() {
+    local row name of
+    for row in "${guests_rows[@]}"; do
+        read -r name of _ <<<"$row"
+        [[ ${card_wanted:-$name} == "$name" && ${kernel_wanted:-$of} == "$of" ]] || continue
+        # A file is for a guest.
+        [[ -z $file || $of != host ]] || continue
+        echo "$row"
+    done
+}
+
+# guests_row ROW [LONG]: runs a row, and prints for each of its modes a line: card, kernel, mode, and how many
+# tests passed, failed and were skipped, the packets received and sent a second, and notes. The first
+# mode counts what has none.
+guests_row() {
+    local card kernel obtains modes version
+    read -r card kernel obtains modes <<<"$1"
+    [[ -n ${2-} ]] || modes=${modes%% *}
+    if ! guests_prepare "$card" "$kernel"; then
+        say "guests: $card on $kernel: skipped, $guest_missing"
+        printf '%s\t%s\t-\t0\t0\t1\t-\t-\tskipped: %s\n' "$card" "$kernel" "$guest_missing"
+        return
+    fi
+    version=$(guests_version "$kernel")
+    guests_tests "$card" "$kernel" "$obtains" "$modes" "${2-}" || true
+    guests_results "$card" "$version" "$modes" <"$log"
+}
+
+guests_version() {
+    if [[ $1 == host ]]; then uname -r; else guest_version; fi
+}
+
+# Whatever a row needs; fails with guest_missing set.
+guests_prepare() {
+    if [[ $2 == host ]]; then
+        guest_missing="it makes network namespaces, which needs root"
+        am_root || return
+    else
+        guest_prepare "$2" && guests_qemu || return
+    fi
+    guests_build
+}
+
+# Sets guest_qemu to Debian 13's QEMU, with the peer of the third card as its parent.
+guests_qemu() {
+    local root=$target_dir/debian/qemu libraries
+    if [[ ! -e $root ]]; then
+        guest_missing=$(debian_root trixie "$root" qemu-system-x86) || return
+    fi
+    libraries=$root/usr/lib/x86_64-linux-gnu
+    guest_qemu=(
+        setpriv --pdeathsig KILL env "QEMU_MODULE_DIR=$libraries/qemu"
+        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$root/usr/bin/qemu-system-x86_64"
+        -L "$root/usr/share/qemu" -L "$root/usr/share/seabios"
+        -machine q35 -accel "tcg,thread=multi" -cpu Nehalem -nodefaults -no-user-config
+        -display none -serial stdio -no-reboot
+    )
+}
+
+# Builds the tests, linked statically, as guests_program.
+guests_build() {
+    local triple
+    triple=$(uname -m)-unknown-linux-musl
+    [[ -z ${guests_program-} ]] || return 0
+    if ! have rustup || ! rustup_as_owner target add "$triple" >/dev/null 2>&1; then
+        guest_missing="rustup could not add the target $triple"
+        return 1
+    fi
+    say "building the tests of xsk ($triple)"
+    guests_program=$(cargo test --locked --package xsk --features testing,tokio --test xsk --no-run --target "$triple" \
+        --message-format json-render-diagnostics | sed -nE 's/^.*"executable":"([^"]*\/xsk-[^"]*)".*$/\1/p')
+    [[ -n $guests_program ]] || die "the build failed; the compiler's words are above"
+}
+
+# guests_tests CARD KERNEL OBTAINS MODES [LONG [PART…]]: runs the tests whose names have one of the parts.
+guests_tests() {
+    local card=$1 kernel=$2 obtains=$3 modes=$4 long=${5-} seconds=$guests_seconds name payload
+    local scale=${WEIR_TEST_SCALE:-1}
+    shift $(($# < 5 ? $# : 5))
+    (($# > 0)) || set -- ""
+    # A card that needs two seconds for each reset.
+    [[ -z $long ]] || seconds=$guests_long_seconds scale=$((scale * 5))
+    name=guests-$card-$kernel
+    payload=$log_dir/$name
+    rm -rf "$payload" && mkdir "$payload" && cp "$guest_sources"/{cards,card-lab} "$payload" || return
+    cp "$guests_program" "$payload/xsk" || return
+    {
+        guests_settings "$card"
+        printf 'export XSK_TEST_CARD=%q XSK_TEST_OBTAINS=%q XSK_TEST_MODES=%q XSK_TEST_RATES=1 WEIR_TEST_SCALE=%q\n' \
+            "$card" "$obtains" "$modes" "$scale"
+        [[ -z $long ]] || echo "export WEIR_TEST_LONG=1"
+        printf 'parts="%s"\n' "$(printf '%s\n' "$@")"
+    } >"$payload/settings"
+    if [[ $kernel == host ]]; then
+        run_step "$name" "$seconds" env --chdir="$payload" sh ./cards
+    else
+        guests_run "$card" "$name" "$payload" "$seconds" cards
+    fi
+}
+
+guests_settings() { printf 'modules=%q\n' "${guests_modules[$1]-}"; }
+
+# guests_run CARD NAME PAYLOAD SECONDS SCRIPT: guest_run_one in a guest with this card.
+guests_run() {
+    local card=$1 guest_name=$2 device number guests_machine
+    device=$card,romfile=
+    [[ $card != virtio-net ]] || device=virtio-net-pci,romfile=,$guests_virtio
+    guests_machine=(
+        -smp 2 -m 1024
+        -netdev "hubport,id=n0,hubid=0" -netdev "hubport,id=n1,hubid=0"
+        -netdev "dgram,id=n2,local.type=fd,local.str=@SOCKET@"
+    )
+    # Each below a port of its own: igb's virtual functions take the slots behind it. The address is that
+    # of the tests' packets, as a card that is reset may forget to be promiscuous, or another address.
+    for number in 0 1 2; do
+        guests_machine+=(-device "pcie-root-port,id=p$number,chassis=$number")
+        guests_machine+=(-device "$device,bus=p$number,netdev=n$number,mac=02:00:00:00:00:00")
+    done
+    shift 2
+    local guest_qemu=(env XSK_TEST_OUTSIDE_OF=guest "$guests_program" "${guest_qemu[@]}")
+    guest_run_one guests_machine "$@"
+}
+
+# Runs the file of the command line in the guest of a row, and prints its output.
+guests_run_file() {
+    local card kernel payload=$log_dir/guests-file name
+    read -r card kernel _ <<<"$1"
+    guests_prepare "$card" "$kernel" || die "there is no guest: $guest_missing"
+    say "guests: $file with $card on Linux $(guest_version)"
+    if [[ -f $guest_sources/$file ]]; then
+        guest_payload || die "the build failed; the compiler's words are above"
+        payload=$guest_payload name=$file
+    else
+        [[ -f $file ]] || die "no file '$file', here or in $guest_sources"
+        rm -rf "$payload" && mkdir "$payload" && cp "$file" "$payload" || return
+        name=$(basename "$file")
+    fi
+    cp "$guest_sources/card-lab" "$payload" && guests_settings "$card" >"$payload/settings" || return
+    if [[ $(head -c 4 "$payload/$name") == $'\177ELF' ]]; then
+        printf '. ./card-lab\nexec ./%q\n' "$name" >"$payload/program"
+        name=program
+    fi
+    guests_run "$card" guests-file "$payload" "$guest_seconds" "$name" || exit
+    cat "$log.script"
+}
+
+# The lines of a row, from the output of the tests.
+guests_results() {
+    tr -d '\r' | awk -v card="$1" -v version="$2" -v modes="$3" '
+        BEGIN { OFS = "\t"; count = split(modes, mode, " ") }
+        function outcome(word) {
+            prefix = name
+            sub(/ .*/, "", prefix)
+            if (index(" " modes " ", " " prefix " ") == 0) prefix = mode[1]
+            if (word ~ /^ok/) ok[prefix]++
+            else if (word ~ /^ignored/) ignored[prefix]++
+            else { bad[prefix]++; notes[prefix] = notes[prefix] "failed: " name "; " }
+            name = ""
+        }
+        /^test .* \.\.\. / || /^test .* \.\.\.$/ {
+            at = index($0, " ...")
+            name = substr($0, 6, at - 6)
+            sub(/ +$/, "", name)
+            rest = substr($0, at + 5)
+            if (rest ~ /^(ok|FAILED|ignored)/) outcome(rest)
+            next
+        }
+        name != "" && /^rates: / { prefix = name; sub(/ .*/, "", prefix); received[prefix] = $2; sent[prefix] = $6 }
+        name != "" && /^queues: / { prefix = name; sub(/ .*/, "", prefix); notes[prefix] = notes[prefix] $2 " of " $4 " flows on queue 1; " }
+        name != "" && /^(ok|FAILED|ignored)/ { outcome($0) }
+        /^weir-guest: end cards / || /^test result: / { ended = 1 }
+        END {
+            if (name != "") { bad[mode[1]]++; notes[mode[1]] = notes[mode[1]] "no end: " name "; " }
+            else if (!ended) { bad[mode[1]]++; notes[mode[1]] = notes[mode[1]] "ran no test; " }
+            for (i = 1; i <= count; i++) {
+                m = mode[i]
+                sub(/; $/, "", notes[m])
+                print card, version, tolower(m), ok[m] + 0, bad[m] + 0, ignored[m] + 0,
+                    m in received ? received[m] : "-", m in sent ? sent[m] : "-", notes[m]
+            }
+        }'
+}
+
+guests_table() {
+    awk -F '\t' '
+        BEGIN { print "| Card | Kernel | Mode | Passed | Failed | Skipped | Received/s | Sent/s | Notes |"
+                print "|---|---|---|---:|---:|---:|---:|---:|---|" }
+        { printf "|"; for (i = 1; i <= 9; i++) printf " %s |", $i; print "" }' "$1"
+}
+
+guests_json() {
+    awk -F '\t' '
+        function number(text) { return text == "-" ? "null" : text }
+        BEGIN { print "[" }
+        { gsub(/["\\]/, "\\\\&", $9)
+          printf "%s  {\"card\": \"%s\", \"kernel\": \"%s\", \"mode\": \"%s\", \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"received_pps\": %s, \"sent_pps\": %s, \"notes\": \"%s\"}", (NR > 1 ? ",\n" : ""), $1, $2, $3, $4, $5, $6, number($7), number($8), $9 }
+        END { print "\n]" }' "$1"
+}
+
+# The rows of `./run test`: zero-copy with the tests of guests_short. The others are for ./run guests.
+test_guests() {
+    local card status
+    for card in virtio-net igb; do
+        if guests_prepare "$card" newest; then
+            status=0
+            guests_tests "$card" newest zc ZC "" "${guests_short[@]}" || status=$?
+            count_step "guests-$card" "$status"
+        else
+            skip "guests-$card" "there is no guest: $guest_missing"
+        fi
+    done
+}

@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# Sourced by ./run: changes the library's state handling in one place at a time (cargo-mutants, with
+# .cargo/mutants.toml), and fails where no unit test notices.
+
+# Changes that survived once: the wake-up of FILL left out, a missed wake-up of TX never repeated,
+# chunks freed that the kernel may touch, and packets left in TX while a socket waits.
+mutants_sample=(
+    'RxEnd::wake with \(\)'
+    'replace >= with < in TxEnd::is_kick_due'
+    'replace == with != in Bound::access_after_close'
+    'Bound::leave_sending with \(\)'
+    'replace > with < in Waiting.*::look_after'
+)
+
+# A survivor is no failure where docs/MUTANTS.md gives the reason that it changes nothing.
+run_mutants() {
+    local status=0 missed output=$target_dir/mutants only=()
+    if [[ ${1-} != --all ]]; then
+        # Fields left out are chosen by no --re.
+        only=(--re "$(IFS='|' && echo "${mutants_sample[*]}")" --exclude-re 'delete field')
+    fi
+    install_needs "${build_needs[@]}"
+    cargo_tool cargo-mutants || die "cargo-mutants could not be installed"
+    fetch_crates
+    mkdir -p "$output"
+    # Fewer sequences than usual, since they are played for each change. What it copies is built in a
+    # directory that stays, so that the dependencies are built once.
+    PROPTEST_CASES=48 CARGO_TARGET_DIR=$output/target nice cargo mutants --package xsk --jobs 1 \
+        --timeout $((60 * ${WEIR_TEST_SCALE:-1})) --output "$output" --colors never "${only[@]}" ||
+        status=$?
+    # 2: some survived; 3: some were noticed by an endless loop.
+    ((status == 0 || status == 2 || status == 3)) || die "cargo-mutants failed; its reason is above"
+    missed=$(mutants_without_reason <"$output/mutants.out/missed.txt")
+    [[ -z $missed ]] || die "no test notices these changes, and docs/MUTANTS.md says nothing of them:" "$missed"
+    say "mutants: every change was noticed, or has its reason in docs/MUTANTS.md"
+}
+
+# "FILE:LINE:COLUMN: CHANGE" on each line; in the document a change has its file, and no line.
+mutants_without_reason() {
+    local line file change
+    while IFS= read -r line; do
+        file=${line%%:*} change=${line#*:*:*: }
+        grep -qF -- "| \`${file#crates/xsk/src/}\` | \`$change\` |" docs/MUTANTS.md ||
+            printf '%s\n' "$line"
+    done
+}
