@@ -137,7 +137,8 @@ fn kernel(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
         1 => Step::Receive {
             queue,
             socket,
-            len: input.int_in_range(0..=1800)?,
+            // XDP leaves a packet no shorter than an Ethernet header (ETH_HLEN).
+            len: input.int_in_range(14..=1800)?,
         },
         2 => Step::Announce { queue },
         3 => Step::Transmit {
