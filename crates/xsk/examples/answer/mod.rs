@@ -27,6 +27,9 @@ impl Layout {
         } else {
             (*packet.get(23)?, 4 * usize::from(packet[ETHERNET] & 15))
         };
+        if ip < 20 {
+            return None; // No IPv4 header is shorter.
+        }
         let udp = ETHERNET + ip;
         (protocol == PROTOCOL && packet.len() >= udp + UDP).then_some(Self { is_ipv6, udp })
     }
