@@ -187,12 +187,11 @@ impl Program {
 /// Loads an XDP program.
 pub(crate) fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
     sys::xdp_program_load(NAME, instructions, c"Dual BSD/GPL").map_err(|(errno, log)| {
-        let step = if log.is_empty() {
-            "loading the XDP program".to_owned()
-        } else {
-            format!("loading the XDP program: verifier: {log}")
-        };
-        refused(step)(errno)
+        if log.is_empty() {
+            return refused("loading the XDP program")(errno);
+        }
+        let message = format!("this kernel's verifier refuses the XDP program: {log}");
+        Error::os(ErrorKind::Unsupported, errno, message)
     })
 }
 
