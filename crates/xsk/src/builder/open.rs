@@ -144,7 +144,7 @@ impl Opening<'_> {
             lease,
             ..
         } = bound;
-        let kept = program.filter(|_| self.config.rx_ring == 0);
+        let kept = program.filter(|_| zero_copy || self.config.rx_ring == 0);
         let binding = Binding {
             mode,
             refusals,

@@ -3,10 +3,11 @@
 mod message;
 mod take_over;
 
+use crate::builder::map_ring;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::Program;
 use crate::socket::{Descriptors, Socket};
-use crate::sys::scm;
+use crate::sys::{RingKind, scm};
 use message::{Description, Length};
 use rustix::io::Errno;
 use std::fmt;
@@ -134,6 +135,7 @@ impl Socket {
     /// # Errors
     ///
     /// [`ErrorKind::Foreign`] while other sockets, siblings or [frames](crate::Frame) use the UMEM;
+    /// [`ErrorKind::Unsupported`] before Linux 6.4, where the taker could not map the rings;
     /// [`ErrorKind::Os`] when this process can open no more descriptors. The error has the socket.
     pub fn into_parts(mut self) -> std::result::Result<Parts, HandOverError> {
         self.take_apart().map_err(|error| HandOverError {
@@ -147,6 +149,8 @@ impl Socket {
         let program = self.program().map(Program::mode);
         // First, since it can fail.
         let descriptors = self.descriptors()?;
+        // The taker maps the rings again: not all kernels let it.
+        map_ring::<u64>(&**self.receiver.main.socket(), RingKind::Fill, 1)?;
         let state = self.hand_over()?;
         let description = Description {
             geometry,

@@ -92,10 +92,11 @@ fn take_over(parts: Parts) -> Result<Socket> {
     let slots = state.rings.rx.max(state.rings.tx);
     let cache = Cache::new(&umem, cache_size(umem.chunks(), slots));
 
+    let program = entry.as_ref().and_then(|entry| entry.program.clone());
     let binding = Binding {
         mode,
         refusals: Vec::new(),
-        _program: None,
+        _program: program.filter(|_| mode == ModeObtained::ZeroCopy),
     };
     let bound = Arc::new(Bound::new(&kernel, &socket, lease, binding));
     let rx_end = RxEnd::new(&socket, rings.rx, state.rings.rx, state.wait);

@@ -26,8 +26,8 @@ pub(crate) struct Bound {
 pub(crate) struct Binding {
     pub(crate) mode: ModeObtained,
     pub(crate) refusals: Vec<Refusal>,
-    /// The program given to a socket that only sends: Intel's drivers send in zero-copy mode only while
-    /// the device has one.
+    /// The program given to a socket that only sends, and that of each zero-copy socket: Intel's drivers
+    /// send in this mode only while the device has one, also when the receiving half is gone.
     pub(crate) _program: Option<Program>,
 }
 

@@ -205,8 +205,11 @@ impl<'s> Pass<'s> {
         if let Some(out) = &mut out {
             max = max.min(out.tx.free(max));
         }
-        fill.received(known);
         let received = rx.peek(max);
+        // Packets that wait for room in TX are counted when they are read.
+        if received.left() > 0 || known == 0 {
+            fill.received(received.left());
+        }
         let recycled = fill.reserve(received.left());
         let sent = match &mut out {
             Some(out) => out.tx.reserve(received.left()),

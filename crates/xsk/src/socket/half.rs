@@ -1,7 +1,6 @@
 //! The two halves of a socket, for two threads.
 
 use super::each::{Done, Received, receive_each};
-use super::mode::ModeObtained;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::statistics::Statistics;
@@ -10,7 +9,6 @@ use super::{Socket, recv_only};
 use crate::batch::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
-use crate::program::Program;
 use crate::send_error::SendError;
 use crate::umem::{Cache, Umem};
 use crate::umem_rings::{RxRing, cache_size};
@@ -30,8 +28,6 @@ pub struct RxHalf {
 pub struct TxHalf {
     pub(crate) sender: Sender,
     umem: Umem,
-    /// Without it Intel's drivers do not send in zero-copy mode, also when the receiving half is gone.
-    _program: Option<Program>,
 }
 
 /// Most free chunks in the cache of each half. Each is out of reach for the other: the sending half
@@ -44,7 +40,7 @@ impl Socket {
     ///
     /// Frames go from one to the other by any channel. The socket closes when both halves are
     /// dropped, in any order; without the receiving half, packets go to the network stack again.
-    /// Siblings of the socket close.
+    /// Siblings of the socket close: their packets to send are flushed, received ones are dropped.
     ///
     /// ```no_run
     /// # fn main() -> xsk::Result<()> {
@@ -68,17 +64,14 @@ impl Socket {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn split(self) -> (RxHalf, TxHalf) {
-        let zero_copy = self.mode() == ModeObtained::ZeroCopy;
-        let program = self.program().filter(|_| zero_copy).cloned();
+    pub fn split(mut self) -> (RxHalf, TxHalf) {
+        self.close_siblings();
         let Self {
-            mut receiver,
+            receiver,
             mut sender,
             umem,
             ..
         } = self;
-        receiver.siblings.clear();
-        sender.siblings.clear();
         sender.cache.limit(CACHE);
         let slots = receiver.main.ring.as_ref().map_or(1, RxRing::size);
         let rx = RxHalf {
@@ -86,12 +79,7 @@ impl Socket {
             receiver,
             umem: umem.clone(),
         };
-        let tx = TxHalf {
-            sender,
-            umem,
-            _program: program,
-        };
-        (rx, tx)
+        (rx, TxHalf { sender, umem })
     }
 }
 

@@ -53,8 +53,8 @@ impl Socket {
             let message = "libxdp's dispatcher detaches its programs with this process: attach the built-in program alone";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let socket = self.receiver.main.socket().fd();
-        let (Some(socket), Some(memory)) = (socket, self.umem.file()) else {
+        let main = self.receiver.main.socket();
+        let (Some(socket), Some(memory)) = (main.fd(), self.umem.file()) else {
             let message = "a model of the kernel has no other processes";
             return Err(Error::new(ErrorKind::Unsupported, message));
         };

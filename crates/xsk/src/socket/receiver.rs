@@ -101,6 +101,11 @@ impl RxEnd {
         self.entries.leave();
     }
 
+    /// Leaves the XSKMAPs: packets stop.
+    pub(super) fn clear_maps(&mut self) {
+        self.entries = CallersEntries::default();
+    }
+
     /// The descriptor for event loops.
     pub(super) fn pollable(&self) -> BorrowedFd<'_> {
         self.socket.pollable().expect("a socket of Linux has one")

@@ -208,7 +208,7 @@ impl Sender {
     }
 
     /// Wakes the kernel until all sent packets are reclaimed, or the time is up.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         let socket = Arc::clone(&self.main.socket);
         let deadline = socket.now() + DRAIN;
         loop {
@@ -257,7 +257,14 @@ impl Drop for Sender {
             return; // Another process has the rings.
         }
         self.drain();
-        if self.being_sent() > 0 {
+        // While the receiving half lives, its waiting makes the kernel send what is left in TX.
+        let is_half = Arc::strong_count(&self.bound) > 1;
+        let left = if is_half {
+            self.unfinished()
+        } else {
+            self.being_sent()
+        };
+        if left > 0 {
             self.bound.leave_sending();
         }
     }

@@ -1,8 +1,9 @@
 //! A second AF_XDP socket on the same device queue.
 
+use super::Socket;
 use super::bound::Bound;
 use super::receiver::RxEnd;
-use super::sender::TxEnd;
+use super::sender::{Sender, TxEnd};
 use super::statistics::Statistics;
 use super::waiting::Waiting;
 use crate::batch::RxBatch;
@@ -50,6 +51,41 @@ pub struct Sibling<'s> {
     pub(super) cache: &'s mut Cache,
     pub(super) umem: &'s Umem,
     pub(super) bound: &'s Bound,
+}
+
+impl Socket {
+    /// Closes the siblings: packets stop, those on their way out are waited for, and all chunks come
+    /// back.
+    pub(super) fn close_siblings(&mut self) {
+        if self.receiver.siblings.is_empty() {
+            return;
+        }
+        for rx in &mut self.receiver.siblings {
+            rx.clear_maps();
+        }
+        // After this no packet is redirected by an entry that it saw. An error would leave some in RX,
+        // whose chunks are free again when the socket is closed.
+        let _ = self.bound().kernel().wait_for_readers();
+        for id in (0..self.receiver.siblings.len()).map(SiblingId) {
+            while self
+                .sibling(id)
+                .is_some_and(|mut it| !it.recv(u32::MAX).is_empty())
+            {}
+        }
+        let Sender {
+            siblings,
+            completion,
+            cache,
+            ..
+        } = &mut self.sender;
+        for tx in siblings {
+            // What stays in TX, as when the device is down, is retired when the socket is closed.
+            let _ = tx.flush(completion, cache);
+        }
+        self.sender.drain();
+        self.receiver.siblings.clear();
+        self.sender.siblings.clear();
+    }
 }
 
 impl Sibling<'_> {

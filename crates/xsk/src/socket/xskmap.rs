@@ -15,7 +15,7 @@ pub(crate) struct XskmapEntry {
     kernel: Arc<dyn Kernel>,
     queue: u32,
     /// Keeps the built-in program attached while a socket uses it.
-    pub(super) program: Option<Program>,
+    pub(crate) program: Option<Program>,
 }
 
 impl XskmapEntry {

@@ -273,12 +273,14 @@ impl KernelSocket for LinuxSocket {
 
     fn watch(&self, events: PollFlags) -> SysResult<()> {
         let events = event_flags(events);
-        let watched = self.watched.swap(events.bits(), Relaxed);
+        let watched = self.watched.load(Relaxed);
         if watched == NOT_ADDED {
             epoll::add(&self.epoll, &self.fd, NO_DATA, events)?;
         } else if watched != events.bits() {
             epoll::modify(&self.epoll, &self.fd, NO_DATA, events)?;
         }
+        // Only now: after a failure the next call tries again.
+        self.watched.store(events.bits(), Relaxed);
         Ok(())
     }
 }

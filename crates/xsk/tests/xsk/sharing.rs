@@ -21,6 +21,10 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("a frame of another UMEM is refused", foreign_frame),
         Test::new("a packet through a sibling and a half", other_outlets),
+        Test::new(
+            "splitting closes a sibling with packets",
+            split_with_sibling,
+        ),
         Test::new("the program of another device is refused", foreign_program),
         Test::new("a shared program in another mode is refused", other_mode),
     ];
@@ -155,6 +159,34 @@ fn other_outlets() -> Outcome {
     drop((source, inward, tx, sink));
     all_home(&far);
     all_home(&middle);
+    Ok(())
+}
+
+/// A sibling has packets in RX and TX when its socket is split: none of their chunks is lost.
+fn split_with_sibling() -> Outcome {
+    let (lab, far, near) = (Lab::new()?, umem()?, umem()?);
+    let mut peer = lab.tx.open(&far, Mode::Driver, |b| b)?;
+    let mut socket = lab.rx.open(&near, Mode::Driver, |b| b.fill_chunks(256))?;
+    let program = socket.program().ok_or("the program")?.clone();
+    let id = lab.rx.inside(|| socket.add_sibling(64, 64))?;
+    let mut sibling = socket.sibling(id).ok_or("the sibling")?;
+    sibling.insert_into(program.map(), 0)?;
+    for sequence in 0..8 {
+        send_one(&mut peer, sequence)?;
+    }
+    assert!(sibling.wait(STALL)?);
+    let mut frame = socket.alloc().ok_or("a frame")?;
+    packet::fill(&mut frame, 0, 0, packet::MIN);
+    let mut sibling = socket.sibling(id).ok_or("the sibling")?;
+    sibling
+        .send(frame)
+        .map_err(|unsent| unsent.kind.to_string())?;
+    let (rx, tx) = socket.split();
+    assert_eq!(tx.outstanding(), 0, "the sibling's packet was sent");
+    receive_all(&mut peer, 0..1, packet::MIN, &Flight::default());
+    drop((rx, tx, peer));
+    all_home(&near);
+    all_home(&far);
     Ok(())
 }
 
