@@ -18,7 +18,12 @@ debian_apt() {
     APT_CONFIG=$target_dir/debian/$suite/apt.conf "$@"
 }
 
-# Fetches the lists of a suite; prints the reason when it fails.
+# debian_locked COMMAND…: one run at a time; apt fails where another uses its directories.
+debian_locked() {
+    mkdir -p "$target_dir/debian" && (flock 8 && "$@") 8>"$target_dir/debian/lock"
+}
+
+# Fetches the lists of a suite; prints the reason when it fails. The caller holds the lock.
 debian_lists() {
     local directory=$target_dir/debian/$1 mirror suite
     have apt-get || { echo "there is no apt-get" && return 1; }
@@ -53,10 +58,14 @@ CONFIGURATION
 }
 
 # debian_root SUITE DIRECTORY PACKAGE…: makes a directory of the packages and all that they depend
-# on, unpacked only: their scripts do not run. Prints the reason when it fails.
-debian_root() {
+# on, unpacked only: their scripts do not run. One that is there is kept, since it may be in use. When it
+# fails, it prints what is missing, or nothing: then the reason is on standard error.
+debian_root() { debian_locked debian_make_root "$@"; }
+
+debian_make_root() {
     local suite=$1 root=$2 archives package
     shift 2
+    [[ ! -e $root ]] || return 0
     debian_lists "$suite" || return
     archives=$target_dir/debian/$suite/cache/archives
     rm -rf "$archives" "$root.new" && mkdir -p "$archives/partial" "$root.new" || return
@@ -69,5 +78,5 @@ debian_root() {
         # /lib is a link to /usr/lib where a package still has files in /lib.
         dpkg-deb --fsys-tarfile "$package" | tar -x -C "$root.new" --keep-directory-symlink || return
     done
-    rm -rf "$root" "$archives" && mv "$root.new" "$root"
+    mv "$root.new" "$root" && rm -rf "$archives"
 }

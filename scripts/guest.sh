@@ -7,7 +7,7 @@
 # installed. Downloads and built files stay in target/guest. guests.sh uses it with other kernels.
 
 guest_sources=crates/weir/tests/guest
-guest_missing="" # why there is no guest
+guest_missing="" # the feature that a guest lacks; empty where something went wrong instead
 guest_seconds=120 # how long a script may take
 
 # The kernels besides this machine's own distribution's: name, suite of Debian, package. The cloud
@@ -24,17 +24,18 @@ guest_cards=(e1000 e1000e igb igbvf)
 # The shell is bash, because busybox's runs its own ip instead of the one in PATH.
 guest_tools=(bash ip tc ethtool)
 
-# guest_prepare KERNEL: makes vmlinuz and initramfs.gz in $guest_dir, if they are not there; fails with
-# guest_missing set. The kernel is one of guest_kernels, or empty for that of this machine's suites.
+# Why there is no guest.
+guest_reason() { echo "${guest_missing:-something failed; the reason is above}"; }
+
+# guest_prepare KERNEL: makes vmlinuz and initramfs.gz in $guest_dir, if they are not there; sets guest_missing
+# when it fails. The kernel is one of guest_kernels, or empty for that of this machine's suites.
 guest_prepare() {
     guest_dir=$target_dir/guest${1:+/$1}
     mkdir -p "$guest_dir/packages"
-    guest_missing=$( (flock 9 && guest_make "$@") 9>"$guest_dir/lock") && return
-    guest_missing=${guest_missing:-"it could not be made; the reason is above"}
-    return 1
+    guest_missing=$( (flock 9 && guest_make "$@") 9>"$guest_dir/lock")
 }
 
-# The same under the lock; prints the reason when it fails.
+# The same under the lock; prints what is missing when it fails.
 guest_make() {
     local tool stamp tools=(clang "${guest_tools[@]}")
     if [[ $(uname -m) != x86_64 ]]; then
@@ -91,10 +92,17 @@ guest_packages() {
     for kernel in "${guest_kernels[@]}"; do
         read -r name suite package <<<"$kernel"
         [[ $name == "$1" ]] || continue
-        debian_lists "$suite" || return
-        guest_download "$package" debian_apt "$suite" && have_guest_packages && return
-        echo "$package and $guest_busybox of Debian's $suite could not be downloaded"
+        debian_locked guest_packages_of_suite "$suite" "$package"
+        return
     done
+    return 1
+}
+
+guest_packages_of_suite() {
+    local suite=$1 package=$2
+    debian_lists "$suite" || return
+    guest_download "$package" debian_apt "$suite" && have_guest_packages && return
+    echo "$package and $guest_busybox of Debian's $suite could not be downloaded"
     return 1
 }
 
@@ -155,16 +163,21 @@ guest_build() {
 # The kernel as DIR/vmlinuz and its modules as DIR/modules/VERSION. They are in /lib or /usr/lib,
 # the kernel in /boot or beside them, and compressed or not, as Debian's release has it.
 guest_unpack_kernel() {
-    local dir=$1 all=$1/all package modules part patterns=()
-    for part in "${guest_modules[@]}"; do patterns+=("*/modules/*/kernel/$part/*"); done
+    local dir=$1 all=$1/all archive=$1/package.tar package kernel modules wanted
+    wanted="/vmlinuz|/modules/[^/]+/(modules\.|kernel/($(IFS='|' && echo "${guest_modules[*]}"))/)"
     mkdir -p "$all" "$dir/modules" || return
     while read -r package; do
-        # A package of the kernel has some of these at most.
-        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$all" --wildcards '*/vmlinuz*' '*/modules/*/modules.*' \
-            "${patterns[@]}" 2>/dev/null || true
+        dpkg-deb --fsys-tarfile "$package" >"$archive" && tar -tf "$archive" >"$archive.names" || return
+        # tar fails for a pattern that nothing matches, and a package of the kernel has some of these at most.
+        { grep -E "$wanted" "$archive.names" || true; } >"$archive.wanted"
+        tar -xf "$archive" -C "$all" --no-recursion -T "$archive.wanted" || return
     done < <(guest_kernel_packages)
-    modules=$(compgen -G "$all/lib/modules/*" || compgen -G "$all/usr/lib/modules/*") || return
-    mv "$all"/boot/vmlinuz-* "$dir/vmlinuz" 2>/dev/null || mv "$modules/vmlinuz" "$dir/vmlinuz" || return
+    if ! modules=$(compgen -G "$all/lib/modules/*" || compgen -G "$all/usr/lib/modules/*") ||
+        ! kernel=$(compgen -G "$all/boot/vmlinuz-*" || compgen -G "$modules/vmlinuz"); then
+        say "no kernel or no modules in: $(guest_kernel_packages)"
+        return 1
+    fi
+    mv "$kernel" "$dir/vmlinuz" || return
     guest_drop_cards "$modules" || return
     mv "$modules" "$dir/modules/" || return
     find "$dir/modules" -name '*.ko.xz' -exec xz -d {} +
@@ -254,6 +267,7 @@ guest_run() {
     local image=$guest_dir/$name.initramfs
     shift 3
     scripts=$*
+    log=/dev/null # until there is an output
     guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return
     # The guest ends itself at its limit; run_step's is for one that is not even able to.
     run_step "$name" $((seconds * $# + 30)) "${guest_qemu[@]}" "${machine[@]}" \

@@ -96,24 +96,28 @@ guests_selected() {
 # tests passed, failed and were skipped, the packets received and sent a second, and notes. The first
 # mode counts what has none.
 guests_row() {
-    local card kernel obtains modes version
+    local card kernel obtains modes version status=0
     read -r card kernel obtains modes <<<"$1"
     [[ -n ${2-} ]] || modes=${modes%% *}
     if ! guests_prepare "$card" "$kernel"; then
-        say "guests: $card on $kernel: skipped, $guest_missing"
-        printf '%s\t%s\t-\t0\t0\t1\t-\t-\tskipped: %s\n' "$card" "$kernel" "$guest_missing"
+        say "guests: $card on $kernel: nothing was tested, $(guest_reason)"
+        if [[ -n $guest_missing ]]; then
+            printf '%s\t%s\t-\t0\t0\t1\t-\t-\tskipped: %s\n' "$card" "$kernel" "$guest_missing"
+        else
+            guests_results "$card" "$kernel" "$modes" 1 </dev/null
+        fi
         return
     fi
     version=$(guests_version "$kernel")
-    guests_tests "$card" "$kernel" "$obtains" "$modes" "${2-}" || true
-    guests_results "$card" "$version" "$modes" <"$log"
+    guests_tests "$card" "$kernel" "$obtains" "$modes" "${2-}" || status=$?
+    guests_results "$card" "$version" "$modes" "$status" <"$log"
 }
 
 guests_version() {
     if [[ $1 == host ]]; then uname -r; else guest_version; fi
 }
 
-# Whatever a row needs; fails with guest_missing set.
+# Whatever a row needs; sets guest_missing when it fails.
 guests_prepare() {
     if [[ $2 == host ]]; then
         guest_missing="it makes network namespaces, which needs root"
@@ -124,14 +128,12 @@ guests_prepare() {
     guests_build
 }
 
-# Sets guest_qemu to Debian 13's QEMU, with the peer of the third card as its parent.
+# Sets guests_emulator to Debian 13's QEMU.
 guests_qemu() {
     local root=$target_dir/debian/qemu libraries
-    if [[ ! -e $root ]]; then
-        guest_missing=$(debian_root trixie "$root" qemu-system-x86) || return
-    fi
+    guest_missing=$(debian_root trixie "$root" qemu-system-x86) || return
     libraries=$root/usr/lib/x86_64-linux-gnu
-    guest_qemu=(
+    guests_emulator=(
         setpriv --pdeathsig KILL env "QEMU_MODULE_DIR=$libraries/qemu"
         "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$root/usr/bin/qemu-system-x86_64"
         -L "$root/usr/share/qemu" -L "$root/usr/share/seabios"
@@ -145,14 +147,11 @@ guests_build() {
     local triple
     triple=$(uname -m)-unknown-linux-musl
     [[ -z ${guests_program-} ]] || return 0
-    if ! have rustup || ! rustup_as_owner target add "$triple" >/dev/null 2>&1; then
-        guest_missing="rustup could not add the target $triple"
-        return 1
-    fi
+    guest_missing="rustup could not add the target $triple"
+    have rustup && rustup_as_owner target add "$triple" >/dev/null 2>&1 || return
+    guest_missing=""
     say "building the tests of xsk ($triple)"
-    guests_program=$(cargo test --locked --package xsk --features testing,tokio --test xsk --no-run --target "$triple" \
-        --message-format json-render-diagnostics | sed -nE 's/^.*"executable":"([^"]*\/xsk-[^"]*)".*$/\1/p')
-    [[ -n $guests_program ]] || die "the build failed; the compiler's words are above"
+    guests_program=$(cargo_program xsk test --package xsk --test xsk --features testing,tokio --target "$triple")
 }
 
 # guests_tests CARD KERNEL OBTAINS MODES [LONG [PART…]]: runs the tests whose names have one of the parts.
@@ -165,6 +164,7 @@ guests_tests() {
     [[ -z $long ]] || seconds=$guests_long_seconds scale=$((scale * 5))
     name=guests-$card-$kernel
     payload=$log_dir/$name
+    log=/dev/null # an older step's is not of this row
     rm -rf "$payload" && mkdir "$payload" && cp "$guest_sources"/{cards,card-lab} "$payload" || return
     cp "$guests_program" "$payload/xsk" || return
     {
@@ -200,7 +200,8 @@ guests_run() {
         guests_machine+=(-device "$device,bus=p$number,netdev=n$number,mac=02:00:00:00:00:00")
     done
     shift 2
-    local guest_qemu=(env XSK_TEST_OUTSIDE_OF=guest "$guests_program" "${guest_qemu[@]}")
+    # The peer of the third card is the parent of QEMU.
+    local guest_qemu=(env XSK_TEST_OUTSIDE_OF=guest "$guests_program" "${guests_emulator[@]}")
     guest_run_one guests_machine "$@"
 }
 
@@ -208,7 +209,7 @@ guests_run() {
 guests_run_file() {
     local card kernel payload=$log_dir/guests-file name
     read -r card kernel _ <<<"$1"
-    guests_prepare "$card" "$kernel" || die "there is no guest: $guest_missing"
+    guests_prepare "$card" "$kernel" || die "there is no guest: $(guest_reason)"
     say "guests: $file with $card on Linux $(guest_version)"
     if [[ -f $guest_sources/$file ]]; then
         guest_payload || die "the build failed; the compiler's words are above"
@@ -227,9 +228,10 @@ guests_run_file() {
     cat "$log.script"
 }
 
-# The lines of a row, from the output of the tests.
+# guests_results CARD VERSION MODES STATUS: the lines of a row, from the output of the tests and their exit
+# status. Tests that ended badly, or were none, have failed whatever they printed.
 guests_results() {
-    tr -d '\r' | awk -v card="$1" -v version="$2" -v modes="$3" '
+    tr -d '\r' | awk -v card="$1" -v version="$2" -v modes="$3" -v status="$4" '
         BEGIN { OFS = "\t"; count = split(modes, mode, " ") }
         function outcome(word) {
             prefix = name
@@ -237,9 +239,11 @@ guests_results() {
             if (index(" " modes " ", " " prefix " ") == 0) prefix = mode[1]
             if (word ~ /^ok/) ok[prefix]++
             else if (word ~ /^ignored/) ignored[prefix]++
-            else { bad[prefix]++; notes[prefix] = notes[prefix] "failed: " name "; " }
+            else failure(prefix, "failed: " name)
             name = ""
+            tests++
         }
+        function failure(of, note) { bad[of]++; failures++; notes[of] = notes[of] note "; " }
         /^test .* \.\.\. / || /^test .* \.\.\.$/ {
             at = index($0, " ...")
             name = substr($0, 6, at - 6)
@@ -251,10 +255,12 @@ guests_results() {
         name != "" && /^rates: / { prefix = name; sub(/ .*/, "", prefix); received[prefix] = $2; sent[prefix] = $6 }
         name != "" && /^queues: / { prefix = name; sub(/ .*/, "", prefix); notes[prefix] = notes[prefix] $2 " of " $4 " flows on queue 1; " }
         name != "" && /^(ok|FAILED|ignored)/ { outcome($0) }
-        /^weir-guest: end cards / || /^test result: / { ended = 1 }
+        /^test result: / { ended = 1 }
         END {
-            if (name != "") { bad[mode[1]]++; notes[mode[1]] = notes[mode[1]] "no end: " name "; " }
-            else if (!ended) { bad[mode[1]]++; notes[mode[1]] = notes[mode[1]] "ran no test; " }
+            if (name != "") failure(mode[1], "no end: " name)
+            else if (!tests) failure(mode[1], "ran no test")
+            else if (!ended) failure(mode[1], "the tests did not end")
+            else if (status != 0 && !failures) failure(mode[1], "ended with status " status)
             for (i = 1; i <= count; i++) {
                 m = mode[i]
                 sub(/; $/, "", notes[m])
@@ -289,7 +295,7 @@ test_guests() {
             guests_tests "$card" newest zc ZC "" "${guests_short[@]}" || status=$?
             count_step "guests-$card" "$status"
         else
-            skip "guests-$card" "there is no guest: $guest_missing"
+            no_guest "guests-$card"
         fi
     done
 }

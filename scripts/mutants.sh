@@ -15,13 +15,13 @@ mutants_sample=(
 # A survivor is no failure where docs/MUTANTS.md gives the reason that it changes nothing.
 run_mutants() {
     local status=0 missed output=$target_dir/mutants only=()
-    if [[ ${1-} != --all ]]; then
-        # Fields left out are chosen by no --re.
-        only=(--re "$(IFS='|' && echo "${mutants_sample[*]}")" --exclude-re 'delete field')
-    fi
     install_needs "${build_needs[@]}"
     cargo_tool cargo-mutants || die "cargo-mutants could not be installed"
     fetch_crates
+    if [[ ${1-} != --all ]]; then
+        mutants_check_sample
+        only=(--re "$(IFS='|' && echo "${mutants_sample[*]}")")
+    fi
     mkdir -p "$output"
     # Fewer sequences than usual, since they are played for each change. What it copies is built in a
     # directory that stays, so that the dependencies are built once.
@@ -33,6 +33,16 @@ run_mutants() {
     missed=$(mutants_without_reason <"$output/mutants.out/missed.txt")
     [[ -z $missed ]] || die "no test notices these changes, and docs/MUTANTS.md says nothing of them:" "$missed"
     say "mutants: every change was noticed, or has its reason in docs/MUTANTS.md"
+}
+
+# A change of the sample whose function has another name by now would never be tried. cargo-mutants does not
+# notice: it tries each change that leaves out a field with every selection.
+mutants_check_sample() {
+    local list change
+    list=$(cargo mutants --package xsk --list --colors never) || die "cargo-mutants failed; its reason is above"
+    for change in "${mutants_sample[@]}"; do
+        grep -qE -- "$change" <<<"$list" || die "the library has no such change (mutants_sample): $change"
+    done
 }
 
 # "FILE:LINE:COLUMN: CHANGE" on each line; in the document a change has its file, and no line.

@@ -223,6 +223,15 @@ cargo_tool() {
     say "installed $crate ($((SECONDS - started)) s)"
 }
 
+# cargo_program NAME COMMAND…: builds the test or bench NAME by `cargo test …` or `cargo bench …`, and prints
+# the path of its program.
+cargo_program() {
+    local name=$1
+    shift
+    cargo "$@" --locked --no-run --message-format json-render-diagnostics |
+        sed -nE 's/^.*"executable":"([^"]*\/'"$name"'-[^"]*)".*$/\1/p' | grep .
+}
+
 # Separate from the build, so that a missing network is named as such.
 fetch_crates() {
     local host

@@ -46,6 +46,15 @@ fail() {
     failed=$((failed + 1))
 }
 
+# Counts a step without a guest, or without the program for it: skipped where a feature is missing.
+no_guest() {
+    if [[ -n $guest_missing ]]; then
+        skip "$1" "$guest_missing"
+    else
+        fail "$1: the guest, or its program, could not be made"
+    fi
+}
+
 # A step that either holds or does not.
 check_step() {
     if run_step "$@"; then
@@ -222,7 +231,7 @@ test_musl() {
 test_guest() {
     local scripts
     if ! guest_prepare ""; then
-        skip guest "there is no guest: $guest_missing"
+        no_guest guest
     elif ! guest_payload; then
         fail "guest: weir could not be built or copied"
     else
