@@ -8,8 +8,9 @@ use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, Umem};
 ///
 /// While packets come faster than the program takes them, every lent chunk waits in RX, and all of them
 /// have to stay in the CPU's caches. Fewer do as well then, and the kernel drops what is too much before
-/// it copies it. So after [`OVERLOAD`](Self::OVERLOAD) times the most with RX never empty, the least are
-/// lent; and twice as many whenever RX is empty and FILL too, until it is the most again.
+/// it copies it. So after [`OVERLOAD`](Self::OVERLOAD) times the most with RX never found empty, and FILL
+/// dry then, the least are lent; and twice as many whenever RX is empty and FILL too, until it is the most
+/// again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     most: u32,
@@ -63,11 +64,11 @@ impl Target {
         }
     }
 
-    /// Counts packets; true when they come faster than they are taken.
+    /// Counts packets; true when fewer chunks may do.
     #[inline(always)]
     fn received(&mut self, packets: u32) -> bool {
         self.since_empty = self.since_empty.saturating_add(packets);
-        self.since_empty / Self::OVERLOAD >= self.most
+        self.since_empty / Self::OVERLOAD >= self.most && self.now > self.least
     }
 }
 
@@ -154,7 +155,19 @@ impl FillRing {
         if packets == 0 {
             self.found_empty();
         } else if self.target.received(packets) {
+            self.lend_least_if_dry();
+        }
+    }
+
+    /// A program may take all packets at once, and never look at an empty RX: there is no overload while
+    /// FILL has entries.
+    #[cold]
+    #[inline(never)]
+    fn lend_least_if_dry(&mut self) {
+        if self.ring.pending() <= self.target.now / 8 {
             self.target.now = self.target.least;
+        } else {
+            self.target.since_empty = 0;
         }
     }
 

@@ -483,3 +483,45 @@ fn a_frame_comes_from_a_completed_packet_when_no_other_is_left() {
     assert!(model.alloc().is_some());
     assert_eq!(held.len(), 11, "of 16, 4 are in FILL and one was sent");
 }
+
+/// Chunks lent after many packets that are all forwarded, in batches of 64, when up to `arriving` come
+/// before each.
+fn lent_after_forwarding(arriving: u32) -> u32 {
+    let umem = umem(2048, 2048);
+    let config = Config {
+        fill: 512,
+        completion: 512,
+        rx: 512,
+        tx: 512,
+        first_index: 0,
+        zero_copy: false,
+        wait: Wait::Poll,
+        refuse_after: None,
+    };
+    let mut model = Model::open(&umem, 0, config).expect("it opens");
+    for _ in 0..512 {
+        for _ in 0..arriving {
+            if !model.receive(0, &[1; 60]).expect("a chunk that was lent") {
+                break;
+            }
+        }
+        model.announce();
+        model.forward_each(64, |mut packet| {
+            packet[0] = 2;
+            packet.send()
+        });
+        model.flush(0).expect("the device is up");
+        model.turn();
+    }
+    model.fill().lent()
+}
+
+#[test]
+fn fewer_chunks_are_lent_under_overload() {
+    assert!(lent_after_forwarding(u32::MAX) <= 256);
+}
+
+#[test]
+fn packets_that_are_all_taken_at_once_are_no_overload() {
+    assert!(lent_after_forwarding(64) > 400);
+}
