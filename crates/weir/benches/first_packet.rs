@@ -89,10 +89,11 @@ fn rounds(mode: &str, before: impl Fn(&Lab) -> Result<Instant> + Sync) -> Result
 
 fn once(lab: &Lab, mode: &str, before: impl Fn(&Lab) -> Result<Instant>) -> Result<f64> {
     let start = before(lab)?;
-    netns::run_in(lab.app().netns(), || {
+    // Not the time now: the socket has been closed since.
+    let came = netns::run_in(lab.app().netns(), || {
         first_packet(&lab.app().device, parse(mode))
     })?;
-    Ok(start.elapsed().as_secs_f64() * 1e3)
+    Ok(came.duration_since(start).as_secs_f64() * 1e3)
 }
 
 /// Opens a socket and tells when its first packet came.
