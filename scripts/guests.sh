@@ -21,6 +21,10 @@ declare -A guests_modules=(
 # With these, virtio-net's driver has native XDP, and zero-copy where its kernel has.
 guests_virtio=disable-legacy=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,ctrl_guest_offloads=on
 
+# The processors and memory; those of `--count` are guest.sh's, whose clock counts instructions.
+guests_cpus=(-accel "tcg,thread=multi" -smp 2 -m 1024)
+guests_profile=() # cargo's words for the profile of the tests
+
 guests_seconds=1200 # how long the tests of a row may take
 guests_long_seconds=5400
 
@@ -31,7 +35,7 @@ guests_short=(
 )
 
 run_guests() {
-    local kernel_wanted="" card_wanted="" long="" format=table file="" row rows results failures
+    local kernel_wanted="" card_wanted="" long="" count="" format=table file="" row rows results failures
     guests_arguments "$@"
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
     check_scale
@@ -43,9 +47,13 @@ run_guests() {
         guests_run_file "${rows[0]}"
         return
     fi
+    if [[ -n $count ]]; then
+        guests_cpus=(-accel "tcg,thread=single" "${guest_count[@]}")
+        guests_profile=(--release)
+    fi
     results=$(mktemp "$log_dir/guests.XXXXXX")
     for row in "${rows[@]}"; do
-        guests_row "$row" "$long" >>"$results"
+        guests_row "$row" "$long" "$count" >>"$results"
     done
     "guests_$format" "$results"
     failures=$(awk -F '\t' '{ sum += $5 } END { print sum + 0 }' "$results")
@@ -58,6 +66,7 @@ guests_arguments() {
     while (($# > 0)); do
         case $1 in
         --long) long=1 && shift && continue ;;
+        --count) count=1 && shift && continue ;;
         --kernel | --card | --format | --files)
             (($# > 1)) || usage_error "$1 needs a value"
             ;;&
@@ -87,18 +96,18 @@ guests_selected() {
         read -r name of _ <<<"$row"
         [[ ${card_wanted:-$name} == "$name" && ${kernel_wanted:-$of} == "$of" ]] || continue
         # A file is for a guest.
-        [[ -z $file || $of != host ]] || continue
+        [[ -z $file$count || $of != host ]] || continue
         echo "$row"
     done
 }
 
-# guests_row ROW [LONG]: runs a row, and prints for each of its modes a line: card, kernel, mode, and how many
+# guests_row ROW LONG COUNT: runs a row, with COUNT its rates alone, and prints for each of its modes a line: card, kernel, mode, and how many
 # tests passed, failed and were skipped, the packets received and sent a second, and notes. The first
 # mode counts what has none.
 guests_row() {
     local card kernel obtains modes version status=0
     read -r card kernel obtains modes <<<"$1"
-    [[ -n ${2-} ]] || modes=${modes%% *}
+    [[ -n ${2-}${3-} ]] || modes=${modes%% *}
     if ! guests_prepare "$card" "$kernel"; then
         say "guests: $card on $kernel: nothing was tested, $(guest_reason)"
         if [[ -n $guest_missing ]]; then
@@ -109,7 +118,7 @@ guests_row() {
         return
     fi
     version=$(guests_version "$kernel")
-    guests_tests "$card" "$kernel" "$obtains" "$modes" "${2-}" || status=$?
+    guests_tests "$card" "$kernel" "$obtains" "$modes" "${2-}" ${3:+rates} || status=$?
     guests_results "$card" "$version" "$modes" "$status" <"$log"
 }
 
@@ -137,7 +146,7 @@ guests_qemu() {
         setpriv --pdeathsig KILL env "QEMU_MODULE_DIR=$libraries/qemu"
         "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$root/usr/bin/qemu-system-x86_64"
         -L "$root/usr/share/qemu" -L "$root/usr/share/seabios"
-        -machine q35 -accel "tcg,thread=multi" -cpu Nehalem -nodefaults -no-user-config
+        -machine q35 -cpu Nehalem -nodefaults -no-user-config
         -display none -serial stdio -no-reboot
     )
 }
@@ -151,7 +160,7 @@ guests_build() {
     have rustup && rustup_as_owner target add "$triple" >/dev/null 2>&1 || return
     guest_missing=""
     say "building the tests of xsk ($triple)"
-    guests_program=$(cargo_program xsk test --package xsk --test xsk --features testing,tokio --target "$triple")
+    guests_program=$(cargo_program xsk test "${guests_profile[@]}" --package xsk --test xsk --features testing,tokio --target "$triple")
 }
 
 # guests_tests CARD KERNEL OBTAINS MODES [LONG [PART…]]: runs the tests whose names have one of the parts.
@@ -189,7 +198,7 @@ guests_run() {
     device=$card,romfile=
     [[ $card != virtio-net ]] || device=virtio-net-pci,romfile=,$guests_virtio
     guests_machine=(
-        -smp 2 -m 1024
+        "${guests_cpus[@]}"
         -netdev "hubport,id=n0,hubid=0" -netdev "hubport,id=n1,hubid=0"
         -netdev "dgram,id=n2,local.type=fd,local.str=@SOCKET@"
     )
@@ -270,10 +279,13 @@ guests_results() {
         }'
 }
 
+# A second of the clock that counts is 10^9 instructions.
 guests_table() {
-    awk -F '\t' '
-        BEGIN { print "| Card | Kernel | Mode | Passed | Failed | Skipped | Received/s | Sent/s | Notes |"
+    awk -F '\t' -v count="$count" '
+        BEGIN { rates = count ? "Instructions to receive | to send" : "Received/s | Sent/s"
+                print "| Card | Kernel | Mode | Passed | Failed | Skipped | " rates " | Notes |"
                 print "|---|---|---|---:|---:|---:|---:|---:|---|" }
+        count { for (i = 7; i <= 8; i++) if ($i > 0) $i = sprintf("%.0f", 1e9 / $i) }
         { printf "|"; for (i = 1; i <= 9; i++) printf " %s |", $i; print "" }' "$1"
 }
 
