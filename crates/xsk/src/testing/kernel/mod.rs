@@ -302,6 +302,14 @@ impl Model {
         }
     }
 
+    /// Same as [`Socket::tx_room`].
+    pub fn tx_room(&mut self) -> u32 {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.tx_room(),
+            User::Halves(_, tx) => tx.tx_room(),
+        }
+    }
+
     /// The socket that packets of another can be sent on, unless it is split.
     fn whole(&mut self) -> Option<&mut Socket> {
         match self.user_mut() {

@@ -315,6 +315,7 @@ impl Play {
             Step::Flush { queue, socket } => self.flush(queue, socket),
             Step::Reopen { queue } => self.reopen(queue),
             Step::RecvFrames { queue, max } => self.recv_frames(queue, u32::from(max)),
+            Step::SendFrames { queue, count } => self.send_frames(queue, count),
             _ => {
                 self.act_simply(step);
                 self.act_as_kernel(step)
@@ -325,7 +326,6 @@ impl Play {
     /// Steps of the program that cannot fail.
     fn act_simply(&mut self, step: &Step) {
         match *step {
-            Step::SendFrames { queue, count } => self.send_frames(queue, count),
             Step::FreeFrames { queue, count } => {
                 let frames = self.take_frames(count);
                 self.model(queue).free_frames(frames);
@@ -460,7 +460,7 @@ impl Play {
         let held = &mut self.held;
         let mut fates = fates.iter().copied();
         // A panic ends the pass, and the other packets are recycled.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
+        let _ = until_panic(|| {
             if forward {
                 model.forward_each(max, |mut packet| {
                     seen.packet(&packet);
@@ -480,7 +480,7 @@ impl Play {
                     decide(fates.next().unwrap_or(Fate::Drop), packet, held)
                 })
             }
-        }));
+        });
         seen.after(model, 0, false)
     }
 
@@ -497,10 +497,10 @@ impl Play {
         let before = model.outstanding();
         let mut left = u32::from(count);
         let mut written = 0;
-        let sent = catch_unwind(AssertUnwindSafe(|| {
+        let sent = until_panic(|| {
             model.send_each(max, |room| {
                 if left == 0 && panics {
-                    resume_unwind(Box::new("a program's panic"));
+                    program_panics();
                 }
                 let len = if left == 0 { 0 } else { usize::from(len) };
                 let Some(room) = room.get_mut(..len) else {
@@ -511,9 +511,19 @@ impl Play {
                 written += u32::from(len > 0);
                 len
             })
-        }));
-        if let Ok(sent) = sent {
+        });
+        if let Some(sent) = sent {
             same("sent in bulk", sent, written)?;
+            let wanted = if (1..=2048).contains(&len) {
+                max.min(count.into())
+            } else {
+                0
+            };
+            if sent < wanted && model.tx_room() > 0 && model.alloc().is_some() {
+                return Err(format!(
+                    "sent {sent} of {wanted}, with room and a free chunk"
+                ));
+            }
         }
         if model.outstanding() > before + written {
             return Err("more packets are being sent than were written".into());
@@ -535,10 +545,26 @@ impl Play {
         seen.after(model, 0, false)
     }
 
-    fn send_frames(&mut self, queue: u8, count: u8) {
+    fn send_frames(&mut self, queue: u8, count: u8) -> Checked<()> {
         let mut frames = self.take_frames(count);
-        self.model(queue).send_frames(&mut frames);
+        // Empty ones are dropped, also those in other ones' slots.
+        let empty = frames.iter().filter(|frame| frame.is_empty()).count();
+        let packets = frames.len() - empty;
+        let model = self.model(queue);
+        let before = model.outstanding();
+        let sent = model.send_frames(&mut frames) as u32;
+        same(
+            "frames lent for sending",
+            model.outstanding() - before,
+            sent,
+        )?;
+        if frames.is_empty() {
+            same("frames sent", sent, packets as u32)?;
+        } else if empty == 0 {
+            same("room that frames were left for", model.tx_room(), 0)?;
+        }
         self.held.extend(frames.into_iter().map(Held::new));
+        Ok(())
     }
 
     fn take_frames(&mut self, count: u8) -> Vec<Frame> {
@@ -758,6 +784,21 @@ fn rewrite(packet: &mut Packet<'_, '_>) {
     let _ = packet.adjust_tail(4);
 }
 
+const PANIC: &str = "a program's panic";
+
+fn program_panics() -> ! {
+    resume_unwind(Box::new(PANIC))
+}
+
+/// Calls what a program's panic may end; `None` if one did. A panic of the library goes on.
+fn until_panic<R>(of: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(of)) {
+        Ok(result) => Some(result),
+        Err(payload) if payload.downcast_ref() == Some(&PANIC) => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
 /// Decides on a packet in a closure.
 fn decide<'p, const SENDS: bool>(
     fate: Fate,
@@ -771,11 +812,11 @@ fn decide<'p, const SENDS: bool>(
             done
         }
         // It panics with the packet in its hands, or after it kept it.
-        Fate::Panic => resume_unwind(Box::new("a program's panic")),
+        Fate::Panic => program_panics(),
         Fate::Forget => {
             let (frame, _) = packet.keep();
             held.push(Held::new(frame));
-            resume_unwind(Box::new("a program's panic"))
+            program_panics()
         }
         _ => packet.recycle(),
     }

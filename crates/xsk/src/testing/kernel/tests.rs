@@ -2,10 +2,12 @@
 //! regressions.
 
 use super::play::{Fate, Play, Step};
-use super::{Answer, Config, Model, Ring, Word, check, check_user_space, umem};
+use super::{Answer, Config, Model, Ring, Word, check, check_user_space, lock, umem};
+use crate::frame::Frame;
 use crate::umem::Umem;
 use crate::wait::Wait;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// Few chunks, so that every step is near some limit.
 const CHUNKS: u32 = 16;
@@ -484,28 +486,110 @@ fn a_frame_comes_from_a_completed_packet_when_no_other_is_left() {
     assert_eq!(held.len(), 11, "of 16, 4 are in FILL and one was sent");
 }
 
-/// Chunks lent after many packets that are all forwarded, in batches of 64, when up to `arriving` come
-/// before each.
-fn lent_after_forwarding(arriving: u32) -> u32 {
-    let umem = umem(2048, 2048);
+/// A queue in copy mode whose rings all have so many slots.
+fn copying(umem: &Umem, slots: u32) -> Model {
     let config = Config {
-        fill: 512,
-        completion: 512,
-        rx: 512,
-        tx: 512,
+        fill: slots,
+        completion: slots,
+        rx: slots,
+        tx: slots,
         first_index: 0,
         zero_copy: false,
         wait: Wait::Poll,
         refuse_after: None,
     };
-    let mut model = Model::open(&umem, 0, config).expect("it opens");
-    for _ in 0..512 {
-        for _ in 0..arriving {
-            if !model.receive(0, &[1; 60]).expect("a chunk that was lent") {
-                break;
-            }
+    Model::open(umem, 0, config).expect("it opens")
+}
+
+/// Up to so many packets arrive.
+fn arrive(model: &mut Model, packets: u32) {
+    for _ in 0..packets {
+        if !model.receive(0, &[1; 60]).expect("a chunk that was lent") {
+            break;
         }
-        model.announce();
+    }
+    model.announce();
+}
+
+/// A frame whose packet does not begin where its chunk does.
+fn short(mut frame: Frame) -> Frame {
+    frame.fill_with(&[7; 64]).expect("room");
+    frame.adjust_head(4).expect("bytes");
+    frame
+}
+
+#[test]
+fn a_batch_sends_frames_beside_its_packets() {
+    let umem = umem(16, 2048);
+    let mut model = copying(&umem, 8);
+    arrive(&mut model, 3);
+    model.recv(0, 8, |mut batch| {
+        assert_eq!((batch.len(), batch.is_empty()), (3, false));
+        drop(batch.next_packet());
+        assert_eq!(batch.len(), 2);
+        let first = batch.alloc().map(short).expect("a free chunk");
+        batch.send(first).expect("room");
+        let packet = batch.next_packet().expect("the second");
+        packet.send().expect("room");
+        drop(batch.next_packet());
+        assert!(batch.is_empty());
+        let last = batch.alloc().map(short).expect("a free chunk");
+        batch.send(last).expect("room");
+    });
+    assert_eq!(model.outstanding(), 3);
+    model.flush(0).expect("the device is up");
+    model.turn();
+    model.reclaim();
+    assert_eq!(model.outstanding(), 0);
+    assert_eq!(model.queue().fault, None);
+    check(&umem, &[model], []).expect("each chunk in its place");
+}
+
+#[test]
+fn a_batch_reclaims_a_chunk_when_no_other_is_free() {
+    let umem = umem(16, 2048);
+    let mut model = copying(&umem, 8);
+    while let Some(frame) = model.alloc() {
+        model.send(0, short(frame)).expect("room");
+    }
+    model.flush(0).expect("the device is up");
+    let kernel = Arc::clone(&model.queue);
+    model.recv(0, 8, |mut batch| {
+        assert!(batch.alloc().is_none());
+        lock(&kernel).turn();
+        assert!(batch.alloc().is_some());
+    });
+}
+
+#[test]
+fn unread_packets_that_were_forged_are_not_recycled() {
+    let umem = umem(16, 2048);
+    let mut model = copying(&umem, 8);
+    // The last chunk, which is not lent.
+    model.forge_rx(0, 15 * 2048, 60, 0);
+    let index = model.load(Ring::Rx, Word::Producer);
+    model.store(Ring::Rx, Word::Producer, index.wrapping_add(1));
+    let before = umem.accounting().receiving;
+    model.recv(0, 8, |batch| assert_eq!(batch.len(), 1));
+    assert_eq!(model.invalid_descs(), 1);
+    assert_eq!(umem.accounting().receiving, before);
+    assert_eq!(
+        model
+            .queue()
+            .fill
+            .as_mut()
+            .map(|fill| fill.end.available(9)),
+        Some(before)
+    );
+}
+
+/// Chunks lent after many packets that are all forwarded, in batches of 64, when up to `arriving` come
+/// before each.
+fn lent_after_forwarding(arriving: u32) -> u32 {
+    let umem = umem(2048, 2048);
+    let mut model = copying(&umem, 512);
+    for _ in 0..512 {
+        arrive(&mut model, arriving);
         model.forward_each(64, |mut packet| {
             packet[0] = 2;
             packet.send()
@@ -517,11 +601,13 @@ fn lent_after_forwarding(arriving: u32) -> u32 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets take Miri minutes")]
 fn fewer_chunks_are_lent_under_overload() {
     assert!(lent_after_forwarding(u32::MAX) <= 256);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of packets take Miri minutes")]
 fn packets_that_are_all_taken_at_once_are_no_overload() {
     assert!(lent_after_forwarding(64) > 400);
 }
