@@ -1,16 +1,21 @@
 //! Sends every packet back where it came from, with its MAC addresses swapped:
-//! `l2fwd DEVICE [QUEUE]`.
+//! `l2fwd DEVICE [QUEUE [broker]]`. With `broker` the socket is one of weir-broker, and this program
+//! needs no privilege.
 
 use std::time::Duration;
 use xsk::{Socket, Umem};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let device = args.next().ok_or("usage: l2fwd DEVICE [QUEUE]")?;
+    let device = args.next().ok_or("usage: l2fwd DEVICE [QUEUE [broker]]")?;
     let queue = args.next().map_or(Ok(0), |queue| queue.parse())?;
 
-    let umem = Umem::builder().build()?;
-    let mut socket = Socket::builder(&umem, &device, queue).open()?;
+    let mut socket = if args.next().as_deref() == Some("broker") {
+        Socket::from_broker(&device, queue)?
+    } else {
+        let umem = Umem::builder().build()?;
+        Socket::builder(&umem, &device, queue).open()?
+    };
     println!("{device} queue {queue}: mode {}", socket.mode());
 
     loop {

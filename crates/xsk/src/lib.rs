@@ -91,6 +91,7 @@
 //     guide                      documentation alone
 //     testing                    a kernel in memory, raw descriptors, other XDP programs
 //     port                       the queues of a device together, and a worker for each
+//     broker                     a socket of a privileged daemon
 //     handover, async_socket     a socket in another process; in tokio's reactor
 //     builder                    settings of a socket, opening and binding it
 //     socket                     receiving, sending, waiting, closing
@@ -112,6 +113,8 @@ compile_error!("xsk needs 64-bit addresses: a UMEM can be larger than 4 GiB");
 mod async_socket;
 #[cfg(not(loom))]
 mod batch;
+#[cfg(not(loom))]
+pub mod broker;
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]

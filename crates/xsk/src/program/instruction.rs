@@ -93,19 +93,9 @@ pub(crate) fn add(to: Register, value: i32) -> Instruction {
     instruction(0x07, to, R0, 0, value)
 }
 
-/// `to += from`
-pub(crate) fn add_register(to: Register, from: Register) -> Instruction {
-    instruction(0x0f, to, from, 0, 0)
-}
-
 /// `to = (u32) to & mask`
 pub(crate) fn and(to: Register, mask: u32) -> Instruction {
     instruction(0x54, to, R0, 0, mask.cast_signed())
-}
-
-/// `to <<= bits`
-pub(crate) fn shift_left(to: Register, bits: i32) -> Instruction {
-    instruction(0x67, to, R0, 0, bits)
 }
 
 /// `to = &map`, an instruction of two slots, with a file descriptor as its value: the source register

@@ -6,6 +6,7 @@ mod callers;
 mod dispatcher;
 mod filter;
 pub(crate) mod instruction;
+mod queues;
 mod redirect;
 mod refusal;
 

@@ -11,10 +11,11 @@ use super::instruction::Condition::{Above, Behind, HasAny, Is, IsNot};
 use super::instruction::Register::{self, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use super::instruction::Width::{U8, U16, U32};
 use super::instruction::{
-    DATA, DATA_END, REDIRECT_MAP, RX_QUEUE_INDEX, XDP_PASS, add, add_register, and, call, copy,
-    exit, load, load_map, set, shift_left,
+    DATA, DATA_END, REDIRECT_MAP, RX_QUEUE_INDEX, XDP_PASS, add, and, call, copy, exit, load,
+    load_map, set,
 };
 use crate::sys::Instruction;
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 /// The queue, the second argument of the call.
@@ -29,7 +30,7 @@ const SOURCE_PORT: Register = R6;
 /// The first byte behind the IP header.
 const TRANSPORT: Register = R7;
 const OPTIONS_LEN: Register = R8;
-/// Not known yet where the length of the options is needed.
+/// Not known yet where the length of the options, in words, is needed.
 const DESTINATION_PORT: Register = R8;
 const PROTOCOL: Register = R9;
 
@@ -76,15 +77,43 @@ pub(crate) fn redirect(map: BorrowedFd<'_>, filter: Option<&Filter>) -> Vec<Inst
     let mut program = Assembler::default();
     program.push(load(U32, QUEUE, R1, RX_QUEUE_INDEX));
     if let Some(filter) = filter {
-        let mut compiler = Compiler::new(&mut program, &filter.rules);
-        compiler.ethernet();
-        compiler.network(&IPV4);
-        compiler.network(&IPV6);
-        compiler.end();
+        take_filtered(&mut program, filter);
     }
+    redirect_all(&mut program, map);
+    program.finish()
+}
+
+/// The program, which redirects to `map` the packets of a queue's filter; all those of a queue
+/// without one.
+pub(crate) fn redirect_by_queue(
+    map: BorrowedFd<'_>,
+    filters: &BTreeMap<u32, Filter>,
+) -> Vec<Instruction> {
+    let mut program = Assembler::default();
+    program.push(load(U32, QUEUE, R1, RX_QUEUE_INDEX));
+    for (&queue, filter) in filters {
+        let other = program.label();
+        program.jump_if(QUEUE, IsNot(queue), other);
+        take_filtered(&mut program, filter);
+        redirect_all(&mut program, map);
+        program.place(other);
+    }
+    redirect_all(&mut program, map);
+    program.finish()
+}
+
+/// Passes the packets that the filter does not take, and goes on with those that it takes.
+fn take_filtered(program: &mut Assembler, filter: &Filter) {
+    let mut compiler = Compiler::new(program, &filter.rules);
+    compiler.ethernet();
+    compiler.network(&IPV4);
+    compiler.network(&IPV6);
+    compiler.end();
+}
+
+fn redirect_all(program: &mut Assembler, map: BorrowedFd<'_>) {
     program.extend(load_map(R1, map));
     program.extend([set(R3, XDP_PASS), call(REDIRECT_MAP), exit()]);
-    program.finish()
 }
 
 /// A value of the packet, as a load into a register leaves it.
@@ -203,8 +232,7 @@ impl<'c> Compiler<'c> {
             self.program.push(load(U16, SCRATCH, NETWORK, 6));
             let fragment = HasAny(be16(FRAGMENT));
             self.program.jump_if(SCRATCH, fragment, self.pass);
-            self.program.push(shift_left(OPTIONS_LEN, 2));
-            self.program.push(add_register(TRANSPORT, OPTIONS_LEN));
+            self.skip_options();
         }
         self.program.push(copy(SCRATCH, TRANSPORT));
         self.program.push(add(SCRATCH, 4));
@@ -213,6 +241,26 @@ impl<'c> Compiler<'c> {
             load(U16, SOURCE_PORT, TRANSPORT, 0),
             load(U16, DESTINATION_PORT, TRANSPORT, 2),
         ]);
+    }
+
+    /// Moves behind the options of IPv4, of 0 to 10 words, by constants: the verifier adds a variable to
+    /// a packet's pointer only for a process with `CAP_PERFMON`.
+    fn skip_options(&mut self) {
+        let (options, done) = (self.program.label(), self.program.label());
+        self.program.jump_if(OPTIONS_LEN, HasAny(0xf), options);
+        self.program.jump(done);
+        self.program.place(options);
+        for words in [8_u8, 4, 2, 1] {
+            // Without them first, whose state then is the verifier's for the others as well.
+            let (these, others) = (self.program.label(), self.program.label());
+            let are_there = HasAny(words.into());
+            self.program.jump_if(OPTIONS_LEN, are_there, these);
+            self.program.jump(others);
+            self.program.place(these);
+            self.program.push(add(TRANSPORT, 4 * i32::from(words)));
+            self.program.place(others);
+        }
+        self.program.place(done);
     }
 
     /// Takes a packet for which all conditions of a rule hold, the cheapest first.

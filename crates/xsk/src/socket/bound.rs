@@ -75,8 +75,10 @@ impl Bound {
     /// left the maps. Of packets that are redirected at this moment, the last is written when the
     /// readers have ended. So it does not matter who else holds the socket: a child that another
     /// thread has forked has copies of all descriptors until it executes a program.
+    ///
+    /// Chunks that another process has never come back here: nothing is to wait for.
     fn access_after_close(&self) -> AfterClose {
-        if self.binding.mode == ModeObtained::ZeroCopy {
+        if self.binding.mode == ModeObtained::ZeroCopy || self.lease.umem().is_handed_over() {
             return AfterClose::MayTouchAll;
         }
         let receives = self.receives.load(Ordering::Relaxed);

@@ -16,6 +16,8 @@ enum BpfCommand {
     MapUpdate = 2,
     MapDelete = 3,
     ProgLoad = 5,
+    ObjectPin = 6,
+    ObjectGet = 7,
     #[cfg(any(test, feature = "testing"))]
     ProgTestRun = 10,
     ProgFdById = 13,
@@ -23,6 +25,7 @@ enum BpfCommand {
     MapFdById = 14,
     ObjectInfo = 15,
     LinkCreate = 28,
+    LinkUpdate = 29,
     LinkFdById = 30,
     LinkNextId = 31,
 }
@@ -148,6 +151,11 @@ pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
 /// Looks a map up by its id. Needs `CAP_SYS_ADMIN`.
 #[cfg(feature = "libxdp")]
 pub(crate) fn map_by_id(id: u32) -> SysResult<OwnedFd> {
+    object_by_id(BpfCommand::MapFdById, id)
+}
+
+/// Opens a program, map or link by its id.
+fn object_by_id(command: BpfCommand, id: u32) -> SysResult<OwnedFd> {
     #[repr(C)]
     struct Attr {
         id: u32,
@@ -159,8 +167,38 @@ pub(crate) fn map_by_id(id: u32) -> SysResult<OwnedFd> {
         next_id: 0,
         open_flags: 0,
     };
-    // SAFETY: the prefix for BPF_MAP_GET_FD_BY_ID; it holds no pointers.
-    unsafe { bpf(BpfCommand::MapFdById, &mut attr) }.map(owned)
+    // SAFETY: the prefix for the commands `…FdById`, the only ones given; it holds no pointers.
+    unsafe { bpf(command, &mut attr) }.map(owned)
+}
+
+/// Prefix of `union bpf_attr` for `BPF_OBJ_PIN` and `BPF_OBJ_GET`.
+#[repr(C)]
+struct PinAttr {
+    path: u64,
+    fd: u32,
+    flags: u32,
+}
+
+/// Pins a program, map or link to a path on bpffs.
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> SysResult<()> {
+    let mut attr = PinAttr {
+        path: path.as_ptr() as u64,
+        fd: object.as_raw_fd() as u32,
+        flags: 0,
+    };
+    // SAFETY: the prefix for BPF_OBJ_PIN; the path ends with a zero and outlives the call.
+    unsafe { bpf(BpfCommand::ObjectPin, &mut attr) }.map(drop)
+}
+
+/// Opens a pinned program, map or link.
+pub(crate) fn open_pinned(path: &CStr) -> SysResult<OwnedFd> {
+    let mut attr = PinAttr {
+        path: path.as_ptr() as u64,
+        fd: 0,
+        flags: 0,
+    };
+    // SAFETY: the prefix for BPF_OBJ_GET; the path ends with a zero and outlives the call.
+    unsafe { bpf(BpfCommand::ObjectGet, &mut attr) }.map(owned)
 }
 
 /// Changes the variables of a BPF program: the one value of the array that has them.
@@ -357,6 +395,25 @@ fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<Owned
     unsafe { bpf(BpfCommand::LinkCreate, &mut attr) }.map(owned)
 }
 
+/// Replaces the program of a link. Packets meet the former or the new one, and never none.
+pub(crate) fn xdp_link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> SysResult<()> {
+    #[repr(C)]
+    struct Attr {
+        link_fd: u32,
+        new_prog_fd: u32,
+        flags: u32,
+        old_prog_fd: u32,
+    }
+    let mut attr = Attr {
+        link_fd: link.as_raw_fd() as u32,
+        new_prog_fd: program.as_raw_fd() as u32,
+        flags: 0,
+        old_prog_fd: 0,
+    };
+    // SAFETY: the prefix for BPF_LINK_UPDATE; it holds no pointers.
+    unsafe { bpf(BpfCommand::LinkUpdate, &mut attr) }.map(drop)
+}
+
 /// A loaded program.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramInfo {
@@ -382,19 +439,7 @@ impl ProgramInfo {
 
 /// Looks a program up by its id. Needs `CAP_SYS_ADMIN` (or `CAP_BPF` on newer kernels).
 pub(crate) fn program_by_id(id: u32) -> SysResult<OwnedFd> {
-    #[repr(C)]
-    struct Attr {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    let mut attr = Attr {
-        id,
-        next_id: 0,
-        open_flags: 0,
-    };
-    // SAFETY: the prefix for BPF_PROG_GET_FD_BY_ID; it holds no pointers.
-    unsafe { bpf(BpfCommand::ProgFdById, &mut attr) }.map(owned)
+    object_by_id(BpfCommand::ProgFdById, id)
 }
 
 /// Reads the properties of a program.
@@ -525,7 +570,7 @@ struct LinkInfo {
 /// `struct bpf_link_info` aligns what depends on the type to 8 bytes.
 const _: () = assert!(std::mem::offset_of!(LinkInfo, ifindex) == 16);
 
-/// Prefix of `union bpf_attr` for `BPF_LINK_GET_NEXT_ID` and `BPF_LINK_GET_FD_BY_ID`.
+/// Prefix of `union bpf_attr` for `BPF_LINK_GET_NEXT_ID`.
 #[repr(C)]
 struct LinkAttr {
     id: u32,
@@ -548,10 +593,7 @@ pub(crate) fn xdp_link_ifindex(link: BorrowedFd<'_>) -> SysResult<Option<u32>> {
 }
 
 fn link_info_by_id(id: u32) -> SysResult<LinkInfo> {
-    let mut attr = LinkAttr { id, next_id: 0 };
-    // SAFETY: the prefix for BPF_LINK_GET_FD_BY_ID; it holds no pointers.
-    let link = unsafe { bpf(BpfCommand::LinkFdById, &mut attr) }.map(owned)?;
-    link_info(link.as_fd())
+    link_info(object_by_id(BpfCommand::LinkFdById, id)?.as_fd())
 }
 
 fn link_info(link: BorrowedFd<'_>) -> SysResult<LinkInfo> {

@@ -12,9 +12,9 @@ pub(crate) mod scm;
 mod xdp;
 
 pub(crate) use bpf::{
-    BPF_NAME_LEN, Instruction, MapInfo, ProgramInfo, map_info, program_by_id, program_info,
-    xdp_link_create, xdp_link_ifindex, xdp_link_known, xdp_links, xdp_program_load, xskmap_create,
-    xskmap_insert, xskmap_remove,
+    BPF_NAME_LEN, Instruction, MapInfo, ProgramInfo, map_info, open_pinned, pin, program_by_id,
+    program_info, xdp_link_create, xdp_link_ifindex, xdp_link_known, xdp_link_update, xdp_links,
+    xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
 };
 #[cfg(feature = "libxdp")]
 pub(crate) use bpf::{change_variables, map_by_id};

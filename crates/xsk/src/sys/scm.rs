@@ -72,6 +72,42 @@ pub(crate) fn receive(
     Ok(())
 }
 
+/// Receives one message of at most `most` bytes from a socket that keeps messages apart, and adds the
+/// descriptors that come with it, at most [`MOST_FDS`], to `fds`. `EPIPE` when the peer has closed,
+/// `EMSGSIZE` for a longer message.
+pub(crate) fn receive_message(
+    socket: BorrowedFd<'_>,
+    most: usize,
+    fds: &mut Vec<OwnedFd>,
+) -> SysResult<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    loop {
+        let mut space = [MaybeUninit::uninit(); CONTROL];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut data = [IoSliceMut::new(&mut bytes)];
+        let received = match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => continue,
+            result => result?,
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::TOOBIG);
+        }
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            return Err(Errno::MSGSIZE);
+        }
+        if received.bytes == 0 {
+            return Err(Errno::PIPE);
+        }
+        bytes.truncate(received.bytes);
+        return Ok(bytes);
+    }
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;

@@ -61,6 +61,11 @@ impl UmemBuilder {
         self
     }
 
+    /// The sizes.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// Checks the sizes, then allocates and maps the memory.
     ///
     /// # Errors

@@ -2,12 +2,14 @@
 
 use crate::budget::STALL;
 use crate::netns::Lab;
-use crate::traffic::deliver;
+use crate::traffic::{deliver, send_one};
 use crate::{Outcome, Test};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 use xsk::testing::programs::{self, Kind};
-use xsk::{ErrorKind, Filter, Mode, Rule, Socket, SocketBuilder, Umem};
+use xsk::{AttachMode, ErrorKind, Filter, Mode, Program, Rule, Socket, SocketBuilder, Umem};
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -21,6 +23,13 @@ pub fn tests() -> Vec<Test> {
         Test::new("error: own program that cannot work", refusals),
         Test::new("error: own program on another device", on_another_device),
         Test::new("error: filter with another program", filter_of_another),
+        Test::new("program: before its sockets, SKB", || {
+            before_its_sockets(AttachMode::Skb, Mode::Skb)
+        }),
+        Test::new("program: before its sockets, DRV", || {
+            before_its_sockets(AttachMode::Driver, Mode::Driver)
+        }),
+        Test::new("program: a filter for each queue", filters_by_queue),
     ]
 }
 
@@ -144,4 +153,91 @@ fn filter_of_another() -> Outcome {
     })?;
     let words = "a filter without rules";
     refused(&lab, 0, kind, words, |b| b.filter(Filter::any([])))
+}
+
+fn before_its_sockets(attach: AttachMode, mode: Mode) -> Outcome {
+    let (umem, lab) = (Umem::builder().build()?, Lab::new()?);
+    let sender_umem = Umem::builder().build()?;
+    let program = lab.rx.inside(|| Program::attach_to("rx0", attach))?;
+    assert_eq!(
+        (program.mode(), lab.rx.lookup()?.programs.len()),
+        (attach, 1)
+    );
+    let mut tx = lab.tx.open(&sender_umem, mode, |b| b.rx_ring(0))?;
+    for _ in 0..2 {
+        let mut rx = lab.rx.open(&umem, mode, |b| b.program(&program))?;
+        deliver(&mut tx, &mut rx, 100, 64)?;
+        drop(rx);
+        assert_eq!(
+            lab.rx.lookup()?.programs.len(),
+            1,
+            "it outlives its sockets"
+        );
+    }
+    drop(program);
+    assert!(lab.rx.has_no_program(STALL), "its link outlives it");
+    Ok(())
+}
+
+/// The packets of the tests have an EtherType of their own: one queue takes it, and the other not.
+fn filters_by_queue() -> Outcome {
+    let lab = Lab::with_queues(2)?;
+    let program = lab
+        .rx
+        .inside(|| Program::attach_to("rx0", AttachMode::Driver))?;
+    let umems = [0, 1].map(|_| Umem::builder().build());
+    let [first, second] = umems;
+    let (first, second, sender_umem) = (first?, second?, Umem::builder().build()?);
+    let open = |umem: &Umem, queue| {
+        let with = |b: SocketBuilder| b.program(&program);
+        lab.rx.open_queue(umem, Mode::Driver, queue, with)
+    };
+    let mut receivers = [open(&first, 0)?, open(&second, 1)?];
+    let taken = Filter::any([Rule::ether_type(0x88b5)]);
+    let other = Filter::any([Rule::ether_type(0x88b6), Rule::udp()]);
+    let cases = [
+        (vec![], [true, true]),
+        (vec![(0, taken.clone()), (1, other.clone())], [true, false]),
+        (vec![(0, other.clone()), (1, taken)], [false, true]),
+        (vec![(0, other)], [false, true]),
+    ];
+    for (filters, expected) in cases {
+        let shown = format!("{filters:?}");
+        program.set_filters(&filters.into_iter().collect())?;
+        for queue in [0, 1] {
+            let sends = |b: SocketBuilder| b.rx_ring(0);
+            let mut tx = lab
+                .tx
+                .open_queue(&sender_umem, Mode::Driver, queue, sends)?;
+            send_one(&mut tx, 7)?;
+        }
+        let limit = Duration::from_millis(200);
+        for (receiver, expected) in receivers.iter_mut().zip(expected) {
+            receiver.wait(limit)?;
+            assert_eq!(!receiver.recv(8).is_empty(), expected, "{shown}");
+        }
+    }
+    let wrong = BTreeMap::from([(0, Filter::any([]))]);
+    let error = program
+        .set_filters(&wrong)
+        .expect_err("a filter without rules");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    // More instructions than the kernel takes.
+    let rules = (1..=128).map(|port| Rule::udp().destination_port(port));
+    let large = Filter::any(rules);
+    let huge = (0..8192).map(|queue| (queue, large.clone())).collect();
+    program.set_filters(&huge).expect_err("a program too long");
+    // The last ones that were set.
+    for queue in [0, 1] {
+        let sends = |b: SocketBuilder| b.rx_ring(0);
+        let mut tx = lab
+            .tx
+            .open_queue(&sender_umem, Mode::Driver, queue, sends)?;
+        send_one(&mut tx, 7)?;
+    }
+    for (receiver, expected) in receivers.iter_mut().zip([false, true]) {
+        receiver.wait(Duration::from_millis(200))?;
+        assert_eq!(!receiver.recv(8).is_empty(), expected, "after a refusal");
+    }
+    Ok(())
 }

@@ -1,0 +1,33 @@
+//! Sockets of `weir-broker`: a privileged daemon opens them, for processes without privilege.
+//!
+//! ```no_run
+//! # fn main() -> xsk::Result<()> {
+//! let mut socket = xsk::Socket::from_broker("eth0", 2)?;
+//! println!("{} {}", socket.queue(), socket.mode());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The broker grants a queue by its policy. The socket is bound, its XDP program attached and its memory
+//! populated; the process needs no capability and no memory lock limit. It holds neither the XSKMAP nor
+//! the program, and the queue is free again when the last process that holds the socket has closed it.
+//!
+//! # Protocol
+//!
+//! A Unix socket of type `SOCK_SEQPACKET`, one message for the request and one for the reply:
+//!
+//! | Message | Text | Descriptors |
+//! |---|---|---|
+//! | request | `weir 1 socket`, then lines `key=value` (see [`Request`]) | none |
+//! | reply | `ok` and a line feed, then the bytes of [`Parts::into_message`] | those of the parts |
+//! | refusal | `error KIND`, then lines for people | none |
+//!
+//! [`Parts::into_message`]: crate::Parts::into_message
+
+mod client;
+mod refusal;
+mod request;
+
+pub use client::DEFAULT_PATH;
+pub use refusal::Refusal;
+pub use request::Request;

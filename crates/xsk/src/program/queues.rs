@@ -1,0 +1,169 @@
+//! A program for the queues of a device, that outlives its sockets.
+
+use super::redirect::redirect_by_queue;
+use super::{Filter, Program, load, refused};
+use crate::device::{AttachMode, Device};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The files of a pinned program.
+const LINK: &str = "link";
+const MAP: &str = "map";
+
+impl Program {
+    /// Attaches the built-in program to a device before there is a socket. It passes all packets to the
+    /// network stack, until sockets are opened with [`SocketBuilder::program`].
+    ///
+    /// For a process that opens sockets for others: it attaches once, and [filters](Self::set_filters)
+    /// each queue.
+    ///
+    /// ```no_run
+    /// use xsk::{AttachMode, Mode, Program, Socket, Umem};
+    ///
+    /// # fn main() -> xsk::Result<()> {
+    /// let program = Program::attach_to("eth0", AttachMode::Driver)?;
+    /// let umem = Umem::builder().build()?;
+    /// let socket = Socket::builder(&umem, "eth0", 2).program(&program).mode(Mode::Driver).open()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As those of [`SocketBuilder::open`] about programs: [`ErrorKind::ProgramAttached`],
+    /// [`ErrorKind::PermissionDenied`], [`ErrorKind::ModeRefused`], [`ErrorKind::MtuTooLarge`].
+    ///
+    /// [`SocketBuilder::program`]: crate::SocketBuilder::program
+    /// [`SocketBuilder::open`]: crate::SocketBuilder::open
+    pub fn attach_to(device: &str, mode: AttachMode) -> Result<Self> {
+        let device = Device::lookup(device)?;
+        Self::attach(&device, mode, Duration::from_millis(100), None)
+            .map_err(|error| error.context(&device.name))
+    }
+
+    /// Sets the filter of each queue; a queue without one delivers all its packets to its socket. All
+    /// change at once, and no packet meets a device without a program.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a filter that cannot be; [`ErrorKind::Unsupported`] for a program
+    /// of libxdp's dispatcher, or when the verifier refuses it; the filters stay as they are.
+    pub fn set_filters(&self, filters: &BTreeMap<u32, Filter>) -> Result<()> {
+        filters.values().try_for_each(Filter::check)?;
+        let program = load(&redirect_by_queue(self.map(), filters))?;
+        sys::xdp_link_update(self.held_link()?, program.as_fd())
+            .map_err(refused("replacing the XDP program"))
+    }
+
+    /// Pins the program's link and its XSKMAP to files in a directory on bpffs, which must exist. The
+    /// program stays attached until [`unpin`](Self::unpin) and the end of its holders.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::PermissionDenied`] without `CAP_BPF`; [`ErrorKind::Unsupported`] when the directory is
+    /// not on bpffs; [`ErrorKind::Os`] when something is pinned there.
+    pub fn pin(&self, directory: &Path) -> Result<()> {
+        let link = self.held_link()?;
+        let pin = |object: BorrowedFd<'_>, file: &str| {
+            let path = directory.join(file);
+            sys::pin(object, &c_path(&path)?).map_err(|errno| pin_error(&path, errno))
+        };
+        pin(self.map(), MAP)?;
+        pin(link, LINK).inspect_err(|_| {
+            // Half of a pinned program is of no use.
+            let _ = std::fs::remove_file(directory.join(MAP));
+        })
+    }
+
+    /// The file of a [pinned](Self::pin) program's XSKMAP.
+    pub fn pinned_map(directory: &Path) -> PathBuf {
+        directory.join(MAP)
+    }
+
+    /// Removes the files of a pinned program, whether there are any or not. Without another holder it is
+    /// detached.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Os`] when a file cannot be removed.
+    pub fn unpin(directory: &Path) -> Result<()> {
+        for file in [LINK, MAP] {
+            match std::fs::remove_file(directory.join(file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    let message = format!("removing {}: {error}", directory.join(file).display());
+                    return Err(Error::new(ErrorKind::Os, message));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The program of `device` that an earlier process has [pinned](Self::pin); `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Foreign`] when the files are those of another device, or of no program.
+    pub fn open_pinned(directory: &Path, device: &str) -> Result<Option<Self>> {
+        let open = |file: &str| -> Result<Option<OwnedFd>> {
+            let path = directory.join(file);
+            match sys::open_pinned(&c_path(&path)?) {
+                Ok(object) => Ok(Some(object)),
+                Err(Errno::NOENT) => Ok(None),
+                Err(errno) => Err(pin_error(&path, errno)),
+            }
+        };
+        let (Some(link), Some(map)) = (open(LINK)?, open(MAP)?) else {
+            return Ok(None);
+        };
+        let device = Device::lookup(device)?;
+        let Some(attached) = device.obstacle() else {
+            let message = format!(
+                "the link pinned in {} holds no program on {}: remove that directory",
+                directory.display(),
+                device.name
+            );
+            return Err(Error::new(ErrorKind::Foreign, message));
+        };
+        Self::take_over(link, map, attached.mode, device.index).map(Some)
+    }
+
+    fn held_link(&self) -> Result<BorrowedFd<'_>> {
+        self.link().ok_or_else(|| {
+            let message = "libxdp's dispatcher holds this program: attach the built-in one alone";
+            Error::new(ErrorKind::Unsupported, message)
+        })
+    }
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::invalid("a path cannot have a zero byte"))
+}
+
+fn pin_error(path: &Path, errno: Errno) -> Error {
+    let path: PathBuf = path.into();
+    let path = path.display();
+    match errno {
+        Errno::PERM | Errno::ACCESS => Error::os(
+            ErrorKind::PermissionDenied,
+            errno,
+            format!("{path}: pinned BPF objects need CAP_BPF and access to the directory"),
+        ),
+        Errno::INVAL => Error::os(
+            ErrorKind::Unsupported,
+            errno,
+            format!(
+                "{path} is not on a BPF filesystem: mount one with `mount -t bpf bpf /sys/fs/bpf`"
+            ),
+        ),
+        _ => Error::os(ErrorKind::Os, errno, format!("{path}: a pinned BPF object")),
+    }
+}
