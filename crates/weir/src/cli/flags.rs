@@ -1,6 +1,7 @@
 //! Flags of several commands: one definition, one help text.
 
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -25,4 +26,11 @@ pub fn seconds(
             range.end()
         )),
     }
+}
+
+/// The broker's socket: of the flag, else of the environment, else where it is by default.
+pub fn broker_socket(flag: Option<&Path>) -> PathBuf {
+    let of_environment = || std::env::var_os("WEIR_BROKER").map(PathBuf::from);
+    let path = flag.map(Path::to_owned).or_else(of_environment);
+    path.unwrap_or_else(|| xsk::broker::DEFAULT_PATH.into())
 }

@@ -2,12 +2,15 @@
 
 pub mod bench;
 pub mod bench_count;
+pub mod broker;
 pub mod cost;
 pub mod doctor;
 pub mod flags;
 pub mod generate;
 pub mod lab;
 pub mod output;
+pub mod profile;
+pub mod run;
 
 use std::process::ExitCode;
 
@@ -40,6 +43,19 @@ pub enum Command {
 
     /// Find misconfigured network settings; print each fix and its undo
     Doctor(doctor::DoctorArgs),
+
+    /// Check the policy of weir-broker, which hands AF_XDP sockets to unprivileged processes
+    #[command(subcommand)]
+    Broker(broker::BrokerCommand),
+
+    /// Run a command under the supervision of weir-broker
+    ///
+    /// The command has no privilege; the broker answers the system calls that its policy grants. The
+    /// command and all that it starts have `no_new_privs`: a set-user-id program does not change the user.
+    Run(run::RunArgs),
+
+    /// Print the seccomp profile of containers that weir-broker supervises
+    Profile(profile::ProfileArgs),
 
     /// Print the man page of a command, or write all man pages to a directory
     Man(generate::ManArgs),
@@ -82,6 +98,9 @@ pub fn main() -> ExitCode {
         Command::Cost(args) => cost::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
         Command::Doctor(args) => Ok(doctor::run(&args)),
+        Command::Broker(command) => broker::run(command),
+        Command::Run(args) => run::run(&args),
+        Command::Profile(args) => profile::run(&args).map(done),
         Command::Man(args) => generate::man(&args, Cli::command()).map(done),
         Command::Completions(args) => generate::completions(&args, &Cli::command()).map(done),
         Command::BenchCount(args) => bench_count::run(&args).map(done),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod af_packet;
 pub mod bench;
+pub mod brokered;
 pub mod halves;
 pub mod libxdp;
 pub mod moves;
@@ -30,6 +31,8 @@ pub enum Engine {
     Xsk,
     /// AF_XDP, weir's own library, receiving and sending on two CPUs; l2fwd only
     XskHalves,
+    /// AF_XDP, weir's own library on a socket of weir-broker
+    XskBrokered,
     /// AF_XDP, libxdp as xdpsock uses it
     Libxdp,
 }
@@ -39,13 +42,13 @@ impl Engine {
     pub fn is_af_xdp(self) -> bool {
         match self {
             Self::PacketV2 | Self::PacketV3 => false,
-            Self::Xsk | Self::XskHalves | Self::Libxdp => true,
+            Self::Xsk | Self::XskHalves | Self::XskBrokered | Self::Libxdp => true,
         }
     }
 
     /// Whether it can wait in this way.
     pub fn supports(self, wait: Wait) -> bool {
-        wait != Wait::Adaptive || matches!(self, Self::Xsk | Self::XskHalves)
+        wait != Wait::Adaptive || matches!(self, Self::Xsk | Self::XskHalves | Self::XskBrokered)
     }
 
     /// Whether it can only forward: its two threads receive and send.
@@ -60,6 +63,7 @@ impl Engine {
             Self::PacketV3 => "V3",
             Self::Xsk => "weir",
             Self::XskHalves => "halves",
+            Self::XskBrokered => "broker",
             Self::Libxdp => "libxdp",
         }
     }

@@ -19,6 +19,7 @@ use rustix::process::Signal;
 
 use super::af_packet::{AfPacket, Options};
 use super::bench::Bench;
+use super::brokered::Broker;
 use super::halves::Halves;
 use super::moves::Moves;
 use super::protocol::{Event, Totals};
@@ -132,6 +133,11 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
             let sender_cpu = args.sender_cpu.unwrap_or(args.cpu) as usize;
             run_bench(args, &stop, Halves::new(open_xsk(args)?, sender_cpu)?)
         }
+        Engine::XskBrokered => {
+            let options = xsk_options(args);
+            let broker = Broker::start(&options)?;
+            run_bench(args, &stop, broker.open(&options)?)
+        }
         Engine::Libxdp => become_libxdp_loop(args).map(|never| match never {}),
     }
 }
@@ -146,16 +152,19 @@ fn open_packet(args: &WorkerArgs, version: Version) -> Result<AfPacket, Failure>
     })
 }
 
-fn open_xsk(args: &WorkerArgs) -> Result<Xsk, Failure> {
-    let options = xsk::Options {
+fn xsk_options(args: &WorkerArgs) -> xsk::Options<'_> {
+    xsk::Options {
         device: &args.dev,
         queue: args.queue,
         bench: args.bench,
         mode: args.mode.unwrap_or(Mode::Auto),
         wait: args.wait,
         batch: args.batch,
-    };
-    Xsk::open(&xsk::umem()?, &options)
+    }
+}
+
+fn open_xsk(args: &WorkerArgs) -> Result<Xsk, Failure> {
+    Xsk::open(&xsk::umem()?, &xsk_options(args))
 }
 
 fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {

@@ -54,6 +54,15 @@ pub fn umem() -> Result<Umem, Failure> {
         .map_err(|error| failure("umem", &error))
 }
 
+/// The library's way of waiting.
+pub(super) fn library_wait(wait: Wait) -> ::xsk::Wait {
+    match wait {
+        Wait::Spin => ::xsk::Wait::Spin,
+        Wait::Poll => ::xsk::Wait::Poll,
+        Wait::Adaptive => ::xsk::Wait::adaptive(),
+    }
+}
+
 impl Xsk {
     /// Opens a socket on the device, with the defaults of the library.
     pub fn open(umem: &Umem, options: &Options<'_>) -> Result<Self, Failure> {
@@ -63,27 +72,31 @@ impl Xsk {
             Mode::Drv => ::xsk::Mode::Driver,
             Mode::Zc => ::xsk::Mode::ZeroCopy,
         };
-        let (wait, patience) = match options.wait {
-            Wait::Spin => (::xsk::Wait::Spin, SPIN),
-            Wait::Poll => (::xsk::Wait::Poll, SLEEP),
-            Wait::Adaptive => (::xsk::Wait::adaptive(), SLEEP),
-        };
         let mut builder = Socket::builder(umem, options.device, options.queue)
             .mode(mode)
-            .wait(wait);
+            .wait(library_wait(options.wait));
         if !options.bench.receives() {
             // Nothing is received: all chunks are for sending.
             builder = builder.fill_chunks(0);
         }
         let socket = builder.open().map_err(|error| failure("open", &error))?;
-        Ok(Self {
+        Ok(Self::of(socket, options))
+    }
+
+    /// An engine on an open socket.
+    pub(super) fn of(socket: Socket, options: &Options<'_>) -> Self {
+        Self {
             refusals: socket.refusals().iter().map(ToString::to_string).collect(),
             socket,
-            patience,
+            patience: if options.wait == Wait::Spin {
+                SPIN
+            } else {
+                SLEEP
+            },
             batch: options.batch,
             sent_template: false,
             unreported: 0,
-        })
+        }
     }
 
     /// Packets completed since the last call, when `sent` were handed over since then.

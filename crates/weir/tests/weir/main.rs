@@ -5,6 +5,7 @@
 
 mod accounting;
 mod bench;
+mod broker;
 mod busy_loop;
 mod cost;
 mod curve;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let mut tests = [
         accounting::trials(),
         bench::trials(),
+        broker::trials(),
         busy_loop::trials(),
         cost::trials(),
         curve::trials(),

@@ -106,7 +106,7 @@ fn bars(rows: &[&Summary]) -> String {
         let top = index * ROW;
         let middle = top + ROW / 2;
         let class = match combination.engine {
-            Engine::Xsk | Engine::XskHalves => "ours",
+            Engine::Xsk | Engine::XskHalves | Engine::XskBrokered => "ours",
             _ => "other",
         };
         let name = combination.to_string();

@@ -80,9 +80,9 @@ type ByRound<'a> = BTreeMap<u32, &'a Run>;
 
 /// The baselines of a combination: libxdp in the same mode, and AF_PACKET at its best.
 /// Adaptive waiting should be as fast as spinning and as cheap as poll, so it is compared
-/// with both. Two CPUs are compared with one.
+/// with both. Two CPUs are compared with one, a brokered socket with a privileged one.
 fn baselines(of: Combination) -> Vec<Combination> {
-    if of.engine == Engine::XskHalves {
+    if matches!(of.engine, Engine::XskHalves | Engine::XskBrokered) {
         let engine = Engine::Xsk;
         return vec![Combination { engine, ..of }];
     }

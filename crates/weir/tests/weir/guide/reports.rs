@@ -7,10 +7,13 @@ use serde_json::Value;
 
 use super::{BOOK, files, none_of, sources};
 use crate::bench::{Directory, NamedLab};
-use crate::{Test, output, success, tests, weir};
+use crate::{Test, broker, output, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
-    let of_anyone = tests![schemas_are_strict_and_described];
+    let of_anyone = tests![
+        schemas_are_strict_and_described,
+        the_check_of_a_policy_matches_its_schema,
+    ];
     let of_root = tests![reports_match_their_schemas];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
     of_anyone.chain(of_root).collect()
@@ -97,6 +100,16 @@ fn reports_match_their_schemas() -> Result<()> {
     let status = report("lab status --json")?;
     check_report("lab-status.json", &status, &mut wrong)?;
     check_report("count.json", &count()?, &mut wrong)?;
+    none_of(&wrong)
+}
+
+fn the_check_of_a_policy_matches_its_schema() -> Result<()> {
+    let mut wrong = Vec::new();
+    check_report(
+        "broker-check.json",
+        &broker::wrong_report("schema")?,
+        &mut wrong,
+    )?;
     none_of(&wrong)
 }
 

@@ -1,0 +1,40 @@
+//! Questions to a running broker.
+
+use crate::message::{connect_to, receive_ok, send_text};
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::path::Path;
+
+/// Most bytes of an answer.
+const MOST: u64 = 64 << 20;
+
+/// Its state: leases, sessions, figures.
+///
+/// # Errors
+///
+/// Without a broker, and without root.
+pub fn status(broker: &Path) -> Result<Value> {
+    ask(broker, "weir 1 status\n")
+}
+
+/// The holders of a lease; they are killed where the policy says so.
+///
+/// # Errors
+///
+/// Without a broker or such a lease, and without root.
+pub fn revoke(broker: &Path, lease: u64) -> Result<Value> {
+    ask(broker, &format!("weir 1 revoke\nlease={lease}\n"))
+}
+
+fn ask(broker: &Path, request: &str) -> Result<Value> {
+    let socket = connect_to(broker)?;
+    send_text(&socket, request, None).context("cannot ask the broker")?;
+    let reply = receive_ok(&socket).context("the broker refuses")?;
+    let mut file = File::from(reply.fd.context("the broker's answer has no file")?);
+    file.rewind()?;
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text)?;
+    serde_json::from_str(&text).context("the broker's answer is no JSON")
+}

@@ -1,0 +1,132 @@
+//! Capabilities (capabilities(7)): the least set for what the policy grants.
+
+use super::needs::Needs;
+use anyhow::{Context as _, Result};
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_capabilities_secure_bits,
+};
+
+/// A capability, and when and why the broker keeps it.
+type Row = (CapabilitySet, fn(&Needs) -> bool, &'static str);
+
+const TABLE: &[Row] = &[
+    (CapabilitySet::NET_RAW, |_| true, "AF_XDP sockets"),
+    (
+        CapabilitySet::NET_ADMIN,
+        |_| true,
+        "XDP programs on devices, busy polling, channels",
+    ),
+    (CapabilitySet::BPF, |_| true, "programs, maps and links"),
+    (
+        CapabilitySet::IPC_LOCK,
+        |_| true,
+        "UMEMs beyond RLIMIT_MEMLOCK",
+    ),
+    (
+        CapabilitySet::SYS_PTRACE,
+        |needs| needs.processes,
+        "executables, descriptors and memory of other processes",
+    ),
+    (
+        CapabilitySet::DAC_READ_SEARCH,
+        |needs| needs.processes && !needs.supervision,
+        "/proc/PID/fd of other users",
+    ),
+    (
+        CapabilitySet::DAC_OVERRIDE,
+        |needs| needs.supervision,
+        "/proc/PID/mem of other users, whose mode is 0600",
+    ),
+    (
+        CapabilitySet::KILL,
+        |needs| needs.kill || needs.fuse,
+        "ending the control group of a tenant, and FUSE programs that run as a caller's user",
+    ),
+    (
+        CapabilitySet::SYS_ADMIN,
+        |needs| needs.namespaces,
+        "namespaces of other processes, mounts, trusted attributes",
+    ),
+    (
+        CapabilitySet::SYS_CHROOT,
+        |needs| needs.files,
+        "mount namespaces of other processes",
+    ),
+    (
+        CapabilitySet::MKNOD,
+        |needs| needs.devices,
+        "character devices",
+    ),
+    (
+        CapabilitySet::SETUID.union(CapabilitySet::SETGID),
+        |needs| needs.files,
+        "file system calls made as the user that asked",
+    ),
+    (
+        CapabilitySet::SYS_NICE,
+        |needs| needs.scheduling,
+        "real-time policies",
+    ),
+];
+
+/// Those that the broker keeps.
+pub(super) fn kept(needs: &Needs) -> CapabilitySet {
+    let rows = TABLE.iter().filter(|(_, when, _)| when(needs));
+    rows.fold(CapabilitySet::empty(), |set, row| set | row.0)
+}
+
+/// Gives up all but `kept`, for this thread, those that it starts and what they execute. No program
+/// that is executed gains any, not as root and not by its file.
+///
+/// # Errors
+///
+/// When the kernel refuses: `CAP_SETPCAP` is needed.
+pub(super) fn keep(kept: CapabilitySet) -> Result<CapabilitySet> {
+    let has = capabilities(None).context("cannot read the capabilities")?;
+    // A capability that was not given cannot be kept: what needs it fails, and says so.
+    let kept = kept & has.permitted;
+    clear_ambient_capability_set().context("cannot clear the ambient capabilities")?;
+    let given_up = (0..u64::BITS)
+        .map(|bit| CapabilitySet::from_bits_retain(1 << bit))
+        .filter(|&capability| !kept.contains(capability));
+    for capability in given_up {
+        match remove_capability_from_bounding_set(capability) {
+            // Of a newer kernel, or none.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(errno) => {
+                return Err(errno).context(
+                    "cannot limit the bounding set: start the broker as root, or give it CAP_SETPCAP",
+                );
+            }
+        }
+    }
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    set_capabilities_secure_bits(bits).context("cannot set the securebits")?;
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).context("cannot give up capabilities")?;
+    Ok(kept)
+}
+
+/// Their names as in capabilities(7), in small letters.
+pub(super) fn names(set: CapabilitySet) -> String {
+    let names: Vec<_> = set
+        .iter_names()
+        .map(|(name, _)| format!("cap_{}", name.to_ascii_lowercase()))
+        .collect();
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.join(" ")
+    }
+}

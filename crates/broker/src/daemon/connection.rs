@@ -1,0 +1,315 @@
+//! The control protocol: one request a message, one reply each.
+//!
+//! | First line | Then | Reply |
+//! |---|---|---|
+//! | `weir 1 socket` | see [`xsk::broker::Request`] | `ok` and a socket |
+//! | `weir 1 supervise` | `policy=NAME`; after the reply a message `weir 1 listener` with the listener | `ok`, `handlers=…` |
+//! | `weir 1 status` | | `ok` and a memfd with JSON; for root |
+//! | `weir 1 revoke` | `lease=ID` | `ok` and the holders; for root |
+
+use super::log::{self, event};
+use super::server::Server;
+use super::status;
+use crate::identity::Identity;
+use crate::lease::{Asker, Holder, LeaseId, Record};
+use crate::message::{self, MOST_BYTES};
+use crate::policy::Tenant;
+use crate::seccomp::Listener;
+use crate::supervise::handlers;
+use crate::supervise::metrics::Outcome;
+use crate::supervise::oci::{self, ContainerState};
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
+use rustix::process::Pid;
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{Seek as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use xsk::ErrorKind;
+use xsk::broker::{Refusal, Request};
+
+/// A peer that is silent for this long is disconnected.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// So is one that does not read its replies: one reply always has room.
+const UNREAD: Duration = Duration::from_millis(100);
+
+/// A reply, with descriptors.
+type Reply = (Vec<u8>, Vec<OwnedFd>);
+
+/// Serves a connection of the control socket until it ends.
+pub(super) fn serve_control(server: &Arc<Server>, connection: &OwnedFd) {
+    for (way, patience) in [(Timeout::Recv, SILENCE), (Timeout::Send, UNREAD)] {
+        if set_socket_timeout(connection, way, Some(patience)).is_err() {
+            return;
+        }
+    }
+    loop {
+        let (request, fds) = match message::receive(connection.as_fd(), MOST_BYTES) {
+            Ok((request, _)) if request.is_empty() => return,
+            Ok(received) => received,
+            Err(Errno::MSGSIZE | Errno::TOOBIG) => {
+                let text = format!(
+                    "a request has at most {MOST_BYTES} bytes and {} descriptors",
+                    message::MOST_FDS
+                );
+                let refusal = Refusal::new(ErrorKind::InvalidConfig, text);
+                let _ = message::send(connection.as_fd(), refusal.write().as_bytes(), &[]);
+                return;
+            }
+            Err(_) => return,
+        };
+        let reply = answer(server, connection, &request, fds);
+        let (bytes, fds) =
+            reply.unwrap_or_else(|refusal| (refusal.write().into_bytes(), Vec::new()));
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        if message::send(connection.as_fd(), &bytes, &fds).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(
+    server: &Arc<Server>,
+    connection: &OwnedFd,
+    request: &[u8],
+    fds: Vec<OwnedFd>,
+) -> Result<Reply, Refusal> {
+    let peer = Identity::of_peer(connection.as_fd());
+    let peer =
+        peer.map_err(|error| Refusal::new(ErrorKind::PermissionDenied, format!("{error:#}")))?;
+    let text =
+        std::str::from_utf8(request).map_err(|_| invalid("the request is not UTF-8 text"))?;
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    match first {
+        "weir 1 socket" => lend(server, &peer, request),
+        message::SUPERVISE => supervise(server, connection, &peer, rest),
+        "weir 1 status" => {
+            only_root(&peer)?;
+            give_file(&status::json(server).to_string())
+        }
+        "weir 1 revoke" => {
+            only_root(&peer)?;
+            revoke(server, rest)
+        }
+        _ => {
+            drop(fds);
+            Err(invalid(
+                "the request is not known: use programs of the broker's version",
+            ))
+        }
+    }
+}
+
+/// A user, for the log's limit.
+fn whose(uid: u32) -> String {
+    format!("uid {uid}")
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(ErrorKind::InvalidConfig, message)
+}
+
+fn only_root(peer: &Identity) -> Result<(), Refusal> {
+    if peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorKind::PermissionDenied,
+        "only root may ask this: use sudo",
+    ))
+}
+
+/// The tenant of a peer; the log gets the reason of a refusal, the peer its cure.
+fn admit(server: &Server, peer: &Identity, name: Option<&str>) -> Result<Tenant, Refusal> {
+    server
+        .policy()
+        .admit(peer, name)
+        .cloned()
+        .map_err(|refusal| {
+            log::refusal(
+                &whose(peer.uid),
+                "refused",
+                json!({"peer": peer.to_string(), "reason": refusal.reason()}),
+            );
+            Refusal::new(ErrorKind::PermissionDenied, refusal.to_string())
+        })
+}
+
+fn lend(server: &Server, peer: &Identity, request: &[u8]) -> Result<Reply, Refusal> {
+    let began = Instant::now();
+    let request = Request::read(request).map_err(|error| Refusal::from(&error))?;
+    let tenant = admit(server, peer, request.policy.as_deref())?;
+    let asker = Asker {
+        pid: peer.pid,
+        uid: peer.uid,
+    };
+    let granted = server.leases.lend(&tenant, &request, asker);
+    let took = began.elapsed();
+    let metrics = server.supervision.metrics(&tenant.name);
+    let outcome = if granted.is_ok() {
+        Outcome::Answered
+    } else {
+        Outcome::Refused
+    };
+    metrics.of("socket").record(outcome, took);
+    let microseconds = took.as_micros() as u64;
+    match granted {
+        Ok(granted) => {
+            let lease = &granted.record;
+            event(
+                "lease",
+                json!({
+                    "lease": lease.id, "tenant": lease.tenant, "peer": peer.to_string(), "device": lease.device,
+                    "queue": lease.queue, "rx": lease.rx, "tx": lease.tx, "mode": lease.mode,
+                    "memory": lease.memory, "microseconds": microseconds,
+                }),
+            );
+            let mut reply = b"ok\n".to_vec();
+            reply.extend(granted.message);
+            Ok((reply, granted.descriptors))
+        }
+        Err(refusal) => {
+            log::refusal(
+                &whose(peer.uid),
+                "lease-refused",
+                json!({
+                    "tenant": tenant.name, "peer": peer.to_string(), "device": request.device,
+                    "queue": request.queue, "reason": refusal.message(), "microseconds": microseconds,
+                }),
+            );
+            Err(refusal)
+        }
+    }
+}
+
+/// Takes the supervision of a process over: it tells its name, then sends its listener.
+fn supervise(
+    server: &Arc<Server>,
+    connection: &OwnedFd,
+    peer: &Identity,
+    rest: &str,
+) -> Result<Reply, Refusal> {
+    let name = rest.lines().find_map(|line| line.strip_prefix("policy="));
+    let tenant = Arc::new(admit(server, peer, name)?);
+    let handlers = handlers::names(&tenant.calls).join(",");
+    let reply = format!("ok\ntenant={}\nhandlers={handlers}\n", tenant.name);
+    let os = |errno: Errno| Refusal::new(ErrorKind::Os, errno.to_string());
+    message::send(connection.as_fd(), reply.as_bytes(), &[]).map_err(os)?;
+    let (second, fds) = message::receive(connection.as_fd(), MOST_BYTES).map_err(os)?;
+    if second.split(|&byte| byte == b'\n').next() != Some(b"weir 1 listener".as_slice()) {
+        return Err(invalid(
+            "the message behind `weir 1 supervise` is `weir 1 listener`, with the listener",
+        ));
+    }
+    let listener = fds
+        .into_iter()
+        .next()
+        .ok_or_else(|| invalid("no listener came with the message"))?;
+    let started = start(server, listener, &tenant, &peer.to_string());
+    started.map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
+    Ok((b"ok\n".to_vec(), Vec::new()))
+}
+
+fn start(server: &Arc<Server>, listener: OwnedFd, tenant: &Arc<Tenant>, who: &str) -> Result<()> {
+    let listener = Listener::new(listener)?;
+    server.supervision.start(listener, tenant, who)
+}
+
+/// Serves a container runtime, which sends the state of a container and its listener.
+pub(super) fn serve_runtime(server: &Arc<Server>, connection: &OwnedFd) {
+    if let Err(error) = supervise_container(server, connection) {
+        let user = sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw());
+        let error = format!("{error:#}");
+        log::refusal(&whose(user), "runtime-refused", json!({"error": error}));
+    }
+}
+
+fn supervise_container(server: &Arc<Server>, connection: &OwnedFd) -> Result<()> {
+    let runtime = Identity::of_peer(connection.as_fd())?;
+    // A runtime that connects and sends nothing is a normal one.
+    let Some(container) = oci::receive(connection)? else {
+        return Ok(());
+    };
+    let who = format!("container {}", container.id);
+    supervise_process(server, runtime, container, &who).context(who)
+}
+
+fn supervise_process(
+    server: &Server,
+    runtime: Identity,
+    container: ContainerState,
+    who: &str,
+) -> Result<()> {
+    let name = container.tenant();
+    let identity = container.identity(runtime)?;
+    let policy = server.policy();
+    let tenant = policy
+        .admit(&identity, name.as_deref())
+        .map_err(|refusal| anyhow::anyhow!("{}", refusal.reason()))?;
+    let tenant = Arc::new(tenant.clone());
+    server.supervision.start(container.listener, &tenant, who)
+}
+
+/// Names the holders of a lease, and kills their control groups where the policy says so.
+fn revoke(server: &Server, rest: &str) -> Result<Reply, Refusal> {
+    let id = rest
+        .lines()
+        .find_map(|line| line.strip_prefix("lease=")?.parse().ok());
+    let id = LeaseId(id.ok_or_else(|| invalid("give the lease: `lease=ID`"))?);
+    let lease = server.leases.get(id);
+    let lease = lease.ok_or_else(|| {
+        invalid(format!(
+            "there is no lease {id}: `weir broker status` lists them"
+        ))
+    })?;
+    let holders = server.leases.holders(&lease);
+    let killed = lease.kill && kill(server, &lease, &holders);
+    event(
+        "revoke",
+        json!({"lease": id, "tenant": lease.tenant, "holders": &holders, "killed": killed}),
+    );
+    give_file(&json!({"lease": lease, "holders": holders, "killed": killed}).to_string())
+}
+
+/// Kills the control groups of those holders that are the tenant's; returns whether there is no other. A
+/// tenant can pass its socket to any process that takes descriptors.
+fn kill(server: &Server, lease: &Record, holders: &[Holder]) -> bool {
+    let policy = server.policy();
+    let kill = |holder: &Holder| -> Result<()> {
+        let pid = Pid::from_raw(holder.pid.cast_signed()).context("a process has an id")?;
+        let process = Identity::of_process(pid)?;
+        policy.admit(&process, Some(&lease.tenant))?;
+        let file = holder.kill_file()?;
+        ensure!(process.is_alive(), "the process has ended");
+        Ok(fs::write(file, "1")?)
+    };
+    let mut all = true;
+    for holder in holders {
+        if let Err(error) = kill(holder) {
+            all = false;
+            let error = format!("{error:#}");
+            event(
+                "not-killed",
+                json!({"lease": lease.id, "holder": holder, "reason": error}),
+            );
+        }
+    }
+    all
+}
+
+/// A reply that may be longer than a message.
+fn give_file(text: &str) -> Result<Reply, Refusal> {
+    let write = || -> Result<OwnedFd> {
+        let mut file = File::from(memfd_create("weir-broker-reply", MemfdFlags::CLOEXEC)?);
+        file.write_all(text.as_bytes())?;
+        file.rewind()?;
+        Ok(file.into())
+    };
+    let file = write().map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
+    Ok((b"ok\n".to_vec(), vec![file]))
+}

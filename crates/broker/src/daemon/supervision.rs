@@ -1,0 +1,220 @@
+//! The supervised processes: a session for each listener.
+
+use super::log::{self, event};
+use super::queues::TenantsQueues;
+use super::systemd::{Manager, Passed};
+use crate::confine::worker::Worker;
+use crate::lease::Leases;
+use crate::policy::{Policy, Tenant};
+use crate::seccomp::Listener;
+use crate::supervise::handlers::{self, World};
+use crate::supervise::log::{Log, Queue};
+use crate::supervise::metrics::Metrics;
+use crate::supervise::session::{Outlets, Session};
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// Most sessions at a time; each is a thread.
+const MOST_SESSIONS: usize = 1024;
+
+/// And of one tenant, who can start processes, and send one listener again and again.
+const MOST_OF_ONE: usize = 256;
+
+/// All sessions, and the figures of each tenant.
+pub(super) struct Supervision {
+    log: Arc<Queue>,
+    /// Keeps the listeners over a restart.
+    manager: Arc<Manager>,
+    worker: Arc<Worker>,
+    leases: Arc<Leases>,
+    /// Whether this broker ends: the manager keeps the listeners for the next one.
+    stopping: Arc<AtomicBool>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sessions: Vec<(Supervised, Session)>,
+    metrics: BTreeMap<String, Arc<Metrics>>,
+    next: u64,
+}
+
+/// A session, for those who look.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Supervised {
+    /// Its number.
+    pub(super) session: u64,
+    /// Name of the tenant.
+    pub(super) tenant: String,
+    /// Who asked for it.
+    pub(super) who: String,
+    /// When it began.
+    pub(super) since: SystemTime,
+}
+
+impl Supervision {
+    pub(super) fn new(
+        log: Arc<Queue>,
+        manager: Arc<Manager>,
+        worker: Worker,
+        leases: &Arc<Leases>,
+    ) -> Self {
+        Self {
+            log,
+            manager,
+            worker: Arc::new(worker),
+            leases: Arc::clone(leases),
+            stopping: Arc::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Starts to answer the calls of a listener.
+    pub(super) fn start(&self, listener: Listener, tenant: &Arc<Tenant>, who: &str) -> Result<()> {
+        let outlets = Outlets {
+            tenant: tenant.name.as_str().into(),
+            metrics: self.metrics(&tenant.name),
+            log: Arc::clone(&self.log) as Arc<dyn Log>,
+        };
+        let queues = TenantsQueues {
+            leases: Arc::clone(&self.leases),
+            tenant: Arc::clone(tenant),
+        };
+        let world = World {
+            queues: Arc::new(queues),
+            worker: Arc::clone(&self.worker),
+        };
+        let handlers = handlers::of(tenant, &world).context("cannot supervise")?;
+        let names = handlers::names(&tenant.calls);
+        let mut state = self.state();
+        state.reap();
+        if state.sessions.len() >= MOST_SESSIONS {
+            bail!("the broker supervises {MOST_SESSIONS} processes already: end one first");
+        }
+        let is_own = |(other, _): &&(Supervised, _)| other.tenant == tenant.name;
+        if state.sessions.iter().filter(is_own).count() >= MOST_OF_ONE {
+            let name = &tenant.name;
+            bail!("the broker supervises {MOST_OF_ONE} processes of {name} already: end one first");
+        }
+        let session = state.next;
+        state.next += 1;
+        let name = kept_name(session, &tenant.name);
+        // Without a manager, or one that does not keep it, the listener ends with this broker.
+        let _ = self.manager.store(&name, &[listener.as_fd()]);
+        let manager = Arc::clone(&self.manager);
+        let stopping = Arc::clone(&self.stopping);
+        let ended = move || {
+            if !stopping.load(Ordering::Relaxed) {
+                let _ = manager.forget(&name);
+            }
+            event("session-end", json!({"session": session}));
+        };
+        let started = Session::start(listener, handlers, outlets, ended);
+        let started = started.context("no thread is left")?;
+        event(
+            "supervise",
+            json!({"session": session, "tenant": tenant.name, "who": who, "handlers": names}),
+        );
+        let supervised = Supervised {
+            session,
+            tenant: tenant.name.clone(),
+            who: who.to_owned(),
+            since: SystemTime::now(),
+        };
+        state.sessions.push((supervised, started));
+        Ok(())
+    }
+
+    /// Goes on with the listeners that the manager has kept for this broker. A tenant that the policy has
+    /// no more gets a clean error.
+    pub(super) fn resume(&self, policy: &Policy, kept: Vec<Passed>) {
+        for passed in kept {
+            let Some((number, tenant)) = parse_kept_name(&passed.name) else {
+                event("unknown-descriptor", json!({"name": passed.name}));
+                continue;
+            };
+            let _ = self.manager.forget(&passed.name);
+            self.state().next = self.state().next.max(number + 1);
+            let tenant = policy.tenants.iter().find(|known| known.name == tenant);
+            let resumed = tenant
+                .context("the policy has no such tenant")
+                .and_then(|tenant| {
+                    let listener = Listener::new(passed.fd)?;
+                    self.start(listener, &Arc::new(tenant.clone()), "the former broker")
+                });
+            if let Err(error) = resumed {
+                event(
+                    "not-resumed",
+                    json!({"name": passed.name, "error": format!("{error:#}")}),
+                );
+            }
+        }
+    }
+
+    /// The figures of a tenant.
+    pub(super) fn metrics(&self, tenant: &str) -> Arc<Metrics> {
+        let mut state = self.state();
+        Arc::clone(state.metrics.entry(tenant.to_owned()).or_default())
+    }
+
+    /// The figures of all tenants.
+    pub(super) fn all_metrics(&self) -> Vec<(String, Arc<Metrics>)> {
+        let state = self.state();
+        state
+            .metrics
+            .iter()
+            .map(|(tenant, metrics)| (tenant.clone(), Arc::clone(metrics)))
+            .collect()
+    }
+
+    /// The sessions.
+    pub(super) fn list(&self) -> Vec<Supervised> {
+        let mut state = self.state();
+        state.reap();
+        state
+            .sessions
+            .iter()
+            .map(|(supervised, _)| supervised.clone())
+            .collect()
+    }
+
+    /// Decisions and refusals that were not logged.
+    pub(super) fn lost_lines(&self) -> u64 {
+        self.log.dropped() + log::unwritten()
+    }
+
+    /// Ends all sessions: what they made is undone, and notified calls fail with ENOSYS.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        let sessions = std::mem::take(&mut self.state().sessions);
+        for (_, session) in &sessions {
+            session.stop();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Name of a listener in the manager's store.
+fn kept_name(session: u64, tenant: &str) -> String {
+    format!("session-{session}-{tenant}")
+}
+
+fn parse_kept_name(name: &str) -> Option<(u64, &str)> {
+    let (session, tenant) = name.strip_prefix("session-")?.split_once('-')?;
+    Some((session.parse().ok()?, tenant))
+}
+
+impl State {
+    fn reap(&mut self) {
+        self.sessions.retain(|(_, session)| !session.is_finished());
+    }
+}

@@ -1,0 +1,105 @@
+//! The file that a process runs.
+
+use super::hash;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+/// What the kernel adds to the path of a file that has none any more.
+const DELETED: &[u8] = b" (deleted)";
+
+/// The file that a process runs, held open.
+#[derive(Debug)]
+pub struct Executable {
+    /// `O_PATH`.
+    file: OwnedFd,
+    stat: Stat,
+    path: PathBuf,
+}
+
+impl fmt::Display for Executable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The process chose the name: it must not write lines into a log.
+        let path = self.path.to_string_lossy();
+        write!(f, "{}", path.escape_debug())?;
+        if self.is_deleted() {
+            f.write_str(" (deleted)")?;
+        }
+        Ok(())
+    }
+}
+
+impl Executable {
+    pub(super) fn new(file: OwnedFd) -> io::Result<Self> {
+        let stat = fstat(&file)?;
+        // The path of this very file, whatever the process has executed since.
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let mut bytes = path.into_os_string().into_vec();
+        if stat.st_nlink == 0 && bytes.ends_with(DELETED) {
+            bytes.truncate(bytes.len() - DELETED.len());
+        }
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(&bytes));
+        Ok(Self { file, stat, path })
+    }
+
+    /// Its path when it was opened, as the process's mount namespace has it: only a name, for logs.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it had no path any more.
+    pub fn is_deleted(&self) -> bool {
+        self.stat.st_nlink == 0
+    }
+
+    /// Whether it is the file at a path of the broker's mount namespace, or of that of process 1: a
+    /// confined broker does not have the host's files in its own.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such file.
+    pub fn is_file_at(&self, path: &Path) -> io::Result<bool> {
+        let own = statat(CWD, path, AtFlags::empty()).map(|it| is_same(&it, &self.stat));
+        if own == Ok(true) {
+            return Ok(true);
+        }
+        match root_of_init() {
+            Ok(root) => Ok(is_same(&stat_below(&root, path)?, &self.stat)),
+            Err(_) => Ok(own?),
+        }
+    }
+
+    /// The SHA-256 of its bytes, read from the open file. The hashes of files that have not changed
+    /// for a while are kept.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, is too large, or changes meanwhile.
+    pub fn sha256(&self) -> io::Result<[u8; 32]> {
+        hash::sha256(self.file.as_fd())
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        is_same(&self.stat, &other.stat)
+    }
+}
+
+/// The root directory of process 1, for those who may look into it.
+fn root_of_init() -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open("/proc/1/root", flags, Mode::empty())
+}
+
+/// The file at a path whose root, also for symbolic links, is `root`.
+fn stat_below(root: &OwnedFd, path: &Path) -> rustix::io::Result<Stat> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    fstat(openat2(root, path, flags, Mode::empty(), resolve)?)
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}

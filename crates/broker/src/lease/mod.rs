@@ -1,0 +1,308 @@
+//! Queues of devices, each lent to one tenant at a time.
+//!
+//! The broker opens and binds the socket, and keeps no descriptor of it: a lease ends when no process
+//! holds the socket any more, however many had copies. No call of the kernel takes a bound socket away.
+
+mod device;
+mod holders;
+mod journal;
+mod last_close;
+mod memory;
+mod record;
+mod restore;
+mod terms;
+mod users;
+mod whole;
+
+pub use holders::Holder;
+pub use record::{Asker, LeaseId, Record};
+pub use users::DeviceLease;
+
+use crate::policy::Tenant;
+use anyhow::{Context as _, Result};
+use device::Devices;
+use journal::Journal;
+use last_close::LastClose;
+use memory::Stock;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use terms::Terms;
+use users::Wholes;
+use xsk::broker::{Refusal, Request};
+use xsk::{Device, ErrorKind, Socket};
+
+/// All leases.
+#[derive(Debug)]
+pub struct Leases {
+    state: Mutex<State>,
+    devices: Devices,
+    closes: LastClose,
+    stock: Stock,
+    wholes: Wholes,
+}
+
+#[derive(Debug)]
+struct State {
+    leases: BTreeMap<LeaseId, Record>,
+    next: u64,
+    journal: Journal,
+}
+
+impl Leases {
+    /// Opens the table, with the leases that the journal in `directory` has and that still live. Programs
+    /// are pinned below `pins`, if there is a BPF filesystem.
+    ///
+    /// # Errors
+    ///
+    /// When the journal cannot be read or written.
+    pub fn open(directory: &Path, pins: Option<&Path>) -> Result<Self> {
+        let closes = LastClose::new().context("cannot watch sockets")?;
+        let (journal, records) = Journal::open(directory)?;
+        let devices = Devices::new(pins);
+        let next = records.keys().next_back().map_or(1, |id| id.0 + 1);
+        let table = Self {
+            state: Mutex::new(State {
+                leases: BTreeMap::new(),
+                next,
+                journal,
+            }),
+            devices,
+            closes,
+            stock: Stock::default(),
+            wholes: Wholes::default(),
+        };
+        table.restore(records)?;
+        Ok(table)
+    }
+
+    /// The descriptor that is readable when a lease may have ended: then call [`sweep`](Self::sweep).
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.closes.as_fd()
+    }
+
+    /// The longest time until the next [`sweep`](Self::sweep), without an event.
+    pub fn patience(&self) -> Duration {
+        if self.state().leases.is_empty() && self.devices.is_empty() {
+            return self.closes.idle_patience();
+        }
+        self.closes.patience()
+    }
+
+    /// Opens a socket for a tenant and lends it the queue.
+    ///
+    /// # Errors
+    ///
+    /// The reason, for the tenant.
+    pub fn lend(
+        &self,
+        tenant: &Tenant,
+        request: &Request,
+        asker: Asker,
+    ) -> Result<Granted, Refusal> {
+        let device = Device::lookup(&request.device).map_err(|error| Refusal::from(&error))?;
+        let terms = Terms::of(tenant, request)?;
+        let lease = Record {
+            rx: request.rx,
+            tx: request.tx,
+            memory: terms.memory,
+            filter: terms.grant.filter.clone(),
+            ..Record::new(tenant, &device, asker)
+        };
+        let reserved = self.reserve(tenant, lease, |taken| terms.choose(&device, taken))?;
+        let granted = self.open_socket(&terms, &device, &reserved);
+        granted.inspect_err(|_| drop(self.end(reserved.id)))
+    }
+
+    /// Lends a queue to a tenant that binds the socket itself; a queue that it has in this way, again.
+    ///
+    /// # Errors
+    ///
+    /// When another lease has the queue, or the tenant has all of its leases.
+    pub fn lend_socket(
+        &self,
+        tenant: &Tenant,
+        device: &Device,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+        asker: Asker,
+    ) -> Result<Record, Refusal> {
+        let inode = rustix::fs::fstat(socket).map_or(0, |stat| stat.st_ino);
+        if let Some(lease) = self.list().into_iter().find(|lease| lease.inode == inode) {
+            // A bind that failed is tried again.
+            return Ok(lease);
+        }
+        let is_own = |lease: &Record| lease.tenant == tenant.name && lease.mode.is_empty();
+        let lease = Record::new(tenant, device, asker);
+        let reserved = self.reserve(tenant, lease, |taken| match taken(queue) {
+            Some(lease) if !is_own(lease) => Err(terms::busy(lease)),
+            // Sockets that share a UMEM share the queue.
+            _ => Ok(queue),
+        })?;
+        let watched = self.watch(reserved.id, socket);
+        watched.map_err(|error| {
+            self.end(reserved.id);
+            Refusal::new(ErrorKind::Os, format!("{error:#}"))
+        })
+    }
+
+    /// Ends the leases whose sockets nobody holds any more, and detaches programs that nobody needs;
+    /// returns those that ended.
+    pub fn sweep(&self) -> Vec<Record> {
+        let closed = self.closes.closed();
+        let mut ended = Vec::new();
+        for id in closed.leases {
+            ended.extend(self.end(id));
+        }
+        ended.extend(self.sweep_unwatched(closed.lost_events));
+        ended.extend(self.sweep_devices());
+        self.devices.tidy(&self.ifindexes());
+        ended
+    }
+
+    /// The leases.
+    pub fn list(&self) -> Vec<Record> {
+        self.state().leases.values().cloned().collect()
+    }
+
+    /// A lease.
+    pub fn get(&self, id: LeaseId) -> Option<Record> {
+        self.state().leases.get(&id).cloned()
+    }
+
+    /// The processes that hold a lease's socket.
+    pub fn holders(&self, lease: &Record) -> Vec<Holder> {
+        let mut holders = holders::of([lease.inode]);
+        holders.remove(&lease.inode).unwrap_or_default()
+    }
+
+    /// The processes that hold the sockets of leases, by inode.
+    pub fn all_holders(&self, leases: &[Record]) -> BTreeMap<u64, Vec<Holder>> {
+        holders::of(leases.iter().map(|lease| lease.inode))
+    }
+
+    /// Detaches what no lease needs, for the end of the broker.
+    pub fn close(&self) {
+        self.sweep();
+        self.devices.close(&self.ifindexes());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ifindexes(&self) -> Vec<u32> {
+        self.state()
+            .leases
+            .values()
+            .map(|lease| lease.ifindex)
+            .collect()
+    }
+
+    /// Begins a lease of the queue that `choose` finds free, so that nobody else gets it meanwhile.
+    fn reserve(
+        &self,
+        tenant: &Tenant,
+        mut lease: Record,
+        choose: impl for<'s> FnOnce(&dyn Fn(u32) -> Option<&'s Record>) -> Result<u32, Refusal>,
+    ) -> Result<Record, Refusal> {
+        let mut state = self.state();
+        let leases = &state.leases;
+        let mine = leases.values().filter(|other| other.tenant == lease.tenant);
+        let (count, used) = mine.fold((0, 0), |(count, used), other| {
+            (count + 1, used + other.memory)
+        });
+        terms::check_limits(tenant, count, used, lease.memory)?;
+        let ifindex = lease.ifindex;
+        let on_device = || {
+            leases
+                .values()
+                .filter(move |other| other.ifindex == ifindex)
+        };
+        let mut of_others = on_device().filter(|other| other.tenant != lease.tenant);
+        if let Some(other) = of_others.find(|other| other.whole_device || lease.whole_device) {
+            return Err(terms::busy(other));
+        }
+        lease.queue =
+            choose(&|queue| on_device().find(|other| other.queue == queue && !other.whole_device))?;
+        lease.id = LeaseId(state.next);
+        state.next += 1;
+        state.leases.insert(lease.id, lease.clone());
+        Ok(lease)
+    }
+
+    fn open_socket(
+        &self,
+        terms: &Terms<'_>,
+        device: &Device,
+        reserved: &Record,
+    ) -> Result<Granted, Refusal> {
+        let umem = self
+            .stock
+            .take(terms.request.chunks, terms.request.chunk_size);
+        let umem = umem.map_err(|error| Refusal::from(&error))?;
+        let socket = self
+            .devices
+            .open_socket(device, reserved.queue, terms, &umem)?;
+        let mode = socket.mode().to_string();
+        if let Some(lease) = self.state().leases.get_mut(&reserved.id) {
+            lease.mode = mode;
+        }
+        let taken = take_apart(socket);
+        self.stock.discard(umem);
+        let (message, descriptors) = taken.map_err(|error| Refusal::from(&error))?;
+        let watched = descriptors.first().context("a socket has a descriptor");
+        let watched = watched.and_then(|socket| self.watch(reserved.id, socket.as_fd()));
+        let record = watched.map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
+        Ok(Granted {
+            record,
+            message,
+            descriptors,
+        })
+    }
+
+    /// Notes the socket of a lease, which ends with the socket's last close.
+    fn watch(&self, id: LeaseId, socket: BorrowedFd<'_>) -> Result<Record> {
+        let inode = rustix::fs::fstat(socket)?.st_ino;
+        self.closes.watch(id, inode, socket)?;
+        let mut state = self.state();
+        let State {
+            leases, journal, ..
+        } = &mut *state;
+        let lease = leases.get_mut(&id).context("the lease has ended")?;
+        lease.inode = inode;
+        journal.begin(lease)?;
+        Ok(lease.clone())
+    }
+
+    fn end(&self, id: LeaseId) -> Option<Record> {
+        let mut state = self.state();
+        let record = state.leases.remove(&id)?;
+        if record.inode != 0 || record.whole_device {
+            // Without the line, the next broker finds the socket closed.
+            let _ = state.journal.end(id);
+        }
+        Some(record)
+    }
+}
+
+/// A socket for a tenant, as a message and descriptors.
+#[derive(Debug)]
+pub struct Granted {
+    /// The lease.
+    pub record: Record,
+    /// The parts, see [`xsk::Parts::into_message`].
+    pub message: Vec<u8>,
+    /// Their descriptors, the socket's first.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Takes a socket apart, without the map and the program: the device's own reference keeps it attached.
+fn take_apart(socket: Socket) -> xsk::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut parts = socket.into_parts()?;
+    parts.withhold_program()?;
+    Ok(parts.into_message())
+}

@@ -1,0 +1,32 @@
+//! `weir-broker`: AF_XDP sockets for processes without privilege, and supervision of privileged system
+//! calls by seccomp user notification.
+//!
+//! The daemon holds the privilege. It opens and binds AF_XDP sockets for the tenants that its
+//! [`policy`] names, one queue each, and answers the system calls of processes whose seccomp filter
+//! notifies it. The program `weir` uses this library to check policies, to run commands under
+//! supervision and to show the daemon's state.
+
+// # Layers
+//
+// Highest first; a module imports from the layers below it, and files never in a circle.
+// `tests/layers.rs` reads this list and every import.
+//
+//     daemon, client               sockets, signals, reload, restart, state; asking for it
+//     supervise, plugin            supervised system calls; maps for device-plugin clients
+//     lease                        queues lent to tenants, and the program on each device
+//     confine                      capabilities, seccomp and Landlock of the broker itself
+//     policy                       who may have what
+//     message                      messages with descriptors
+//     identity                     the process at the other end
+//     seccomp                      the kernel's user notification
+
+pub mod client;
+pub mod confine;
+pub mod daemon;
+pub mod identity;
+pub mod lease;
+pub mod message;
+pub mod plugin;
+pub mod policy;
+pub mod seccomp;
+pub mod supervise;

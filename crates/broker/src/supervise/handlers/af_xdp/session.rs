@@ -1,0 +1,163 @@
+//! What the calls of a session share.
+
+use super::known::Hash;
+use super::objects::Objects;
+use super::place::Place;
+use crate::confine::worker::Worker;
+use crate::policy::{DeviceGrant, Mode};
+use crate::seccomp::Target;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Queues that are lent, each to one tenant at a time.
+pub trait Queues: Send + Sync {
+    /// Lends a queue to a tenant that is about to bind `socket` to it. Called again for a socket
+    /// whose bind failed, and for each socket that shares a queue of its tenant.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when another tenant has it: bind(2) fails with that.
+    fn lend(
+        &self,
+        tenant: &str,
+        device: &str,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), Errno>;
+}
+
+/// Most namespaces, besides the broker's, that a session keeps open.
+const MOST_PLACES: usize = 8;
+
+/// What the calls of a session share.
+pub(super) struct Session {
+    tenant: String,
+    grants: Vec<DeviceGrant>,
+    programs: Vec<Hash>,
+    queues: Arc<dyn Queues>,
+    worker: Arc<Worker>,
+    home: Arc<Place>,
+    places: Mutex<Vec<Arc<Place>>>,
+    objects: Mutex<Objects>,
+}
+
+impl Session {
+    pub(super) fn new(
+        tenant: &str,
+        grants: Vec<DeviceGrant>,
+        programs: Vec<Hash>,
+        queues: Arc<dyn Queues>,
+        worker: Arc<Worker>,
+    ) -> Result<Self, Errno> {
+        Ok(Self {
+            tenant: tenant.to_owned(),
+            grants,
+            programs,
+            queues,
+            worker,
+            home: Arc::new(Place::home()?),
+            places: Mutex::default(),
+            objects: Mutex::default(),
+        })
+    }
+
+    /// The caller's namespace, `None` if it is the broker's.
+    pub(super) fn callers_place(&self, target: &Target) -> Result<Option<Arc<Place>>, Errno> {
+        let Some(place) = Place::of(target, &self.home)? else {
+            return Ok(None);
+        };
+        let mut places = lock(&self.places);
+        if let Some(known) = places.iter().find(|it| it.identity() == place.identity()) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let place = Arc::new(place);
+        if places.len() < MOST_PLACES {
+            places.push(Arc::clone(&place));
+        }
+        Ok(Some(place))
+    }
+
+    /// Where a call of a caller has its effect: in its own namespace if that has a granted device, else in
+    /// the broker's.
+    pub(super) fn place(&self, target: &Target) -> Result<Arc<Place>, Errno> {
+        let has_device = |place: &Place| {
+            let mut names = self.grants.iter().map(|grant| &grant.device);
+            names.any(|name| place.index(name).is_ok())
+        };
+        match self.callers_place(target)? {
+            Some(place) if has_device(&place) => Ok(place),
+            _ => Ok(Arc::clone(&self.home)),
+        }
+    }
+
+    /// Whether a caller's namespace is another than that in which its calls have their effect.
+    pub(super) fn is_elsewhere(&self, target: &Target, place: &Place) -> Result<bool, Errno> {
+        let callers = self.callers_place(target)?;
+        Ok(place.is_home() && callers.is_some())
+    }
+
+    /// The grants for a device.
+    pub(super) fn grants<'a>(
+        &'a self,
+        device: &'a str,
+    ) -> impl Iterator<Item = &'a DeviceGrant> + 'a {
+        self.grants.iter().filter(move |it| it.device == device)
+    }
+
+    /// Lends a queue, if the device is the broker's: of other devices it lends none, and the kernel keeps
+    /// a queue to one socket.
+    pub(super) fn lend(
+        &self,
+        place: &Place,
+        device: &str,
+        queue: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        if place.is_home() {
+            self.queues.lend(&self.tenant, device, queue, socket)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Loads programs.
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The broker's namespace.
+    pub(super) fn home(&self) -> Arc<Place> {
+        Arc::clone(&self.home)
+    }
+
+    /// All grants.
+    pub(super) fn all_grants(&self) -> &[DeviceGrant] {
+        &self.grants
+    }
+
+    /// Whether the operator allows a program.
+    pub(super) fn allows(&self, program: &Hash) -> bool {
+        self.programs.contains(program)
+    }
+
+    pub(super) fn objects(&self) -> MutexGuard<'_, Objects> {
+        lock(&self.objects)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Session");
+        debug.field("tenant", &self.tenant).finish_non_exhaustive()
+    }
+}
+
+/// Whether a grant has a mode.
+pub(super) fn has_mode(grant: &DeviceGrant, mode: Mode) -> bool {
+    grant.modes.contains(&mode)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

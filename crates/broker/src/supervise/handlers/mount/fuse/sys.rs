@@ -1,0 +1,123 @@
+//! A process in another user namespace, and descriptors for a program.
+#![allow(unsafe_code)] // fork(2), _exit(2), waitpid(2), and what a child does before its program.
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// Runs `build` in a process of its own, which joins a user namespace: only a process with one thread
+/// can. `build` allocates no memory: other threads' locks are never released there.
+pub(super) fn in_user_namespace(
+    namespace: BorrowedFd<'_>,
+    build: impl FnOnce() -> Result<[OwnedFd; 2], Errno>,
+) -> Result<[OwnedFd; 2], Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // SAFETY: needed because setns(2) refuses a process with threads. The child makes system calls
+    // only, without the C library's memory or locks, and ends by _exit.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(Errno::AGAIN);
+    }
+    if child == 0 {
+        let made = join(namespace).and_then(|()| build());
+        let _ = send(&there, &made);
+        // SAFETY: needed to end without the parent's exit handlers.
+        unsafe { libc::_exit(0) }
+    }
+    drop(there);
+    let made = receive(&here);
+    // SAFETY: needed because std waits for children of its own. This one is nobody else's.
+    while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0 {
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            break;
+        }
+    }
+    made
+}
+
+fn join(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
+    // Who is privileged there must not look into this copy of the broker.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))
+}
+
+/// Sends two descriptors, or an errno.
+fn send(socket: &OwnedFd, made: &Result<[OwnedFd; 2], Errno>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let code = made
+        .as_ref()
+        .map_or_else(|errno| errno.raw_os_error(), |_| 0);
+    if let Ok([first, second]) = made {
+        let both = [first.as_fd(), second.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&both));
+        let bytes = code.to_ne_bytes();
+        return sendmsg(
+            socket,
+            &[IoSlice::new(&bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )
+        .map(drop);
+    }
+    let bytes = code.to_ne_bytes();
+    sendmsg(
+        socket,
+        &[IoSlice::new(&bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )
+    .map(drop)
+}
+
+fn receive(socket: &OwnedFd) -> Result<[OwnedFd; 2], Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 4];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::io::retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, flags))?;
+    let code = i32::from_ne_bytes(bytes);
+    if received.bytes != 4 || code != 0 {
+        return Err(Errno::from_raw_os_error(if code == 0 {
+            libc::EIO
+        } else {
+            code
+        }));
+    }
+    let mut fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let mut fds = fds.next().ok_or(Errno::IO)?;
+    match (fds.next(), fds.next()) {
+        (Some(first), Some(second)) => Ok([first, second]),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// Lets a program inherit descriptors, by the numbers that they have here.
+pub(super) fn let_inherit(command: &mut Command, fds: [BorrowedFd<'_>; 2]) {
+    let numbers = fds.map(|fd| fd.as_raw_fd());
+    let inherit = move || {
+        for number in numbers {
+            // SAFETY: needed to name it in the child, where it is open: the caller's borrows last
+            // until the program is started.
+            let fd = unsafe { BorrowedFd::borrow_raw(number) };
+            fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: needed because std closes all descriptors but three. It makes system calls only.
+    unsafe { command.pre_exec(inherit) };
+}

@@ -1,0 +1,160 @@
+//! mount(2): filesystems that the policy names.
+//!
+//! The broker builds the filesystem detached, with the options that it knows, and moves it to the
+//! directory that the caller's path means, followed with the caller's user, root and working
+//! directory. Not where that would reach beyond the caller: its mount namespace is another than the
+//! host's and the broker's, and the directory is its own, or the namespace is its user namespace's and
+//! it is root there. Device nodes and set-user-id bits count on none of these mounts.
+
+mod flags;
+mod fuse;
+mod options;
+mod point;
+mod request;
+mod sys;
+mod tmpfs;
+
+use super::super::caller::Place;
+use super::super::rule::Rule;
+use super::super::{Call, Handler};
+use crate::policy::Mounts;
+use crate::seccomp::{Answer, Notification};
+use flags::Flags;
+use fuse::Programs;
+use point::{Point, Users};
+use request::Request;
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// The handler's name.
+pub const NAME: &str = "mount";
+
+/// When its calls are notified. Without the newer calls libmount uses mount(2).
+pub const RULES: &[Rule] = &[
+    Rule::always(libc::SYS_mount, "mount"),
+    Rule::fails(libc::SYS_fsopen, "fsopen", Errno::NOSYS),
+    Rule::fails(libc::SYS_fspick, "fspick", Errno::NOSYS),
+    Rule::fails(libc::SYS_fsconfig, "fsconfig", Errno::NOSYS),
+    Rule::fails(libc::SYS_fsmount, "fsmount", Errno::NOSYS),
+    Rule::fails(libc::SYS_move_mount, "move_mount", Errno::NOSYS),
+    Rule::fails(libc::SYS_open_tree, "open_tree", Errno::NOSYS),
+    Rule::fails(libc::SYS_mount_setattr, "mount_setattr", Errno::NOSYS),
+];
+
+/// The types that the broker can have the kernel mount. Others either show the broker's view (proc,
+/// sysfs), or read images with all of the kernel's privilege.
+pub const FILESYSTEMS: &[&str] = &["tmpfs"];
+
+/// Longest name of a type, and longest options: a page.
+const MOST_TYPE: usize = 64;
+const MOST_OPTIONS: usize = 4096;
+
+/// Mounts what the policy names.
+#[derive(Debug)]
+pub struct Mount {
+    granted: Mounts,
+    programs: Programs,
+}
+
+impl Mount {
+    /// Grants these types.
+    pub fn new(granted: &Mounts) -> Self {
+        Self {
+            granted: granted.clone(),
+            programs: Programs::default(),
+        }
+    }
+
+    fn kind(&self, name: &CStr) -> Option<Kind<'_>> {
+        let name = name.to_str().ok()?;
+        // As mount.fuse(8) has it.
+        let named = name.strip_prefix("fuse.").unwrap_or(name);
+        if let Some(program) = self.granted.fuse.get(named) {
+            return Some(Kind::Fuse(program));
+        }
+        let is_granted = self.granted.filesystems.iter().any(|it| it == name);
+        (is_granted && FILESYSTEMS.contains(&name)).then_some(Kind::Tmpfs)
+    }
+}
+
+/// How a type is mounted.
+#[derive(Debug, Clone, Copy)]
+enum Kind<'a> {
+    Tmpfs,
+    /// By this program.
+    Fuse(&'a Path),
+}
+
+impl Handler for Mount {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn calls(&self) -> &'static [i64] {
+        &[libc::SYS_mount]
+    }
+
+    /// The path may lead to a filesystem that the caller itself serves.
+    fn is_slow(&self, notification: &Notification) -> bool {
+        Flags::of(notification.args[3]).is_new_mount()
+    }
+
+    fn handle(&self, call: &Call<'_>) -> Result<Answer, Errno> {
+        let flags = Flags::of(call.word(3));
+        if !flags.is_new_mount() {
+            // Binds, moves and changes of a mount that is there, which the kernel permits by the
+            // caller's own privilege. The flags are an argument: they cannot change.
+            return Ok(Answer::Continue);
+        }
+        let target = call.target()?;
+        let name = target.read_string(call.word(2), MOST_TYPE)?;
+        let Some(kind) = self.kind(&name) else {
+            // Also left to the kernel, whatever the name is when it reads it again.
+            return Ok(Answer::Continue);
+        };
+        let path = target.read_string(call.word(1), libc::PATH_MAX as usize)?;
+        let optional = |at: usize, most: usize| match call.word(at) {
+            0 => Ok(None),
+            address => target.read_string(address, most).map(Some),
+        };
+        let source = optional(0, libc::PATH_MAX as usize)?;
+        let options = optional(4, MOST_OPTIONS)?.unwrap_or_default();
+        call.describe(format!("{name:?} at {path:?} with {options:?}"));
+        let place = Place::of(call, libc::AT_FDCWD)?;
+        let users = Users::of(target)?;
+        let point = Point::of(target, &users)?;
+        call.check_alive()?;
+        let directory = point.open(&place, &path)?;
+        let request = Request {
+            source,
+            options,
+            flags,
+            users,
+        };
+        match kind {
+            Kind::Tmpfs => {
+                let mount = tmpfs::build(&request)?;
+                move_to(call, &mount, &directory)?;
+            }
+            Kind::Fuse(program) => {
+                self.programs.check_number()?;
+                let (mount, program) = fuse::serve(call, program, &request, &place)?;
+                move_to(call, &mount, &directory)?;
+                self.programs.keep(program);
+            }
+        }
+        Ok(Answer::Value(0))
+    }
+}
+
+/// Moves a detached mount to a directory of the caller's.
+fn move_to(call: &Call<'_>, mount: &OwnedFd, directory: &OwnedFd) -> Result<(), Errno> {
+    use rustix::mount::{MoveMountFlags, move_mount};
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    call.check_alive()?;
+    super::super::caller::inside_mounts(call.target()?, || {
+        move_mount(mount, c"", directory, c"", both)
+    })
+}

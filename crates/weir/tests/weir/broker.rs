@@ -1,0 +1,113 @@
+//! `weir broker check`: exit status, and every error at once.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::bench::Directory;
+use crate::{Test, output, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    let of_anyone = tests![
+        a_valid_policy_is_counted,
+        every_error_has_its_place,
+        json_has_all_of_it,
+        what_cannot_be_read_is_no_fault_of_the_policy,
+    ];
+    of_anyone.into_iter().map(Test::without_root).collect()
+}
+
+/// An error in line 3, and a tenant whose executable alone is noted.
+const WRONG: &str = "\
+[[tenant]]
+name = 'dns'
+executible = '/usr/sbin/nsd'
+executable = '/usr/sbin/nsd'
+calls.sysinfo = 1
+";
+
+struct Policy {
+    directory: Directory,
+}
+
+impl Policy {
+    /// In a directory of this name, one for each test.
+    fn new(name: &str, text: &str) -> Result<Self> {
+        let directory = Directory::new(&format!("broker-{name}"))?;
+        let policy = Self { directory };
+        fs::write(policy.path(), text)?;
+        Ok(policy)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path.join("broker.toml")
+    }
+
+    fn check(&self, arguments: &[&str]) -> Result<Output> {
+        let mut weir = weir();
+        output(
+            weir.args(["broker", "check"])
+                .args(arguments)
+                .arg(self.path()),
+        )
+    }
+}
+
+/// What `weir broker check --format json` prints of a policy with errors and notes.
+pub fn wrong_report(name: &str) -> Result<Value> {
+    let output = Policy::new(name, WRONG)?.check(&["--format", "json"])?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn a_valid_policy_is_counted() -> Result<()> {
+    let output = Policy::new(
+        "valid",
+        "[[tenant]]\nname = 'a'\nuid = 1\ncalls.sysinfo = true\n",
+    )?
+    .check(&[])?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.code() == Some(0), "{text}");
+    ensure!(text.ends_with("broker.toml: valid, 1 tenant\n"), "{text}");
+    Ok(())
+}
+
+fn every_error_has_its_place() -> Result<()> {
+    let policy = Policy::new("places", WRONG)?;
+    let output = policy.check(&[])?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.code() == Some(1), "{text}");
+    let file = policy.path().display().to_string();
+    for expected in [
+        format!("{file}:3:1: a tenant has no key `executible`: did you mean `executable`?\n"),
+        "    executible = '/usr/sbin/nsd'\n    ^^^^^^^^^^\n".to_owned(),
+        format!("{file}:5:17: this is an integer: write true or false\n"),
+        format!("{file}:1:1: note: an executable alone is no proof"),
+        format!("{file}: 2 errors\n"),
+    ] {
+        ensure!(text.contains(&expected), "no {expected}: {text}");
+    }
+    Ok(())
+}
+
+fn json_has_all_of_it() -> Result<()> {
+    let report = wrong_report("json")?;
+    ensure!(report["valid"] == false, "{report}");
+    let error = &report["errors"][1];
+    ensure!(error["line"] == 5 && error["column"] == 17, "{report}");
+    ensure!(report["notes"][0]["line"] == 1, "{report}");
+    Ok(())
+}
+
+fn what_cannot_be_read_is_no_fault_of_the_policy() -> Result<()> {
+    let policy = Policy::new("missing", "")?;
+    fs::remove_file(policy.path())?;
+    let output = policy.check(&[])?;
+    let error = String::from_utf8(output.stderr)?;
+    ensure!(output.status.code() == Some(2), "{error}");
+    ensure!(error.contains("No such file"), "{error}");
+    Ok(())
+}
