@@ -35,7 +35,7 @@ guests_short=(
 )
 
 run_guests() {
-    local kernel_wanted="" card_wanted="" long="" count="" format=table file="" row rows results failures
+    local kernel_wanted="" card_wanted="" long="" count="" broker="" format=table file="" row rows results failures
     guests_arguments "$@"
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
     check_scale
@@ -43,6 +43,10 @@ run_guests() {
     begin_steps
     mapfile -t rows < <(guests_selected)
     ((${#rows[@]} > 0)) || usage_error "no row has the kernel '$kernel_wanted' and the card '$card_wanted'"
+    if [[ -n $broker ]]; then
+        guests_broker
+        return
+    fi
     if [[ -n $file ]]; then
         guests_run_file "${rows[0]}"
         return
@@ -67,6 +71,7 @@ guests_arguments() {
         case $1 in
         --long) long=1 && shift && continue ;;
         --count) count=1 && shift && continue ;;
+        --broker) broker=1 && shift && continue ;;
         --kernel | --card | --format | --files)
             (($# > 1)) || usage_error "$1 needs a value"
             ;;&
@@ -96,7 +101,7 @@ guests_selected() {
         read -r name of _ <<<"$row"
         [[ ${card_wanted:-$name} == "$name" && ${kernel_wanted:-$of} == "$of" ]] || continue
         # A file is for a guest.
-        [[ -z $file$count || $of != host ]] || continue
+        [[ -z $file$count$broker || $of != host ]] || continue
         echo "$row"
     done
 }
@@ -235,6 +240,58 @@ guests_run_file() {
     fi
     guests_run "$card" guests-file "$payload" "$guest_seconds" "$name" || exit
     cat "$log.script"
+}
+
+# The broker and its tests on the cards of the rows, and what those print.
+guests_broker() {
+    local row card kernel obtains status failed=0
+    for row in "${rows[@]}"; do
+        read -r card kernel obtains _ <<<"$row"
+        if ! guests_prepare "$card" "$kernel" || ! guests_build_broker; then
+            say "guests: the broker with $card on $kernel: nothing was tested, $(guest_reason)"
+            [[ -n $guest_missing ]] || failed=1
+            continue
+        fi
+        say "guests: the broker with $card on Linux $(guest_version)"
+        status=0
+        guests_run_broker "$card" "$kernel" "$obtains" || status=$?
+        ((status == 0)) || failed=1
+        [[ ! -e $log.script ]] || guests_broker_words <"$log.script"
+    done
+    return "$failed"
+}
+
+# guests_run_broker CARD KERNEL OBTAINS: tenants' sockets copy where the card does not, as the policy's default
+# has it.
+guests_run_broker() {
+    local card=$1 mode=${3/zc/drv} payload
+    payload=$log_dir/guests-broker-$1-$2
+    log=/dev/null # an older step's is not of this row
+    rm -rf "$payload" && mkdir "$payload" && cp "$guest_sources"/{broker,card-lab} "$payload" || return
+    cp "$guests_broker_tests" "$payload/tests" && cp "$guests_broker_program" "$payload/weir-broker" || return
+    {
+        guests_settings "$card"
+        printf 'export WEIR_BROKER_TEST_MODE=%q WEIR_TEST_SCALE=%q\n' "$mode" "${WEIR_TEST_SCALE:-1}"
+        [[ $card == igb ]] || echo "export WEIR_BROKER_TEST_NO_RSS=1"
+    } >"$payload/settings"
+    guests_run "$card" "guests-broker-$card-$2" "$payload" "$guests_seconds" broker
+}
+
+# Builds the broker and its tests, linked statically, as guests_broker_program and guests_broker_tests.
+guests_build_broker() {
+    local triple
+    triple=$(uname -m)-unknown-linux-musl
+    [[ -z ${guests_broker_tests-} ]] || return 0
+    guest_missing=""
+    say "building the broker and its tests ($triple)"
+    cargo build --locked --package weir-broker --bin weir-broker --target "$triple" || return
+    guests_broker_program=$target_dir/$triple/debug/weir-broker
+    guests_broker_tests=$(cargo_program broker test --package weir-broker --test broker --target "$triple")
+}
+
+# The outcomes of the tests, and what they measured.
+guests_broker_words() {
+    grep -E '^(test |RSS table|as the device|  tenant|tenant|links:|kill -9|[0-9]+ ends|\{.*"confinement")' || true
 }
 
 # guests_results CARD VERSION MODES STATUS: the lines of a row, from the output of the tests and their exit

@@ -15,7 +15,7 @@ package_test_needs=(
 # on those after it.
 package_suites=(bookworm trixie)
 
-# The lines of packaging/daemons: a command, its unit, its sample configuration.
+# The lines of packaging/daemons: a unit, its sample configuration, its command.
 daemons() { grep -vE '^ *(#|$)' packaging/daemons || true; }
 
 run_package() {
@@ -66,8 +66,11 @@ package_version() {
 }
 
 package_program() {
-    install -D --mode 755 "$target_dir/release/weir" "$1/usr/bin/weir" &&
-        strip --strip-unneeded --remove-section=.comment "$1/usr/bin/weir"
+    local program
+    for program in weir weir-broker; do
+        install -D --mode 755 "$target_dir/release/$program" "$1/usr/bin/$program" &&
+            strip --strip-unneeded --remove-section=.comment "$1/usr/bin/$program" || return
+    done
 }
 
 # What the program itself prints: manual and completions.
@@ -101,7 +104,7 @@ debian_changelog() {
 third_party() {
     local crates name version file library sum
     local -A texts=()
-    crates=$(cargo tree --locked --package weir --edges normal --prefix none --no-dedupe \
+    crates=$(cargo tree --locked --package weir --package weir-broker --edges normal --prefix none --no-dedupe \
         --format '{p} {l}' | grep -vE '\((proc-macro|/)' | sort -u) || return
     printf 'Rust crates\n\n%s\n' "$crates"
     while read -r name version _; do
@@ -123,24 +126,28 @@ third_party() {
 }
 
 package_daemons() {
-    local command unit configuration
-    mkdir -p "$1/DEBIAN"
-    while read -r command unit configuration; do
-        say "  daemon: weir $command"
-        install -D --mode 644 "packaging/$unit" "$1/usr/lib/systemd/system/$unit" &&
+    local units=$1/usr/lib/systemd/system manuals=$1/usr/share/man/man8 command unit configuration socket
+    mkdir -p "$1/DEBIAN" "$manuals"
+    while read -r unit configuration command; do
+        say "  daemon: $command"
+        install -D --mode 644 "packaging/$unit" "$units/$unit" &&
             install -D --mode 644 "packaging/$configuration" "$1/etc/weir/$configuration" || return
         echo "/etc/weir/$configuration" >>"$1/DEBIAN/conffiles"
+        for socket in "packaging/${unit%.service}"*.socket; do
+            [[ ! -e $socket ]] || install --mode 644 "$socket" "$units" || return
+        done
+        [[ $command == "weir "* ]] || gzip -n -9 <"packaging/$command.8" >"$manuals/$command.8.gz" || return
     done < <(daemons)
-    for unit in packaging/*.service; do
-        [[ ! -e $unit || -e $1/usr/lib/systemd/system/${unit#packaging/} ]] ||
-            die "$unit has no line in packaging/daemons"
+    for unit in packaging/*.{service,socket}; do
+        [[ ! -e $unit || -e $units/${unit#packaging/} ]] || die "$unit has no line in packaging/daemons"
     done
+    install -D --mode 644 packaging/weir.sysusers "$1/usr/lib/sysusers.d/weir.conf"
 }
 
 package_control() {
     local root=$1 size depends
     depends=$(package_depends "$root") && size=$(du --summarize --apparent-size --block-size 1K --exclude DEBIAN "$root" | cut -f1) || return
-    install --mode 755 packaging/postrm "$root/DEBIAN" &&
+    install --mode 755 packaging/{postinst,postrm} "$root/DEBIAN" &&
         sed -e "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@SIZE@/$size/" \
             -e "s/@DEPENDS@/$depends/; s/@MAINTAINER@/$maintainer/" packaging/control >"$root/DEBIAN/control"
 }
@@ -150,7 +157,7 @@ package_depends() {
     local source=$target_dir/package/shlibdeps
     mkdir -p "$source/debian"
     printf 'Source: weir\n\nPackage: weir\nArchitecture: any\n' >"$source/debian/control"
-    (cd "$source" && dpkg-shlibdeps -O "$1/usr/bin/weir") | sed 's/^shlibs:Depends=//'
+    (cd "$source" && dpkg-shlibdeps -O "$1"/usr/bin/*) | sed 's/^shlibs:Depends=//'
 }
 
 package_test() {

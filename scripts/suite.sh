@@ -224,7 +224,7 @@ test_musl() {
         skip musl "rustup could not add the target $triple"
         return
     fi
-    check_step musl 300 cargo build --locked --package xsk --package hostnet --target "$triple"
+    check_step musl 300 cargo build --locked --package xsk --package hostnet --package weir-broker --target "$triple"
 }
 
 # All scripts in one guest, and the guest as a receiver.
@@ -388,11 +388,12 @@ run_test() {
     # Before the integration tests, one of which lets this guest receive.
     test_guest
     test_dispatcher
+    # The integration tests run some of them.
+    check_step examples 300 cargo build --locked --workspace --examples
     if has_tests; then
         tests_step integration 900 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
         show_measured
     fi
-    check_step examples 300 cargo build --locked --workspace --examples
     test_instructions
     test_loom
     test_miri

@@ -1,0 +1,216 @@
+#!/usr/bin/env bash
+# Boots Debian's systemd in namespaces of its own, installs weir's package there, and tries the broker's
+# units; `./run systemd` calls it as root. Each check is a line "ok NAME", or "not ok NAME" after its
+# messages.
+#
+# usage: packaging/systemd.sh PACKAGE MIRROR DIRECTORY
+set -euo pipefail
+
+package=$(realpath "$1") mirror=$2 root=$(realpath -m "$3")
+
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root
+
+failed=0
+
+check() {
+    local name=$1
+    shift
+    if "$@" >"$root.log" 2>&1; then
+        echo "ok $name"
+    else
+        sed 's/^/# /' "$root.log"
+        inside journalctl --no-pager --quiet --lines 20 --unit weir-broker.service | sed 's/^/# /' || true
+        echo "not ok $name"
+        failed=1
+    fi
+}
+
+complain() {
+    echo "$*"
+    return 1
+}
+
+inside() { nsenter --target "$init" --all "$@"; }
+
+ask() { inside timeout 20 weir broker status --format json; }
+
+# field NAME: of the answer to `ask`, a number at its top.
+field() { sed -n "s/^  \"$1\": \([0-9]*\),\?$/\1/p" <<<"$answer"; }
+
+# Supervised processes, in the answer to `ask`.
+sessions() { grep -c '"session":' <<<"$answer" || true; }
+
+# A process of nobody that makes /dev/null again and again, under the broker's supervision. What it did is
+# in a file: each line is ok, or failed.
+start_supervised() {
+    # shellcheck disable=SC2016 # the inner shell expands it
+    inside setpriv --reuid 65534 --regid 65534 --groups "$(inside getent group weir | cut -d: -f3)" --no-new-privs \
+        weir run -- bash -c 'cd /run/made && for ((try = 0; try < 600; try++)); do
+            rm -f null
+            if mknod null c 1 3 && echo x >null; then echo ok; else echo failed; fi >>log 2>&1
+            sleep 0.1
+        done' &>"$root.supervised" &
+    sleep 1
+}
+
+property() { inside systemctl show --value --property "$1" "${2-weir-broker.service}"; }
+
+# status FIELD: of the broker's process, as its own namespace's /proc has it.
+status() {
+    local pid
+    pid=$(property MainPID) && inside sed -n "s/^$1:[[:space:]]*//p" "/proc/$pid/status"
+}
+
+boots() {
+    local state="" second
+    for ((second = 0; second < 60; second++)); do
+        state=$(inside systemctl is-system-running 2>/dev/null) || true
+        # A container lacks what some of Debian's own units want.
+        [[ $state != running && $state != degraded ]] || return 0
+        sleep 1
+    done
+    complain "systemd is $state"
+}
+
+listens() {
+    local socket
+    inside dpkg --install /weir.deb || return
+    printf '[[tenant]]\nname = "nobody"\nuid = 65534\n[tenant.calls]\nmknod = ["null"]\n' |
+        inside tee /etc/weir/broker.toml && inside weir broker check || return
+    inside install -d -o 65534 -g 65534 /run/made &&
+        inside systemctl start weir-broker.socket weir-broker-oci.socket weir-broker-plugin.socket || return
+    for socket in broker broker-oci broker-plugin; do
+        [[ $(inside stat --format '%F %a %G' "/run/weir/$socket.sock") == "socket 660 weir" ]] ||
+            complain "$(inside stat "/run/weir/$socket.sock")" || return
+    done
+    [[ $(property ActiveState) == inactive ]] || complain "the broker runs before it is asked"
+}
+
+activates() {
+    answer=$(ask) || return
+    echo "$answer"
+    [[ $(property ActiveState) == active && $(field pid) == "$(property MainPID)" ]] ||
+        complain "$(inside systemctl status --no-pager weir-broker)" || return
+    [[ $(property StatusText) == "1 tenants" ]] || complain "status $(property StatusText)"
+}
+
+# In the group or not.
+admits_the_group() {
+    start_supervised
+    answer=$(ask) && echo "$answer" && cat "$root.supervised" || return
+    [[ $(sessions) == 1 ]] || complain "$(sessions) supervised processes" || return
+    ! inside setpriv --reuid 65534 --regid 65534 --clear-groups weir run -- true || complain "anyone is admitted"
+}
+
+is_confined() {
+    local wrong=""
+    [[ $(status NoNewPrivs) == 1 ]] || wrong+=" NoNewPrivs"
+    [[ $(status Seccomp) == 2 ]] || wrong+=" Seccomp"
+    [[ $(status CapBnd) == "$(status CapPrm)" && $(status CapPrm) != 0000000000000000 ]] || wrong+=" capabilities"
+    [[ $(inside ls "/proc/$(property MainPID)/root/etc") == $'group\npasswd\nweir' ]] || wrong+=" view"
+    [[ -z $wrong ]] || complain "not in force:$wrong" "$(inside cat "/proc/$(property MainPID)/status")"
+}
+
+# kept_after COMMAND…: another process goes on with the supervised one, of which no call failed.
+kept_after() {
+    local first before after
+    answer=$(ask) && first=$(field pid) && before=$(inside grep -c ok /run/made/log) || return
+    "$@" || return
+    sleep 1
+    answer=$(ask) || return
+    echo "$answer"
+    [[ $(field pid) != "$first" ]] || complain "it is the same process" || return
+    [[ $(sessions) == 1 ]] || complain "$(sessions) supervised processes" || return
+    after=$(inside grep -c ok /run/made/log) || return
+    ((after > before)) || complain "$before calls before, $after after: $(inside tail -3 /run/made/log)" || return
+    ! inside grep -v '^ok$' /run/made/log || complain "a call failed" || return
+    [[ $(property NFileDescriptorStore) == 1 ]] || complain "$(property NFileDescriptorStore) in the store"
+}
+
+# It starts again by itself.
+is_killed() { inside systemctl kill --kill-whom main --signal KILL weir-broker.service && sleep 1; }
+
+reloads() {
+    local pid
+    pid=$(property MainPID)
+    inside sed -i 's/"nobody"/"somebody"/' /etc/weir/broker.toml &&
+        inside systemctl reload weir-broker.service && sleep 0.5 && answer=$(ask) || return
+    [[ $(field pid) == "$pid" && $answer == *somebody* ]] || complain "$answer"
+}
+
+stops() {
+    inside systemctl stop weir-broker.service || return
+    [[ -S $root/run/weir/broker.sock || -n $(inside ls /run/weir/broker.sock) ]] || return
+    [[ $(property Result) == success ]] || complain "$(property Result)" || return
+    answer=$(ask) && [[ -n $(field pid) ]]
+}
+
+run_checks() {
+    mount --make-rprivate /
+    mount -t cgroup2 cgroup2 "$root.cgroup" || {
+        echo "ok boots # SKIP this kernel has no cgroup2 to mount"
+        exit 0
+    }
+    local group=$root.cgroup/weir-systemd-$$
+    mkdir "$group"
+    trap 'end_init; find "$root.cgroup/weir-systemd-$$" -depth -type d -exec rmdir {} +' EXIT
+    (
+        echo "$BASHPID" >"$group/cgroup.procs"
+        exec unshare --mount --pid --ipc --uts --net --cgroup --fork --kill-child bash "$root.init" "$root"
+    ) &>"$root.console" &
+    unshare_pid=$!
+    local try
+    for ((try = 0; try < 100; try++)); do
+        init=$(cat "/proc/$unshare_pid/task/$unshare_pid/children" 2>/dev/null) && init=${init// /}
+        [[ -z $init || $(readlink "/proc/$init/exe") != */systemd ]] || break
+        sleep 0.1
+    done
+    check boots boots
+    check listens listens
+    check is-activated-by-a-socket activates
+    check admits-the-group admits_the_group
+    check is-confined is_confined
+    check restart-keeps-descriptors kept_after inside systemctl restart weir-broker.service
+    check crash-keeps-descriptors kept_after is_killed
+    check reloads reloads
+    check stops stops
+    exit "$failed"
+}
+
+# The first process of a pid namespace takes the others with it.
+end_init() {
+    [[ -z ${init-} ]] || kill -KILL "$init" 2>/dev/null || true
+    wait
+}
+
+# What runs before systemd does, in its namespaces.
+init_script() {
+    cat <<'END'
+set -e
+mount --make-rprivate /
+mount --bind "$1" "$1"
+mount -t proc proc "$1/proc"
+mount -t sysfs sysfs "$1/sys"
+mount -t cgroup2 cgroup2 "$1/sys/fs/cgroup"
+mount -t tmpfs -o mode=755 tmpfs "$1/run"
+mount -t tmpfs -o mode=755 tmpfs "$1/dev"
+for name in null zero full random urandom tty; do
+    touch "$1/dev/$name"
+    mount --bind "/dev/$name" "$1/dev/$name"
+done
+cd "$1"
+pivot_root . mnt
+umount -l /mnt
+exec env -i container=weir PATH="$PATH" /lib/systemd/systemd --log-target=console --show-status=0 </dev/null
+END
+}
+
+if [[ ${WEIR_SYSTEMD_TEST-} == inside ]]; then run_checks; fi
+
+trap 'rm -rf "$root" "$root".{log,console,init,cgroup,supervised}' EXIT
+rm -rf "$root" && mkdir -p "$root" "$root.cgroup"
+mmdebstrap --quiet --mode=root --variant=essential \
+    --include="systemd,$(dpkg-deb --field "$package" Depends | sed 's/([^)]*)//g; s/ //g')" trixie "$root" "$mirror"
+cp "$package" "$root/weir.deb"
+init_script >"$root.init"
+WEIR_SYSTEMD_TEST=inside unshare --mount "$0" "$package" "$mirror" "$root"
