@@ -59,7 +59,8 @@ impl Holder {
 }
 
 /// The holders of sockets by their inodes, in one pass over /proc. Those that hold a mapping alone, and
-/// descriptors on their way in messages, are not shown there.
+/// descriptors on their way in messages, are not shown there. This process is left out: it has a
+/// descriptor for as long as it hands it over.
 pub(super) fn of(inodes: impl IntoIterator<Item = u64>) -> BTreeMap<u64, Vec<Holder>> {
     let wanted: BTreeSet<u64> = inodes.into_iter().collect();
     let mut found: BTreeMap<u64, Vec<Holder>> = BTreeMap::new();
@@ -69,6 +70,7 @@ pub(super) fn of(inodes: impl IntoIterator<Item = u64>) -> BTreeMap<u64, Vec<Hol
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok())
+            .filter(|&pid| pid != std::process::id())
         else {
             continue;
         };

@@ -1,7 +1,7 @@
 //! The handler of connect(2), on sockets of network namespaces of their own.
 #![allow(unsafe_code)] // connect(2) with bytes and lengths that no wrapper makes.
 
-use crate::supervised::{Result, Start, Supervised, become_nobody, tries, wait_until};
+use crate::supervised::{Result, Start, Supervised, Tries, become_nobody, wait_until};
 use crate::{ensure, tests};
 use broker::policy::Redirect;
 use broker::supervise::handlers::connect::{Connect, NAME, Redirection, Redirections};
@@ -357,15 +357,13 @@ fn wait_writable(socket: &OwnedFd) -> Result<()> {
 fn a_flipped_address_is_judged_as_copied() -> Result<()> {
     let namespace = namespace()?;
     let handler = redirect(FROM, &["127.0.0.1:7777".parse()?])?;
-    let scene = format!("connect_flip {}", tries(200_000));
-    let output = run(&namespace, &handler, &scene)?;
+    let output = run(&namespace, &handler, "connect_flip")?;
     ensure!(output.contains("both were seen"), "{output}");
     Ok(())
 }
 
 /// A second thread flips the address between a redirected and another one, its port and its family.
-pub fn connect_flip(arguments: &[&str]) -> Result<()> {
-    let number: u64 = arguments.first().ok_or("NUMBER")?.parse()?;
+pub fn connect_flip(_: &[&str]) -> Result<()> {
     become_nobody()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let fd = socket.as_raw_fd();
@@ -388,7 +386,8 @@ pub fn connect_flip(arguments: &[&str]) -> Result<()> {
         }
     });
     let (mut redirected, mut others) = (0_u64, 0_u64);
-    for _ in 0..number {
+    let mut tries = Tries::at_least(200_000);
+    while tries.again(redirected.min(others)) {
         match raw_connect(fd, words.as_ptr().cast(), 16) {
             Ok(()) => {
                 let peer = socket.peer_addr()?;
@@ -400,7 +399,7 @@ pub fn connect_flip(arguments: &[&str]) -> Result<()> {
     }
     done.store(true, Ordering::Relaxed);
     let _ = attacker.join();
-    ensure!(redirected > 0 && others > 0, "{redirected} {others}");
+    tries.check(redirected.min(others))?;
     println!("both were seen: {redirected} redirected, {others} refused");
     Ok(())
 }
@@ -415,9 +414,7 @@ fn ends_with_its_killed_caller() -> Result<()> {
     let answered = |child: &Supervised| child.decisions().len();
     ensure!(answered(&child) == 0, "it did not wait");
     child.child.kill()?;
-    let begin = Instant::now();
     wait_until("the handler ends", || answered(&child) == 1)?;
-    ensure!(begin.elapsed() < Duration::from_secs(2));
     child.wait_for_end()?;
     // The second backend is not tried for a caller that is gone.
     ensure!(counters(&handler).iter().all(|it| it.0 == 0), "{handler:?}");

@@ -3,7 +3,7 @@
 
 use crate::Skip;
 use crate::supervised::{
-    Folder, Result, Supervised, address, become_nobody, call, play_below, start_storm, tries,
+    Folder, Result, Supervised, Tries, address, become_nobody, call, play_below, start_storm,
     unshare_pids, wait_until,
 };
 use broker::policy::Calls;
@@ -207,11 +207,11 @@ fn priorities_up_to_the_limit_are_set_for_own_threads() -> Result<()> {
 }
 
 /// Tries while another thread changes the priority.
-pub fn flip_priorities(words: &[&str]) -> Result<()> {
+pub fn flip_priorities(_: &[&str]) -> Result<()> {
     become_nobody()?;
-    let tries: usize = words[0].parse()?;
     let (priority, stop) = (AtomicI32::new(5), AtomicBool::new(false));
-    let (mut set, mut above) = (0, 0);
+    let (mut set, mut refused, mut above) = (0, 0, 0);
+    let mut tries = Tries::at_least(1_000_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
@@ -219,27 +219,25 @@ pub fn flip_priorities(words: &[&str]) -> Result<()> {
                 priority.store(5, Relaxed);
             }
         });
-        for _ in 0..tries {
+        while tries.again(set.min(refused)) {
             let args = [0, libc::SCHED_FIFO as u64, address(&priority), 0, 0];
-            set += u32::from(call(libc::SYS_sched_setscheduler, args) == 0);
+            match call(libc::SYS_sched_setscheduler, args) {
+                0 => set += 1,
+                _ => refused += 1,
+            }
             above += u32::from(scheduling().1 > 20);
         }
         stop.store(true, Relaxed);
     });
-    println!("{set} {above}");
+    tries.check(set.min(refused))?;
+    println!("{set} set, {refused} refused, {above} above");
     Ok(())
 }
 
 fn a_priority_changed_meanwhile_is_not_above_the_limit() -> Result<()> {
     can_set_real_time()?;
-    let line = Supervised::granted(
-        &format!("flip_priorities {}", tries(1_000_000)),
-        &scheduler_up_to_20(),
-    )?
-    .line()?;
-    let (set, above) = line.split_once(' ').ok_or("two numbers")?;
-    assert!(set.parse::<u32>()? > 100, "{line}");
-    assert_eq!(above, "0");
+    let line = Supervised::granted("flip_priorities", &scheduler_up_to_20())?.line()?;
+    assert!(line.ends_with(", 0 above"), "{line}");
     Ok(())
 }
 
@@ -339,13 +337,13 @@ fn only_directories_of_the_caller_become_opaque() -> Result<()> {
 /// Tries while another thread changes the name, the value and the path.
 pub fn flip_attributes(words: &[&str]) -> Result<()> {
     become_nobody()?;
-    let tries: usize = words[1].parse()?;
     std::env::set_current_dir(words[0])?;
     let bytes =
         |text: &[u8]| -> Vec<AtomicU8> { text.iter().copied().map(AtomicU8::new).collect() };
     let (path, value) = (bytes(b".//roots\0"), bytes(b"y"));
     let stop = AtomicBool::new(false);
-    let mut set = 0;
+    let (mut set, mut refused) = (0, 0);
+    let mut tries = Tries::at_least(10_000);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
@@ -355,7 +353,7 @@ pub fn flip_attributes(words: &[&str]) -> Result<()> {
                 value[0].store(b'y', Relaxed);
             }
         });
-        for _ in 0..tries {
+        while tries.again(set.min(refused)) {
             let args = [
                 address(path.as_slice()),
                 address(OPAQUE),
@@ -363,12 +361,15 @@ pub fn flip_attributes(words: &[&str]) -> Result<()> {
                 1,
                 0,
             ];
-            set += u32::from(call(libc::SYS_setxattr, args) == 0);
+            match call(libc::SYS_setxattr, args) {
+                0 => set += 1,
+                _ => refused += 1,
+            }
         }
         stop.store(true, Relaxed);
     });
-    println!("{set}");
-    Ok(())
+    println!("{set} set, {refused} refused");
+    tries.check(set.min(refused))
 }
 
 fn an_attribute_changed_meanwhile_is_y_on_an_own_directory() -> Result<()> {
@@ -378,15 +379,10 @@ fn an_attribute_changed_meanwhile_is_y_on_an_own_directory() -> Result<()> {
     std::fs::create_dir(folder.own().join("roots"))?;
     let owner = Some(crate::supervised::NOBODY);
     std::os::unix::fs::chown(folder.own().join("roots"), owner, owner)?;
-    let scene = format!(
-        "flip_attributes {} {}",
-        folder.own().display(),
-        tries(10_000)
-    );
-    let set: u32 = Supervised::granted(&scene, &setxattr_only())?
-        .line()?
-        .parse()?;
-    assert!(set > 100, "{set}");
+    let scene = format!("flip_attributes {}", folder.own().display());
+    let mut child = Supervised::granted(&scene, &setxattr_only())?;
+    println!("{:?}", child.lines()?);
+    child.wait_for_end()?;
     assert_eq!(opaque(folder.0.join("roots")), None);
     assert_eq!(opaque(folder.own().join("roots")), Some(b"y".to_vec()));
     Ok(())

@@ -2,6 +2,7 @@
 //! scene and prints lines.
 #![allow(unsafe_code)] // Supervised calls, made as a program makes them, and signals.
 
+use crate::lab::scaled;
 use broker::message;
 use broker::policy::Calls;
 use broker::seccomp::{Listener, install};
@@ -170,7 +171,7 @@ impl Drop for Supervised {
 
 /// Waits for what comes soon.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + scaled(Duration::from_secs(30));
     while !holds() {
         if Instant::now() > end {
             return Err(format!("waited in vain: {what}").into());
@@ -347,11 +348,41 @@ pub fn command_of(scene: &str, handlers: &str) -> Result<String> {
     ))
 }
 
-/// How often an attack is tried: a twentieth of `number`, unless `WEIR_TEST_LONG` is set.
-pub fn tries(number: u64) -> u64 {
-    if std::env::var_os("WEIR_TEST_LONG").is_some() {
-        number
-    } else {
-        number / 20
+/// The tries of an attack in which another thread changes memory meanwhile. How often that thread is
+/// in time depends on the machine, so a fixed number could miss one of the two outcomes.
+pub struct Tries {
+    least: u64,
+    made: u64,
+    end: Instant,
+}
+
+impl Tries {
+    /// How often each outcome must be seen.
+    const ENOUGH: u64 = 10;
+    const MOST_TIME: Duration = Duration::from_secs(60);
+
+    /// At least `number` tries, or a twentieth of them unless `WEIR_TEST_LONG` is set.
+    pub fn at_least(number: u64) -> Self {
+        let is_long = std::env::var_os("WEIR_TEST_LONG").is_some();
+        Self {
+            least: if is_long { number } else { number / 20 },
+            made: 0,
+            end: Instant::now() + scaled(Self::MOST_TIME),
+        }
+    }
+
+    /// Whether to try again, when the rarer outcome was seen so often.
+    pub fn again(&mut self, seen: u64) -> bool {
+        self.made += 1;
+        self.made <= self.least || seen < Self::ENOUGH && Instant::now() < self.end
+    }
+
+    /// Fails unless the rarer outcome was seen often enough.
+    pub fn check(&self, seen: u64) -> Result<()> {
+        if seen < Self::ENOUGH {
+            let made = self.made;
+            return Err(format!("of {made} tries, one outcome was seen {seen} times").into());
+        }
+        Ok(())
     }
 }
