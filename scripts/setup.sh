@@ -47,6 +47,8 @@ test_needs=(
     "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
     "nft:?nftables:the test of the doctor on firewall rules"
     "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
+    "squashfuse:?squashfuse:the test of a mount that a FUSE program serves"
+    "mksquashfs:?squashfs-tools:the test of a mount that a FUSE program serves"
 )
 instructions_needs=("valgrind:?valgrind:counting the instructions of the moves")
 # The guest's kernel is for this architecture.

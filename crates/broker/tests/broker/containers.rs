@@ -71,7 +71,7 @@ fn is_supervised(runtime: Runtime) -> Result<()> {
         broker.log()
     );
     let who = format!("\"who\":\"container {}\"", container.id);
-    crate::ensure!(broker.log().contains(&who), "{}", broker.log());
+    crate::ensure!(broker.logs(&who), "{}", broker.log());
     drop(container);
     broker.stop()
 }

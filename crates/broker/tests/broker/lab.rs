@@ -276,6 +276,11 @@ impl<'l> Broker<'l> {
         fs::read_to_string(self.lab.path("log")).unwrap_or_default()
     }
 
+    /// Whether it logs this soon: a thread of its own writes the log.
+    pub fn logs(&self, text: &str) -> bool {
+        wait_until(|| self.log().contains(text))
+    }
+
     /// Its state.
     pub fn status(&self) -> Result<serde_json::Value> {
         let status = broker::client::status(&self.lab.path("broker.sock"))?;

@@ -365,7 +365,7 @@ fn programs() -> Result<[PathBuf; 2]> {
     let found = |name: &str| {
         let places = ["/usr/bin", "/usr/local/bin"].map(|place| Path::new(place).join(name));
         let found = places.into_iter().find(|it| it.exists());
-        found.ok_or_else(|| Box::new(Skip(format!("{name} is not installed"))))
+        found.ok_or_else(|| Skip(format!("{name} is not installed")))
     };
     if !Path::new("/dev/fuse").exists() {
         return Err(Box::new(Skip("/dev/fuse".into())));
