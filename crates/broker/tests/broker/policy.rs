@@ -16,7 +16,8 @@ tests![
     what_is_no_file_is_refused,
     all_faults_are_told,
     the_packaged_policy_admits_nobody,
-    the_guide_has_every_key_and_valid_policies,
+    the_guide_has_every_key,
+    the_policies_of_the_documentation_are_valid,
 ];
 
 const TEXT: &str = "[[tenant]]\nname = 'a'\nuid = 1\n";
@@ -141,16 +142,16 @@ fn valid(checked: Checked) -> Result<Policy> {
 }
 
 /// What an unknown key is answered with names all that are known.
-fn the_guide_has_every_key_and_valid_policies() -> Result<()> {
+/// The texts that follow `start` on a page, up to `end`.
+fn blocks<'a>(page: &'a str, start: &str, end: &'a str) -> impl Iterator<Item = &'a str> {
+    let blocks: Vec<_> = page.split(start).skip(1).collect();
+    blocks
+        .into_iter()
+        .filter_map(move |block| block.split(end).next())
+}
+
+fn the_guide_has_every_key() -> Result<()> {
     let page = include_str!("../../../../docs/guide/src/broker/policy.md");
-    let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
-    assert!(blocks.len() > 1);
-    for block in blocks {
-        let text = block.split("```").next().unwrap_or_default();
-        let checked = Policy::check(text.as_bytes(), &Names::default());
-        assert_eq!(checked.notes, []);
-        valid(checked)?;
-    }
     let unknown = "[[tenant]]\nzzz = 1\n[[tenant.device]]\nzzz = 1\nbusy-poll.zzz = 1\nfilter = { zzz = 1 }\n\
                    [tenant.calls]\nzzz = 1\nmount.zzz = 1\nconnect = { zzz = 1 }\n";
     let checked = Policy::check(unknown.as_bytes(), &Names::default());
@@ -163,6 +164,31 @@ fn the_guide_has_every_key_and_valid_policies() -> Result<()> {
     for key in keys {
         let is_there = page.contains(&format!("`{key}`")) || page.contains(&format!("{key} = "));
         assert!(is_there, "the guide has no {key}");
+    }
+    Ok(())
+}
+
+fn the_policies_of_the_documentation_are_valid() -> Result<()> {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src/broker");
+    let mut texts = Vec::new();
+    for directory in [guide.clone(), guide.join("calls")] {
+        for page in fs::read_dir(directory)? {
+            let path = page?.path();
+            if path.extension().is_some_and(|it| it == "md") {
+                let page = fs::read_to_string(path)?;
+                texts.extend(blocks(&page, "```toml\n", "```").map(str::to_owned));
+            }
+        }
+    }
+    let pages = texts.len();
+    let readme = include_str!("../../../../README.md");
+    texts.extend(blocks(readme, "cat /etc/weir/broker.toml\n", "$").map(str::to_owned));
+    assert!(pages > 8 && texts.len() == pages + 1, "{texts:?}");
+    let names = Names::new("nobody:x:65534:65534::/:/bin/false\n", "");
+    for text in texts {
+        let checked = Policy::check(text.as_bytes(), &names);
+        assert_eq!(checked.notes, [], "{text}");
+        valid(checked)?;
     }
     Ok(())
 }
