@@ -47,6 +47,8 @@ test_needs=(
     "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
     "nft:?nftables:the test of the doctor on firewall rules"
     "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
+    "runc:?runc:the tests of containers under the broker"
+    "crun:?crun:the tests of containers under the broker"
     "squashfuse:?squashfuse:the test of a mount that a FUSE program serves"
     "mksquashfs:?squashfs-tools:the test of a mount that a FUSE program serves"
 )
