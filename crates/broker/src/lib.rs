@@ -15,7 +15,7 @@
 //     supervise, plugin            supervised system calls; maps for device-plugin clients
 //     lease                        queues lent to tenants, and the program on each device
 //     confine                      capabilities, seccomp and Landlock of the broker itself
-//     policy                       who may have what
+//     policy                       tenants and their grants
 //     message                      messages with descriptors
 //     identity                     the process at the other end
 //     seccomp                      the kernel's user notification

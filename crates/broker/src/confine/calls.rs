@@ -28,7 +28,7 @@ impl Call {
 
 /// Calls that are allowed for one reason.
 pub(super) struct Group {
-    /// What the broker does with them.
+    /// The broker's use of them.
     pub(super) reason: &'static str,
     /// Whether this broker does it.
     pub(super) when: fn(&Needs) -> bool,
@@ -90,7 +90,7 @@ const fn always(_: &Needs) -> bool {
     true
 }
 
-/// What every program of Rust does.
+/// Calls of every Rust program.
 pub(super) const RUNTIME: Group = Group {
     reason: "memory, time, signals and the end of threads and of the process",
     when: always,
@@ -106,7 +106,7 @@ pub(super) const RUNTIME: Group = Group {
 };
 
 pub(super) const DESCRIPTORS: Group = Group {
-    reason: "reading and writing what is open, and waiting for it",
+    reason: "reading, writing and polling open descriptors",
     when: always,
     calls: any![
         SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_lseek SYS_close
@@ -138,7 +138,7 @@ pub(super) const TABLE: &[Group] = &[
         ],
     },
     Group {
-        reason: "names of threads; what the confinement itself is, for `weir broker status`",
+        reason: "names of threads; the state of the confinement, for `weir broker status`",
         when: always,
         calls: int![SYS_prctl [0]: libc::PR_SET_NAME libc::PR_GET_NAME libc::PR_SET_PDEATHSIG
             libc::PR_GET_DUMPABLE libc::PR_GET_NO_NEW_PRIVS libc::PR_GET_SECCOMP
@@ -191,7 +191,7 @@ pub(super) const TABLE: &[Group] = &[
         ],
     },
     Group {
-        reason: "what is done with these sockets, and with those of supervised processes",
+        reason: "operations on these sockets, and on those of supervised processes",
         when: always,
         calls: any![
             SYS_bind SYS_listen SYS_accept4 SYS_connect SYS_shutdown SYS_sendto SYS_recvfrom
@@ -339,7 +339,7 @@ pub(super) const KILLED: Group = Group {
     ],
 };
 
-/// What the worker does besides [`RUNTIME`] and [`DESCRIPTORS`].
+/// Calls of the worker besides [`RUNTIME`] and [`DESCRIPTORS`].
 pub(super) const WORKER: Group = Group {
     reason: "requests, a child for each, and the verifier",
     when: always,

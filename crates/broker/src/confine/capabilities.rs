@@ -1,4 +1,4 @@
-//! Capabilities (capabilities(7)): the least set for what the policy grants.
+//! Capabilities (capabilities(7)): the least set for the policy's grants.
 
 use super::needs::Needs;
 use anyhow::{Context as _, Result};
@@ -77,7 +77,7 @@ pub(super) fn kept(needs: &Needs) -> CapabilitySet {
     rows.fold(CapabilitySet::empty(), |set, row| set | row.0)
 }
 
-/// Gives up all but `kept`, for this thread, those that it starts and what they execute. No program
+/// Gives up all but `kept`, for this thread, those that it starts and their programs. No program
 /// that is executed gains any, not as root and not by its file.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ pub(super) fn kept(needs: &Needs) -> CapabilitySet {
 /// When the kernel refuses: `CAP_SETPCAP` is needed.
 pub(super) fn keep(kept: CapabilitySet) -> Result<CapabilitySet> {
     let has = capabilities(None).context("cannot read the capabilities")?;
-    // A capability that was not given cannot be kept: what needs it fails, and says so.
+    // A capability that was not given cannot be kept: operations that need it fail, and say so.
     let kept = kept & has.permitted;
     clear_ambient_capability_set().context("cannot clear the ambient capabilities")?;
     let given_up = (0..u64::BITS)

@@ -15,7 +15,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// What becomes of a call outside of the table.
+/// The filter's action on a call outside of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refused {
     /// It fails with EPERM.

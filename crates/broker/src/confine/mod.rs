@@ -1,10 +1,10 @@
-//! What the broker may do itself: the least that its policy's grants need.
+//! Confines the broker itself to the privileges that its policy's grants need.
 //!
 //! [`apply`] confines the thread that calls it and those that it starts later, so it is called while
-//! there is one thread, and after what it takes away has been opened:
+//! there is one thread, and after the steps that need the privileges it takes away:
 //!
 //! 1. [`worker::Worker::start`], which executes a program;
-//! 2. what systemd passed, and its notification socket; sockets whose owner or group is changed;
+//! 2. descriptors that systemd passed, and its notification socket; sockets whose owner or group is changed;
 //! 3. `apply`;
 //! 4. threads.
 
@@ -39,7 +39,7 @@ pub fn apply(paths: &Paths, needs: &Needs, refused: Refused) -> Result<Report> {
     apply_layers(&Layer::ALL, paths, needs, refused)
 }
 
-/// [`apply`] with some of the layers: shows what each of them is for.
+/// [`apply`] with some of the layers: shows the effect of each.
 ///
 /// # Errors
 ///

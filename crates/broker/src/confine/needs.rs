@@ -1,8 +1,8 @@
-//! What the policy's grants need.
+//! Privileges that the policy's grants need.
 
 use crate::policy::Policy;
 
-/// What the grants of a policy need of the kernel. A policy that is loaded later may need no more:
+/// Privileges that the grants of a policy need. A policy that is loaded later may need no more:
 /// see [`exceeds`](Self::exceeds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
@@ -27,7 +27,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What the grants of `policy` need.
+    /// The needs of the grants of `policy`.
     pub fn of(policy: &Policy) -> Self {
         let mut needs = Self::default();
         for tenant in &policy.tenants {
@@ -70,8 +70,8 @@ impl Needs {
         ]
     }
 
-    /// What these need that `started` did not: a broker that gave up those privileges must be
-    /// restarted for it.
+    /// Needs beyond those of `started`: a broker that gave up those privileges must be
+    /// restarted for them.
     pub fn exceeds(&self, started: &Self) -> Vec<&'static str> {
         let pairs = self.named().into_iter().zip(started.named());
         pairs

@@ -4,7 +4,7 @@ use super::needs::Needs;
 use landlock::{ABI, Access as _, AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
 
-/// What is done with a path.
+/// Kind of access to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -38,7 +38,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The paths of the kernel's file systems, and what the grants of a policy need.
+    /// The paths of the kernel's file systems, and those that the grants of a policy need.
     pub fn new(needs: &Needs) -> Self {
         let mut paths = Self::default()
             .write("/proc")

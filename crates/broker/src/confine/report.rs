@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
-    /// No debugger and no core dump, no privileges by what is executed.
+    /// No debugger and no core dump, no privileges by execve(2).
     Process,
     /// A mount namespace with the needed paths only.
     View,
@@ -20,7 +20,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// All, in the order in which they are applied: each takes away what those before it need.
+    /// All, in the order in which they are applied: each takes away privileges that those before it need.
     pub const ALL: [Self; 5] = [
         Self::Process,
         Self::View,
@@ -48,11 +48,11 @@ impl fmt::Display for Layer {
 pub enum State {
     /// It is; with its extent.
     InForce(String),
-    /// It is not; with what is missing.
+    /// It is not; with the reason.
     Absent(String),
 }
 
-/// What confines the broker, for its log and `weir broker status`.
+/// Layers that confine the broker, for its log and `weir broker status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Each layer and its state.

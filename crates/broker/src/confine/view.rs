@@ -52,7 +52,7 @@ pub(super) fn enter(paths: &Paths) -> State {
 
 fn build(paths: &Paths) -> StepResult<usize> {
     let mut wanted: Vec<_> = paths.all().collect();
-    // Parents before what is below them.
+    // Parents before their children.
     wanted.sort_by_key(|(path, _)| path.components().count());
     // SAFETY: needed because the thread's mounts are to be its own. Sound because no descriptor
     // changes, and memory stays shared.
@@ -72,7 +72,7 @@ fn build(paths: &Paths) -> StepResult<usize> {
     mount("tmpfs", STAGE, "tmpfs", locked, Some(c"mode=0755,size=1m")).step("mounting a tmpfs")?;
     let entered = put_all(&trees).and_then(|()| turn(locked));
     if entered.is_err() {
-        // This process goes on with the tree of the host, and needs what is below the tmpfs.
+        // This process goes on with the tree of the host, and needs the directory below the tmpfs.
         unmount(STAGE, UnmountFlags::DETACH).step("giving up the new root")?;
         fchdir(&before).step("giving up the new root")?;
     }
@@ -87,7 +87,7 @@ fn open_directory(path: &str) -> Result<OwnedFd, Errno> {
 /// A detached copy of the mount at `path`.
 fn clone(path: &Path) -> StepResult<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    // What is needed of the mounts below these two is named; they may hold anything.
+    // The needed mounts below these two are named; there may be any others.
     if path != Path::new("/sys") && path != Path::new("/proc") {
         flags |= OpenTreeFlags::AT_RECURSIVE;
     }

@@ -51,14 +51,14 @@ const NAME_LEN: usize = 16;
 /// Kind, fragments, log; name.
 const HEADER: usize = 3 + NAME_LEN;
 
-/// What a program is for.
+/// Type of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `BPF_PROG_TYPE_XDP`, attached to a device.
     Xdp,
     /// `BPF_PROG_TYPE_CGROUP_DEVICE`, attached to a control group.
     CgroupDevice,
-    /// `BPF_PROG_TYPE_SOCKET_FILTER`, which libraries load to see what the kernel has.
+    /// `BPF_PROG_TYPE_SOCKET_FILTER`, which libraries load to probe the kernel's features.
     SocketFilter,
 }
 
@@ -82,7 +82,7 @@ impl Kind {
 /// A program to load.
 #[derive(Debug, Clone)]
 pub struct Program<'a> {
-    /// What it is for.
+    /// Its type.
     pub kind: Kind,
     /// Its instructions, 8 bytes each. An instruction that loads a map's address names the map by its
     /// place in `maps`: `BPF_PSEUDO_MAP_IDX` or `BPF_PSEUDO_MAP_IDX_VALUE`.
@@ -185,7 +185,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The kernel's; `EINVAL` for what no kernel takes.
+    /// The kernel's; `EINVAL` for a program that no kernel takes.
     pub fn load(&self, program: &Program<'_>) -> Result<OwnedFd, Refusal> {
         let request = program.encode()?;
         let instructions = memory("instructions", program.instructions)?;
@@ -367,7 +367,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// What the broker has open is not the worker's.
+/// Closes the broker's descriptors.
 fn close_others() {
     // SAFETY: needed because there is no wrapper, nor one of musl's. Sound because nothing in this process owns a
     // descriptor above the standard ones yet.
@@ -379,7 +379,7 @@ fn close_others() {
 
 fn confine() -> Result<()> {
     process::harden()?;
-    // Dumpability is reset by what changes credentials, the death signal too: both before.
+    // Only a change of ids or a gain of capabilities resets dumpability and the death signal.
     capabilities::keep(CapabilitySet::BPF | CapabilitySet::NET_ADMIN)?;
     set_parent_process_death_signal(Some(Signal::KILL)).context("PR_SET_PDEATHSIG")?;
     landlock::restrict_all()?;

@@ -43,8 +43,8 @@ impl Connections {
         self.open().peers.len() >= LIMIT
     }
 
-    /// Counts a connection. Where there are many, the oldest of the user who has most ends once what it
-    /// has asked is answered: a user can open thousands and be silent, and also have thousands of ids,
+    /// Counts a connection. Where there are many, the oldest of the user who has most ends once its
+    /// request is answered: a user can open thousands and be silent, and also have thousands of ids,
     /// as those of a user namespace.
     pub(super) fn add(self: &Arc<Self>, socket: OwnedFd) -> Connection {
         let user = sockopt::socket_peercred(&socket).map_or(u32::MAX, |peer| peer.uid.as_raw());

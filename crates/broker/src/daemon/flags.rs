@@ -10,7 +10,7 @@ weir-broker: AF_XDP sockets for processes without privilege, and supervision of 
 Usage: weir-broker [OPTIONS]
 
 Options:
-      --policy FILE      who may have what [default: /etc/weir/broker.toml]; SIGHUP reads it again
+      --policy FILE      tenants and their grants [default: /etc/weir/broker.toml]; SIGHUP reads it again
       --socket PATH      socket for `weir run` and the xsk library [default: /run/weir/broker.sock]
       --oci-socket PATH  socket for container runtimes (`listenerPath`)
                          [default: /run/weir/broker-oci.sock]
@@ -53,7 +53,7 @@ pub(super) enum Access {
     Everyone,
 }
 
-/// What the command line asks for.
+/// Action that the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Run(Flags),

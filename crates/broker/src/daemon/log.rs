@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Refusals of one peer that are logged in a second, and of all: more would push out of the host's log
-/// what others did.
+/// Refusals of one peer that are logged in a second, and of all: more would push others'
+/// lines out of the host's log.
 const MOST_OF_ONE: u32 = 20;
 const MOST_OF_ALL: u32 = 200;
 

@@ -108,7 +108,7 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// What a call does that the broker's own filter forbids. Tests, whose builds have debug assertions, make
+/// Action on a call that the broker's own filter forbids. Tests, whose builds have debug assertions, make
 /// it end the broker, so that they see one; other builds have no such switch.
 fn refused() -> Refused {
     if cfg!(debug_assertions) && std::env::var_os("WEIR_BROKER_KILLS").is_some() {
@@ -164,7 +164,7 @@ fn log_start(server: &Server, flags: &Flags) {
     );
 }
 
-/// What serves a connection.
+/// Function that serves a connection.
 #[derive(Clone)]
 struct Serve(Arc<ServeOne>);
 

@@ -1,4 +1,4 @@
-//! The sockets for clients of the AF_XDP device plugin, and what they are granted.
+//! The sockets for clients of the AF_XDP device plugin, and their grants.
 
 use super::flags::Access;
 use super::listen::Listening;

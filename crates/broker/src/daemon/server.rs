@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Server {
     pub(super) policy: RwLock<Arc<Policy>>,
     pub(super) policy_file: PathBuf,
-    /// What the policy needed when privileges were given up.
+    /// Needs of the policy when privileges were given up.
     pub(super) needs: Needs,
     pub(super) confinement: Report,
     pub(super) leases: Arc<Leases>,
@@ -58,7 +58,7 @@ impl Server {
         let missing = Needs::of(&policy).exceeds(&self.needs);
         if !missing.is_empty() {
             bail!(
-                "it grants what this broker has given up the privileges for ({}): restart weir-broker, which keeps all leases",
+                "it needs privileges that this broker has given up ({}): restart weir-broker, which keeps all leases",
                 missing.join(", ")
             );
         }

@@ -189,7 +189,7 @@ impl Supervision {
         self.log.dropped() + log::unwritten()
     }
 
-    /// Ends all sessions: what they made is undone, and notified calls fail with ENOSYS.
+    /// Ends all sessions: their handlers clean up, and notified calls fail with ENOSYS.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let sessions = std::mem::take(&mut self.state().sessions);

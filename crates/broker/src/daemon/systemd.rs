@@ -1,5 +1,5 @@
-//! The service manager: sockets and descriptors that it passes (`sd_listen_fds(3)`), and what it is told
-//! (`sd_notify(3)`).
+//! The service manager: sockets and descriptors that it passes (`sd_listen_fds(3)`), and
+//! notifications to it (`sd_notify(3)`).
 //!
 //! The crates sd-notify and listenfd open the manager's socket anew for each message, which the
 //! broker's confinement forbids later, and leave descriptors without an owner.
@@ -54,7 +54,7 @@ pub struct Manager {
     watchdog: Option<Duration>,
 }
 
-/// Takes what the manager left in the environment, and clears it: the first thing that the daemon
+/// Takes the manager's descriptors and settings, and clears their variables: the first thing that the daemon
 /// does, once, while it has one thread.
 ///
 /// # Errors
@@ -63,7 +63,7 @@ pub struct Manager {
 pub fn take() -> Result<(Manager, Vec<Passed>)> {
     let [pid, count, names, socket, watchdog_pid, watchdog] = VARIABLES.map(|name| {
         let value = std::env::var(name).ok();
-        // SAFETY: needed because what the daemon executes is not to have them. Sound because there is
+        // SAFETY: needed because the daemon's children are not to have them. Sound because there is
         // no other thread that could read the environment.
         unsafe { std::env::remove_var(name) };
         value
@@ -252,7 +252,7 @@ mod tests {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     use std::io::IoSliceMut;
 
-    /// A manager's socket, and what arrives there.
+    /// A manager's socket, and the [`Manager`] that notifies it.
     fn manager() -> (UnixDatagram, Manager) {
         let (its, ours) = UnixDatagram::pair().unwrap();
         let manager = Manager {

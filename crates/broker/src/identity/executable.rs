@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// What the kernel adds to the path of a file that has none any more.
+/// Suffix that the kernel adds to the path of an unlinked file.
 const DELETED: &[u8] = b" (deleted)";
 
 /// The file that a process runs, held open.

@@ -18,7 +18,7 @@ const MOST_KEPT: usize = 1024;
 /// A file whose last change is younger could change again within the same tick of its timestamps.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// `FUSE_SUPER_MAGIC`: what can be read there is up to the user who mounted it, each time anew.
+/// `FUSE_SUPER_MAGIC`: the user who mounted it chooses the bytes of each read anew.
 const FUSE: FsWord = 0x6573_5546;
 
 /// A file and its last change: device, inode, size, mtime and ctime. Nobody can set the ctime, and a

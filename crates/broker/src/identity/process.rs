@@ -32,7 +32,7 @@ pub struct Identity {
     pub uid: u32,
     /// Its effective group id.
     pub gid: u32,
-    /// What it runs.
+    /// The program that it runs.
     pub executable: Executable,
     /// Path of its control group, from the root that the broker sees; of cgroup v2, else of systemd's
     /// hierarchy.
@@ -132,7 +132,7 @@ impl Identity {
             // Without the line of a hierarchy there is no control group to compare.
             let cgroup = text(open, "cgroup").unwrap_or_default();
             let again = open_executable(pid, open)?;
-            // What was read is about this process: its id is its own until it has ended.
+            // All reads were of this process: its id is its own until it has ended.
             ensure!(is_alive(&pidfd), gone(pid));
             if again.is_same(&executable) {
                 return Ok(Self {
@@ -150,7 +150,7 @@ impl Identity {
         bail!("process {pid} changes its executable all the time")
     }
 
-    /// Adds what a runtime says of its container.
+    /// Adds its container, as a runtime describes it.
     #[must_use]
     pub fn with_container(self, container: Container) -> Self {
         let container = Some(container);

@@ -1,5 +1,5 @@
 //! `SO_PEERPIDFD`.
-#![allow(unsafe_code)] // getsockopt(2) with SO_PEERPIDFD, which rustix lacks, and owning what it returns.
+#![allow(unsafe_code)] // getsockopt(2) with SO_PEERPIDFD, which rustix lacks, and owning its descriptor.
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};

@@ -328,7 +328,7 @@ fn occupied(device: &str) -> Refusal {
 }
 
 fn remove_pins(directory: &Path) {
-    // What cannot be removed now is found by the next broker.
+    // The next broker finds pins that cannot be removed now.
     let _ = Program::unpin(directory);
     let _ = fs::remove_dir(directory);
 }

@@ -44,7 +44,7 @@ struct Watched {
     by_watch: BTreeMap<i32, u64>,
 }
 
-/// What has ended.
+/// Leases that have ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Closed {
     /// The leases whose sockets nobody holds any more.
@@ -122,7 +122,7 @@ impl LastClose {
         self.watched().by_inode.keys().copied().collect()
     }
 
-    /// What has ended since the last call.
+    /// Leases that have ended since the last call.
     pub(super) fn closed(&self) -> Closed {
         let (closed, lost_events) = self.read_events();
         let mut watched = self.watched();
@@ -247,7 +247,7 @@ mod tests {
         drop(socket);
         assert_eq!(closes.closed().leases, [], "it is on its way");
         drop((here, there));
-        // The kernel collects what nobody received.
+        // The kernel collects messages that nobody received.
         assert!(is_ready(&closes, 2000) || closes.epoll.is_some());
         assert_eq!(closes.closed().leases, [LeaseId(7)]);
     }

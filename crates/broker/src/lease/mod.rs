@@ -183,7 +183,7 @@ impl Leases {
         holders::of(leases.iter().map(|lease| lease.inode))
     }
 
-    /// Detaches what no lease needs, for the end of the broker.
+    /// Detaches programs that no lease needs, for the end of the broker.
     pub fn close(&self) {
         self.sweep();
         self.devices.close(&self.ifindexes());

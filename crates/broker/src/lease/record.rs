@@ -1,4 +1,4 @@
-//! What the broker knows of a lease.
+//! The broker's record of a lease.
 
 use crate::policy::{FilterRule, Tenant};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What a tenant asks for, held against what it is granted.
+//! Checks a tenant's request against its grants.
 
 use super::record::Record;
 use crate::policy::{DeviceGrant, Tenant};
@@ -85,7 +85,7 @@ impl<'t> Terms<'t> {
     }
 }
 
-/// The refusal of what another lease has.
+/// The refusal of a queue that another lease has.
 pub(super) fn busy(lease: &Record) -> Refusal {
     let Record {
         id,

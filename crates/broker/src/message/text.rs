@@ -6,8 +6,8 @@
 //! | `weir 1 supervise`, `policy=NAME` | `ok`, `handlers=mknod,connect` |
 //! | `weir 1 listener` with the listener | `ok` |
 //!
-//! Instead of `ok` the broker answers `error KIND`, and on the lines behind it what a person should
-//! know.
+//! Instead of `ok` the broker answers `error KIND`, and on the lines behind it a message for
+//! people.
 
 use super::{receive, send};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -91,7 +91,7 @@ pub fn send_text(socket: impl AsFd, text: &str, fd: Option<BorrowedFd<'_>>) -> R
 ///
 /// When the peer has closed, or its message is too long, is no text or has several descriptors.
 pub fn receive_text(socket: impl AsFd) -> Result<Message> {
-    // What is refused is closed.
+    // Refused descriptors are closed.
     let (bytes, mut fds) = receive(socket.as_fd(), MOST_BYTES).map_err(|errno| match errno {
         Errno::MSGSIZE => anyhow!("a message is longer than {MOST_BYTES} bytes"),
         errno => errno.into(),

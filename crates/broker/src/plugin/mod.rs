@@ -42,7 +42,7 @@ where
         let (request, socket) = match receive(connection, MOST_BYTES) {
             Ok((request, _)) if request.is_empty() => return Ok(()),
             Ok((request, fds)) => (request, fds.into_iter().next()),
-            // It is answered as what it is not.
+            // Answered like an unknown request.
             Err(Errno::MSGSIZE | Errno::TOOBIG) => (Vec::new(), None),
             Err(errno) => return Err(errno),
         };

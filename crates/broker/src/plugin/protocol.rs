@@ -13,7 +13,7 @@
 //! sorts behind the one expected for success, and descriptor 0 for the map then; only the end of the
 //! connection makes it fail. CNDP's library knows the replies to its own requests and no others.
 
-/// Most bytes of a request: clients have buffers of 64, and a larger one shows what is too long.
+/// Most bytes of a request: clients have buffers of 64, and a larger one here detects longer requests.
 pub const MOST_BYTES: usize = 128;
 
 /// Longest name of a network device (`IFNAMSIZ` without the final zero).
@@ -121,7 +121,7 @@ impl<M> Reply<M> {
     }
 
     /// Whether it is the connection's last. `/config_busy_poll_nak` is none: CNDP alone asks for that,
-    /// takes it for what it is, and goes on with its next device.
+    /// understands it, and goes on with its next device.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::HostNak | Self::FdNak | Self::FinAck | Self::Nak)
     }

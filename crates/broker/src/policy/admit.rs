@@ -111,7 +111,7 @@ impl Who {
         (!holds).then(|| format!("its control group is {}", actual.escape_debug()))
     }
 
-    /// What a runtime says counts if root runs it, or a user of the tenant.
+    /// A runtime's description counts if root runs it, or a user of the tenant.
     fn container(&self, process: &Identity) -> Option<String> {
         if self.container.is_none() && self.annotations.is_empty() {
             return None;

@@ -17,9 +17,9 @@ pub struct Diagnostic {
     pub line: usize,
     /// From 1, in characters.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// The fault and its cure.
     pub message: String,
-    /// What the file has there.
+    /// The line of the file.
     pub source: String,
     /// Where in `source`, in characters.
     #[serde(skip)]
@@ -110,7 +110,7 @@ impl Diagnostics {
         let syntax = self.errors.iter().filter(|it| it.kind == Kind::Syntax);
         let broken: HashSet<_> = syntax.map(|it| lines.line(it.at.start)).collect();
         if !broken.is_empty() {
-            // What else a broken line seems to have or to lack is not what was meant.
+            // Other faults there follow from the broken syntax.
             self.errors.retain(|it| match it.kind {
                 Kind::Syntax => true,
                 Kind::Absence => false,

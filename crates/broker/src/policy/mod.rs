@@ -1,4 +1,4 @@
-//! Who may have what: the file `/etc/weir/broker.toml`.
+//! Tenants and their grants: the file `/etc/weir/broker.toml`.
 //!
 //! [`Policy::check`] reads its text and reports every fault with its place, [`Policy::load`] the file
 //! itself, which nobody else may be able to write. [`Policy::admit`] finds the tenant of a process.

@@ -39,7 +39,7 @@ impl Listener {
         let kind = std::fs::read_link(path).context("cannot look at the descriptor")?;
         if kind.as_os_str() != "anon_inode:seccomp notify" {
             bail!(
-                "the descriptor is {}, no seccomp listener: send what SECCOMP_FILTER_FLAG_NEW_LISTENER returned",
+                "the descriptor is {}, no seccomp listener: send the descriptor of SECCOMP_FILTER_FLAG_NEW_LISTENER",
                 kind.display()
             );
         }
@@ -62,7 +62,7 @@ impl Listener {
         sys::receive(self.0.as_fd())
     }
 
-    /// Whether a call still waits. What was read of its caller before belongs to it then.
+    /// Whether a call still waits. Earlier reads of its caller are valid then.
     pub fn is_valid(&self, id: u64) -> bool {
         sys::is_valid(self.0.as_fd(), id)
     }

@@ -1,5 +1,5 @@
 //! seccomp(2) and the ioctls of its listener (`include/uapi/linux/seccomp.h`).
-#![allow(unsafe_code)] // seccomp(2), ioctl(2), pidfd_open(2) with PIDFD_THREAD, and owning what they return.
+#![allow(unsafe_code)] // seccomp(2), ioctl(2), pidfd_open(2) with PIDFD_THREAD, and owning their descriptors.
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! What a caller's directory below /proc tells, and threads that act in its place.
+//! A caller's directory below /proc, and threads that act in its place.
 
 use super::Call;
 use super::sys;
@@ -202,7 +202,7 @@ pub fn inside_mounts<T: Send>(
     })
 }
 
-/// What the thread changes about itself ends with it.
+/// Runs `act` on a thread, whose changes to itself end with it.
 fn on_a_thread<T: Send>(act: impl FnOnce() -> Result<T, Errno> + Send) -> Result<T, Errno> {
     scope(|scope| {
         let thread = Builder::new()

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use super::caller::read_all;
 
-/// What a caller's control group may have, and has. Bytes.
+/// Limits and usage of a caller's control group, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Most memory.

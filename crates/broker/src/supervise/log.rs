@@ -23,7 +23,7 @@ pub struct Decision {
     pub call: i32,
     /// Its arguments.
     pub args: [u64; 6],
-    /// What was asked, in words, where the handler tells.
+    /// The request in words, where the handler gives them.
     pub request: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
@@ -67,13 +67,13 @@ impl Decision {
     }
 }
 
-/// What takes decisions. It is called between two calls of a task that waits: it must not block.
+/// Receiver of decisions. It is called between two calls of a task that waits: it must not block.
 pub trait Log: Send + Sync {
     /// Takes a decision.
     fn decision(&self, decision: Decision);
 }
 
-/// A bounded queue in front of a writer. What finds it full is dropped and counted.
+/// A bounded queue in front of a writer. Decisions that find it full are dropped and counted.
 #[derive(Debug)]
 pub struct Queue {
     sender: SyncSender<Decision>,

@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Says for the log what is asked, in words: `character device 1:3 at "/dev/null"`.
+    /// Describes the request in words, for the log: `character device 1:3 at "/dev/null"`.
     pub fn describe(&self, request: String) {
         self.request.replace(Some(request));
     }
@@ -82,8 +82,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What answers some system calls of one supervised process tree. Dropped when that tree has ended:
-/// what must not outlive it is removed then.
+/// Answers some system calls of one supervised process tree. Dropped when that tree has ended, to
+/// remove objects that must not outlive it.
 pub trait Handler: Send + Sync {
     /// Name in the policy, in logs and metrics.
     fn name(&self) -> &'static str;

@@ -197,7 +197,7 @@ fn read(connection: impl AsFd, patience: Duration) -> Result<Option<(ProcessStat
     }
 }
 
-/// The first value of what has come so far, if all of it has.
+/// The first value of the bytes so far, if it is complete.
 fn parse(bytes: &[u8]) -> Result<Option<ProcessState>> {
     // Not to parse it again for each byte of one who sends them one by one.
     if !bytes.trim_ascii_end().ends_with(b"}") {
@@ -241,7 +241,7 @@ fn receive_part(connection: impl AsFd) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
         Err(Errno::CONNRESET) => return Ok((Vec::new(), Vec::new())),
         result => result?,
     };
-    // Owned first: what is refused is closed.
+    // Owned first: refused descriptors are closed.
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {

@@ -126,9 +126,9 @@ fn take_out(calls: &mut Vec<Value>, name: &str) -> Result<bool> {
     Ok(allowed)
 }
 
-/// The entries of one call. Over a base that does not allow what no entry names, what a rule leaves to
-/// the kernel is allowed by an entry of its own where it can be said; else all is notified, and the
-/// broker leaves to the kernel what is not its.
+/// The entries of one call. Over a base that does not allow calls by default, those that a rule leaves
+/// to the kernel are allowed by an entry of their own where a condition can say so; else all are
+/// notified, and the broker leaves those to the kernel.
 fn entries(rules: &[&Rule], has_base: bool, was_allowed: bool) -> Vec<Value> {
     let Some(first) = rules.first() else {
         return Vec::new();
@@ -179,8 +179,8 @@ fn compare(condition: &Condition) -> Value {
     }
 }
 
-/// What does not meet a condition. Of an int all bits are compared here: a caller who sets upper ones
-/// is not supervised, and has what the kernel grants it.
+/// The negation of a condition. Of an int all bits are compared here: a caller who sets upper ones
+/// is not supervised, and has the kernel's answer.
 fn negate(condition: &Condition) -> Option<Value> {
     match condition {
         Condition::Masked {

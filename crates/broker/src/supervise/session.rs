@@ -36,7 +36,7 @@ pub struct Outlets {
 }
 
 /// A thread that answers the calls of a listener, until no task uses its filter any more. Then the
-/// handlers are dropped: what they made is undone.
+/// handlers are dropped, and clean up.
 #[must_use = "dropping it ends the supervision: notified calls fail with ENOSYS then"]
 pub struct Session {
     listener: Arc<Listener>,
@@ -111,7 +111,7 @@ struct Supervised {
     metrics: Arc<HandlerMetrics>,
 }
 
-/// What a session's threads share.
+/// State that a session's threads share.
 struct Supervisor {
     listener: Arc<Listener>,
     handlers: Vec<Supervised>,
@@ -338,7 +338,7 @@ impl Supervisor {
     }
 }
 
-/// Name in logs and metrics of what no handler decided.
+/// Name in logs and metrics of decisions without a handler.
 const OTHERS: &str = "none";
 
 /// When a call arrived.

@@ -60,7 +60,7 @@ impl Request {
             return Err(refusal.into());
         }
         let Some(parts) = reply.strip_prefix(b"ok\n") else {
-            let message = "the reply is not one of a broker: look at what listens there";
+            let message = "the reply is not one of a broker: check which program listens there";
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
         Socket::from_parts(Parts::from_message(parts, fds)?)

@@ -13,7 +13,7 @@ const FIRST: &str = "weir 1 socket";
 /// Longest request, in bytes.
 const MOST: usize = 4096;
 
-/// A request to the broker for a socket: what it asks for, and the broker's path.
+/// A request to the broker for a socket: its parameters, and the broker's path.
 ///
 /// ```no_run
 /// # fn main() -> xsk::Result<()> {

@@ -1,4 +1,4 @@
-//! `[[tenant.device]]`: its queues, and what may be done with them.
+//! `[[tenant.device]]`: its queues, and their permitted uses.
 
 use super::super::diagnostic::Diagnostics;
 use super::super::{BusyPoll, DeviceGrant, FilterProtocol, FilterRule, Mode, Tenant, Who};
@@ -102,7 +102,7 @@ fn mode_list(value: &Value<'_>, out: &mut Diagnostics) -> Vec<Mode> {
     value::list(value, out, |it, out| value::word(it, "mode", &words, out))
 }
 
-/// What is about packets received is in vain without `rx`.
+/// Refuses keys about received packets without `rx`.
 fn check_reception(
     grant: &DeviceGrant,
     [filter, plugin]: [Option<&Value<'_>>; 2],
@@ -191,7 +191,7 @@ fn busy_poll(value: &Value<'_>, out: &mut Diagnostics) -> Option<BusyPoll> {
     let usecs = section.need("most-usecs", example, out);
     let budget = section.need("most-budget", example, out);
     section.finish(out);
-    // A second of one CPU, and what the kernel's own budget field holds.
+    // A second of one CPU, and the range of the kernel's own budget field.
     let usecs = value::number(usecs?, "most-usecs", 1..=1_000_000_u32, out);
     let budget = value::number(budget?, "most-budget", 1..=u16::MAX, out);
     Some(BusyPoll {

@@ -14,12 +14,12 @@ pub const MOST_BYTES: usize = 1 << 20;
 /// Most tenants of a policy.
 const MOST_TENANTS: usize = 4096;
 
-/// A text that was read: a policy, or what is wrong with it.
+/// A text that was read: a policy, or its faults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
     /// The policy, or every fault, in the order of the text.
     pub policy: Result<Policy, Vec<Diagnostic>>,
-    /// What is allowed, and worth a second look.
+    /// Notes on settings that are allowed, and worth a second look.
     pub notes: Vec<Diagnostic>,
 }
 

@@ -1,4 +1,4 @@
-//! Single values. Each reader reports what is wrong and returns none then.
+//! Single values. Each reader reports a wrong value and returns none then.
 
 use super::super::diagnostic::Diagnostics;
 use super::section::{Value, article, nearest, shown};

@@ -31,7 +31,7 @@ pub const RULES: &[Rule] = &[
 /// Bytes of `struct sock_filter`.
 const INSTRUCTION: usize = 8;
 
-/// Tells the log of what hides calls from the broker, and leaves all to the kernel: a process may
+/// Logs filters that hide calls from the broker, and leaves all to the kernel: a process may
 /// forbid itself more, and the kernel refuses a second listener.
 #[derive(Debug)]
 pub struct Filters;
@@ -48,7 +48,7 @@ impl Handler for Filters {
     fn handle(&self, call: &Call<'_>) -> Result<Answer, Errno> {
         let is_seccomp = i64::from(call.notification.call) == libc::SYS_seccomp;
         let listens = is_seccomp && call.word(1) & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0;
-        // Only for the log: the caller may change what was looked at.
+        // Only for the log: the caller may change the filter meanwhile.
         let words = if listens {
             "a filter with a listener of its own: EBUSY, as a process can have one supervisor"
         } else if notifies(call.target()?, call.word(2)) {

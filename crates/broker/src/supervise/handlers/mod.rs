@@ -37,7 +37,7 @@ pub fn rules<'a>(names: &'a [&'a str]) -> impl Iterator<Item = &'static Rule> + 
     of.flat_map(|(_, rules)| rules.iter())
 }
 
-/// Names of the handlers of a tenant's grants, and of the one that watches for what hides calls from
+/// Names of the handlers of a tenant's grants, and of the one that watches for filters that hide calls from
 /// them.
 pub fn names(calls: &Calls) -> Vec<&'static str> {
     let granted = |name: &str| match name {
@@ -59,7 +59,7 @@ pub fn names(calls: &Calls) -> Vec<&'static str> {
     names
 }
 
-/// What handlers share with the rest of the broker.
+/// State that handlers share with the rest of the broker.
 pub struct World {
     /// Queues that are lent.
     pub queues: Arc<dyn af_xdp::Queues>,

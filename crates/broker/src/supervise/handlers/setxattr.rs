@@ -45,7 +45,7 @@ impl Handler for Setxattr {
 
     fn handle(&self, call: &Call<'_>) -> Result<Answer, Errno> {
         let target = call.target()?;
-        // What cannot be read has the kernel's error.
+        // An unreadable name has the kernel's error.
         let name = target.read_string(call.word(1), MOST_NAME);
         if !name.is_ok_and(|name| name.as_bytes() == OPAQUE.as_bytes()) {
             return Ok(Answer::Continue);

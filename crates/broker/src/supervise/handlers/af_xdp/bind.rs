@@ -204,7 +204,7 @@ fn check_memory(grant: &DeviceGrant, place: &Place, socket: BorrowedFd<'_>) -> R
     }
 }
 
-/// Whether a socket is what it was judged to be. Another thread of the caller can have bound it while
+/// Whether a socket is still as judged. Another thread of the caller can have bound it while
 /// the broker's bind was about to, or added a ring.
 fn is_as_judged(grant: &DeviceGrant, socket: BorrowedFd<'_>, bound: Result<(), Errno>) -> bool {
     if bound.is_err() {

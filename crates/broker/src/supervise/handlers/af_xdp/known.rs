@@ -11,7 +11,7 @@ pub type Hash = [u8; 32];
 pub(super) struct Known {
     pub(super) program_type: ProgramType,
     hash: &'static str,
-    /// What it does, and where it comes from.
+    /// Its function and origin.
     pub(super) source: &'static str,
 }
 

@@ -1,7 +1,7 @@
 //! An unmodified AF_XDP program, without privilege, on the devices of its grants: one written against
 //! libxdp or libbpf, or one that makes the calls itself.
 //!
-//! # What is done in the caller's place
+//! # Calls made in the caller's place
 //!
 //! | Call | |
 //! |---|---|
@@ -18,12 +18,12 @@
 //! A call has its effect in the caller's network namespace if that has a granted device, else in the
 //! broker's. The UMEM and the rings stay with the caller: registering pins the memory of who makes the call.
 //!
-//! # What a caller never has
+//! # No XDP program for callers
 //!
 //! The descriptor of an XDP program is the right to attach it to any device of the holder's namespace, and
 //! can be sent to a process that nobody supervises. So a caller gets a *stand-in*: a socket filter that
-//! it can give to a socket of its own at most. The program stays here, and what the stand-in tells of itself
-//! is the program's. What a caller does have does no harm elsewhere: an XSKMAP redirects to a socket only
+//! it can give to a socket of its own at most. The program stays here, and information about the stand-in
+//! is the program's. A caller's own objects do no harm elsewhere: an XSKMAP redirects to a socket only
 //! the packets of the queue to which that is bound, and a link can only be detached.
 //!
 //! Programs are attached by links, those of netlink requests too, which the broker then holds: they
@@ -145,7 +145,7 @@ pub struct AfXdp(Session);
 
 impl AfXdp {
     /// A handler for the processes of a tenant, with its grants of devices, the programs that its
-    /// operator allows besides libxdp's own, the queues that are lent, and what loads programs.
+    /// operator allows besides libxdp's own, the queues that are lent, and the loader of programs.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! sendto(2) of `RTM_SETLINK` with `IFLA_XDP`, by which libxdp attaches and detaches programs.
 //!
-//! The caller's message is never sent with the broker's rights. What it asks for is done by a BPF
-//! link that the broker holds, so that the program goes with the broker too; the caller's
+//! The caller's message is never sent with the broker's rights. A BPF link that the broker
+//! holds does its work, so that the program goes with the broker too; the caller's
 //! socket then gets an acknowledgement for a message that does nothing.
 
 use super::bpf::link;

@@ -122,7 +122,7 @@ impl Objects {
         room(self.programs.len(), MOST_PROGRAMS)
     }
 
-    /// Adds a program; returns what a caller gets for it.
+    /// Adds a program; returns the caller's stand-in.
     pub(super) fn add_program(&mut self, program: Program) -> Result<OwnedFd, Errno> {
         let stand_in = stand_in()?;
         self.programs.push(Entry {
@@ -143,7 +143,7 @@ impl Objects {
         Some(Arc::clone(&entry.program))
     }
 
-    /// What a caller gets for the id of a program.
+    /// The stand-in for the id of a program.
     pub(super) fn stand_in(&mut self, program: u32) -> Option<Result<OwnedFd, Errno>> {
         let mut programs = self.programs.iter_mut();
         let entry = programs.find(|entry| entry.program.id == program)?;
@@ -207,7 +207,7 @@ fn room(len: usize, most: usize) -> Result<(), Errno> {
     }
 }
 
-/// What a caller has in place of a program: a socket filter, which it can give to a socket of its own
+/// A stand-in for a program: a socket filter, which it can give to a socket of its own
 /// only.
 fn stand_in() -> Result<OwnedFd, Errno> {
     sys::load_nothing(*b"weir_stand_in\0\0\0")

@@ -1,4 +1,4 @@
-//! What the calls of a session share.
+//! State that the calls of a session share.
 
 use super::known::Hash;
 use super::objects::Objects;
@@ -30,7 +30,7 @@ pub trait Queues: Send + Sync {
 /// Most namespaces, besides the broker's, that a session keeps open.
 const MOST_PLACES: usize = 8;
 
-/// What the calls of a session share.
+/// State that the calls of a session share.
 pub(super) struct Session {
     tenant: String,
     grants: Vec<DeviceGrant>,

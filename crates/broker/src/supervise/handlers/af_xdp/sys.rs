@@ -1,5 +1,5 @@
 //! bpf(2), and the socket options and ioctls that rustix lacks.
-#![allow(unsafe_code)] // bpf(2), getsockopt(2), setsockopt(2), ioctl(2), and owning what bpf(2) returns.
+#![allow(unsafe_code)] // bpf(2), getsockopt(2), setsockopt(2), ioctl(2), and owning descriptors of bpf(2).
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -51,7 +51,7 @@ pub const FILESYSTEMS: &[&str] = &["tmpfs"];
 const MOST_TYPE: usize = 64;
 const MOST_OPTIONS: usize = 4096;
 
-/// Mounts what the policy names.
+/// Mounts filesystems of the types that the policy names.
 #[derive(Debug)]
 pub struct Mount {
     granted: Mounts,

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 const MOST_SIZE: u64 = 1 << 30;
 const MOST_INODES: u64 = 1 << 18;
 
-/// The options that are known, with what stands for those not given.
+/// The known options, with defaults for those not given.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) size: u64,

@@ -110,7 +110,7 @@ impl<'a> Point<'a> {
         Ok(point)
     }
 
-    /// Whether what is mounted there appears in other mount namespaces too.
+    /// Whether the mount there appears in other mount namespaces too.
     fn is_shared(&self, point: &OwnedFd) -> Result<bool, Errno> {
         let flags = StatxFlags::MNT_ID;
         let mount = statx(point, c"", AtFlags::EMPTY_PATH, flags)?

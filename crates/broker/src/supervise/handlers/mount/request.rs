@@ -4,7 +4,7 @@ use super::flags::Flags;
 use super::point::Users;
 use std::ffi::CString;
 
-/// What a call asks for: copies.
+/// Copies of a call's arguments.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) source: Option<CString>,

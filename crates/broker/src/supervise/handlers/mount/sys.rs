@@ -1,5 +1,5 @@
 //! `mount_setattr(2)`, and an ioctl of namespaces.
-#![allow(unsafe_code)] // Calls that rustix does not have, and owning what one returns.
+#![allow(unsafe_code)] // Calls that rustix does not have, and owning a descriptor of one.
 
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};

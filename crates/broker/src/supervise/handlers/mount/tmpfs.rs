@@ -18,7 +18,7 @@ pub(super) fn build(request: &Request) -> Result<OwnedFd, Errno> {
     let users = &request.users;
     let filesystem = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: &str| fsconfig_set_string(&filesystem, key, value);
-    // What /proc/mounts shows. The kernel takes any string.
+    // For /proc/mounts. The kernel takes any string.
     set("source", "tmpfs")?;
     set("size", &options.size.to_string())?;
     set("nr_inodes", &options.inodes.to_string())?;

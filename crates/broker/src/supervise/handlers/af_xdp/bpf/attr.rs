@@ -8,7 +8,7 @@ const LEN: usize = 192;
 /// Most bytes that the kernel takes.
 const MOST: u32 = 4096;
 
-/// The argument of a call of bpf(2). What the caller has left out is zero.
+/// The argument of a call of bpf(2). Bytes that the caller has left out are zero.
 pub(super) struct Attr([u8; LEN]);
 
 impl Attr {

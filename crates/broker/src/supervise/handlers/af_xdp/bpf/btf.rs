@@ -49,7 +49,7 @@ fn seal(bytes: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(file.into())
 }
 
-/// The bytes of what a caller has loaded. They are its own, so that a file which it made itself does no
+/// The bytes of BTF that a caller has loaded. They are its own, so that a file which it made itself does no
 /// harm.
 pub(super) fn read(file: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let len = u64::try_from(fstat(file)?.st_size).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! What a stand-in or a caller's BTF tells of itself. Of anything else the kernel tells what it tells
-//! anyone who has its descriptor.
+//! Information about a stand-in or a caller's BTF. About other objects the kernel answers as it answers
+//! anyone who has their descriptor.
 
 use super::super::objects::{Kind, Program, kind};
 use super::super::session::Session;
@@ -51,7 +51,7 @@ pub(super) fn handle(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<
     Ok(Answer::Value(0))
 }
 
-/// What is written to a caller's struct.
+/// A reply, written to a caller's struct.
 struct Reply<'a> {
     target: &'a Target,
     address: u64,

@@ -56,7 +56,7 @@ pub(super) fn create(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<
 ///
 /// # Errors
 ///
-/// `EPERM` for a device that is not granted, and for what the session has not attached.
+/// `EPERM` for a device that is not granted, and for attachments of others.
 pub(in super::super) fn change(
     session: &Session,
     call: &Call<'_>,
@@ -95,7 +95,7 @@ pub(in super::super) fn change(
     }
 }
 
-/// Replaces or detaches what the session has attached. What `expected` names must be that.
+/// Replaces or detaches a program of the session; it must be `expected`, where that is given.
 fn replace(
     objects: &mut Objects,
     at: usize,

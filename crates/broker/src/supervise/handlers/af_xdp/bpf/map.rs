@@ -62,7 +62,7 @@ fn is_granted(map: &MapAttributes) -> bool {
     }
 }
 
-/// A map of the session; of another the kernel says what it says to who has no privilege.
+/// A map of the session; else `EPERM`, the kernel's answer to callers without privilege.
 pub(super) fn by_id(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<Answer, Errno> {
     attr.check_end(4)?;
     let find = |objects: &Objects| objects.map(attr.word(0)).ok_or(Errno::PERM);

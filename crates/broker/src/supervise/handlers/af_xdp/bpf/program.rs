@@ -189,7 +189,7 @@ fn explain(target: &Target, attr: &Attr, program: &str) {
     }
 }
 
-/// A program of the session; of another the kernel says what it says to who has no privilege.
+/// A program of the session; else `EPERM`, the kernel's answer to callers without privilege.
 pub(super) fn by_id(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<Answer, Errno> {
     attr.check_end(4)?;
     call.check_alive()?;

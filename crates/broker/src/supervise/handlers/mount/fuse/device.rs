@@ -20,7 +20,7 @@ pub(super) struct Device {
     pub(super) mount: OwnedFd,
 }
 
-/// What the kernel is told about a mount.
+/// Parameters of a mount, for the kernel.
 #[derive(Debug)]
 struct Parameters {
     uid: DecInt,

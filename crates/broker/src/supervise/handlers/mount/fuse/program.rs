@@ -48,7 +48,7 @@ impl Program {
             command.args(["-o", "ro"]);
         }
         let_inherit(&mut command, [image.as_fd(), fuse.as_fd()]);
-        // What this thread gives up, it gives up for the program only: it ends here.
+        // This thread gives up privileges for the program only: it ends here.
         let child = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, || {
                 give_up(place)?;

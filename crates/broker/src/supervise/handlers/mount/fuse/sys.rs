@@ -1,5 +1,5 @@
 //! A process in another user namespace, and descriptors for a program.
-#![allow(unsafe_code)] // fork(2), _exit(2), waitpid(2), and what a child does before its program.
+#![allow(unsafe_code)] // fork(2), _exit(2), waitpid(2), and a child's calls before its program.
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
