@@ -540,7 +540,7 @@ fn object_id(object: &OwnedFd) -> Result<u32> {
     Ok(info(object)?[1])
 }
 
-/// Scene: asks for what it may not have.
+/// Scene: asks for objects and devices that are not granted.
 pub fn refusals(ids: &[&str]) -> Result<()> {
     let foreign = [(PROG_GET_FD_BY_ID, ids[0]), (14, ids[1])];
     become_a_user()?;
@@ -670,7 +670,7 @@ pub fn busy_poll(_: &[&str]) -> Result<()> {
     let socket = socket(AddressFamily::XDP, SocketType::RAW, None)?;
     set_int(&socket, libc::SO_BUSY_POLL, 1_000_000)?;
     set_int(&socket, libc::SO_PREFER_BUSY_POLL, 1)?;
-    // Nothing tells what it is then; the kernel takes no more than 16 bits.
+    // No call returns its value; the kernel takes no more than 16 bits.
     set_int(&socket, libc::SO_BUSY_POLL_BUDGET, 1_000_000)?;
     assert_eq!(get_int(&socket, libc::SO_BUSY_POLL), Ok(20));
     assert_eq!(get_int(&socket, libc::SO_PREFER_BUSY_POLL), Ok(1));
@@ -681,7 +681,7 @@ pub fn busy_poll(_: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Scene: wants what it may not have.
+/// Scene: asks for busy polling without a grant.
 pub fn no_busy_poll(_: &[&str]) -> Result<()> {
     become_a_user()?;
     let socket = socket(AddressFamily::XDP, SocketType::RAW, None)?;
@@ -923,7 +923,7 @@ fn link_device(link: &OwnedFd) -> Result<u32> {
     Ok(info(link)?[4])
 }
 
-/// The beginning of what an object tells of itself.
+/// The beginning of an object's information.
 fn info(object: &OwnedFd) -> Result<[u32; 8]> {
     let mut info = [0_u32; 8];
     let mut attr = words(&[object.as_raw_fd() as u32, 32]);

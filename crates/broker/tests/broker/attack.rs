@@ -1,4 +1,4 @@
-//! Attacks of tenants on the broker, on each other and on the host, with what the broker gave them.
+//! Attacks of tenants on the broker, on each other and on the host, with the broker's sockets.
 //! The other half of each, the part of the tenant, is in `rogue.rs`.
 #![allow(unsafe_code)] // bpf(2), to list the ids of programs and maps.
 
@@ -340,7 +340,7 @@ fn silent_and_flooding_peers_keep_nobody_out() -> Result<()> {
     assert!(wait_until(|| broker.leases() == 0));
     let size = broker.log().len();
     println!("the log has {size} bytes");
-    assert!(size < 100_000, "it drowns what others did");
+    assert!(size < 100_000, "it drowns the lines of others");
     let unwritten = &broker.status()?["lost_log_lines"];
     assert!(unwritten.as_u64() > Some(0), "{unwritten}");
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", broker.process.child.id()));

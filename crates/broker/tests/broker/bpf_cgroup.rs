@@ -105,7 +105,7 @@ fn bpf(command: i64, attr: &[u32]) -> Result<i32, Errno> {
 }
 
 fn bpf_raw(command: i64, attr: *const u32, size: u64) -> Result<i32, Errno> {
-    // SAFETY: needed for hostile attributes; the kernel and the handler check what they read, and
+    // SAFETY: needed for hostile attributes; the kernel and the handler check them, and
     // write to the log alone, which outlives the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr, size) };
     if result >= 0 {

@@ -109,7 +109,7 @@ filter = [ {{ protocol = "udp", destination-port = {port} }} ]
         tenants.collect()
     }
 
-    /// The tenant of a queue, which returns what it gets.
+    /// The tenant of a queue, which returns its packets.
     fn tenant(&self, queue: usize) -> Result<Process> {
         let number = queue.to_string();
         let mut tenant = tenant_of(
@@ -353,7 +353,7 @@ fn check(packet: &[u8], number: u32) -> Result<Flow> {
     Ok(flow)
 }
 
-/// What a tenant has counted since it began.
+/// Packets that a tenant has counted since it began.
 fn count(tenant: &mut Process) -> Result<usize> {
     tenant.say("count")?;
     let line = tenant.line()?;

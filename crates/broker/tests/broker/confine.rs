@@ -31,7 +31,7 @@ struct Deed {
     name: &'static str,
     /// The layers that each refuse it.
     by: &'static [Layer],
-    /// What the policy grants meanwhile.
+    /// Needs of the policy's grants meanwhile.
     needs: fn() -> Needs,
     run: fn(&Path) -> Result<(), Errno>,
 }
@@ -198,7 +198,7 @@ fn code(error: &std::io::Error) -> Errno {
     Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Runs a program to its end; returns what it printed.
+/// Runs a program to its end; returns its output.
 fn spawn(command: &mut Command, arguments: &[&str]) -> Result<Vec<u8>, Errno> {
     let output = command.args(arguments).stdin(Stdio::null()).output();
     output.map(|it| it.stdout).map_err(|error| code(&error))
@@ -297,7 +297,7 @@ fn paths(directory: &Path, needs: &Needs) -> Paths {
 }
 
 fn misbehave(name: &str, directory: &Path, layers: &[Layer]) -> TestResult {
-    // What it mounts when nothing refuses is gone with it.
+    // Its mounts, where nothing refuses them, end with it.
     own_mounts()?;
     let deed = DEEDS.iter().find(|deed| deed.name == name);
     let deed = deed.ok_or("no such deed")?;
@@ -346,7 +346,7 @@ fn goes_on_without_a_view() -> TestResult {
     }
 }
 
-/// What the broker does, in a process where a call that the filter lacks is the end.
+/// Does the work of the broker, in a process where a call that the filter lacks is the end.
 fn works(directory: &Path, needs: Needs, other: Option<u32>) -> TestResult {
     if let Ok(name) = std::env::var(WITHOUT) {
         go_without(&name)?;
@@ -855,7 +855,7 @@ fn load_here(instructions: &[u8]) -> Result<(), Errno> {
 fn bpf(command: libc::c_int, attr: &mut [u64; 16]) -> Result<OwnedFd, Errno> {
     use std::os::fd::FromRawFd as _;
     // SAFETY: needed because there is no wrapper. The attributes are large enough for the commands
-    // used, and what they point to outlives the call.
+    // used, and their buffers outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), 128) };
     let fd = check(result)?;
     // SAFETY: needed to own it: the kernel has just made it.

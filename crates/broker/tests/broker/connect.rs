@@ -189,7 +189,7 @@ fn fails_over() -> Result<()> {
 
 /// connect(2) with raw arguments.
 fn raw_connect(fd: i32, address: *const u8, len: i64) -> Result<(), Errno> {
-    // SAFETY: needed for hostile arguments; the kernel only reads, and checks what it reads.
+    // SAFETY: needed for hostile arguments; the kernel only reads, and checks them.
     let result = unsafe { libc::syscall(libc::SYS_connect, fd, address, len) };
     if result == 0 {
         return Ok(());

@@ -75,7 +75,7 @@ fn play() -> Option<ExitCode> {
         .or_else(identity::play)
 }
 
-/// What supervised children do.
+/// Actions of supervised children.
 const SCENES: &[Scene] = &[
     ("af_xdp_busy_poll", af_xdp::busy_poll),
     ("af_xdp_flip_address", af_xdp::flip_address),

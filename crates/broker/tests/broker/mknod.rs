@@ -41,7 +41,7 @@ fn mknodat(directory: i32, path: &str, mode: u64, device: u64) -> i64 {
     result
 }
 
-/// What a device answers to a write and a read, or the error's number.
+/// A device's answer to a write and a read, or the error's number.
 fn use_device(path: &str) -> Result<String> {
     let mut file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) => return Ok(format!("{:?}", error.raw_os_error())),

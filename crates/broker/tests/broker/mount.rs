@@ -278,7 +278,7 @@ pub fn mount_flip(words: &[&str]) -> Result<()> {
             limits[5].store([b'1', b'0'][round >> 1 & 1], Relaxed);
         }
     });
-    // Credentials are a thread's: this one stays root, and unmounts what the other one mounted.
+    // Credentials are a thread's: this one stays root, and unmounts the other one's mounts.
     let (mut mounted, mut refused) = (0, 0);
     let mut tries = Tries::at_least(10_000);
     while tries.again(mounted.min(refused)) {

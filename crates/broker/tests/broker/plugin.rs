@@ -53,8 +53,8 @@ queues = 0
 lease = "rx"
 "#;
 
-/// A client: it has a socket on a queue, bound before it asks, as DPDK's driver does. It does what it is
-/// told by its input, a line each, and prints a line for each.
+/// A client: it has a socket on a queue, bound before it asks, as DPDK's driver does. It obeys
+/// its input, a line each, and prints a line for each.
 ///
 /// `SOCKET DEVICE QUEUE`
 pub fn client(arguments: &[String]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The file of a policy: who may write it, and what is in it.
+//! The file of a policy: who may write it, and its keys.
 
 use crate::identity::{Directory, give_away};
 use crate::{Result, tests};
@@ -141,7 +141,6 @@ fn valid(checked: Checked) -> Result<Policy> {
     Ok(checked.policy.map_err(render)?)
 }
 
-/// What an unknown key is answered with names all that are known.
 /// The texts that follow `start` on a page, up to `end`.
 fn blocks<'a>(page: &'a str, start: &str, end: &'a str) -> impl Iterator<Item = &'a str> {
     let blocks: Vec<_> = page.split(start).skip(1).collect();
@@ -150,6 +149,7 @@ fn blocks<'a>(page: &'a str, start: &str, end: &'a str) -> impl Iterator<Item = 
         .filter_map(move |block| block.split(end).next())
 }
 
+/// The error of an unknown key names all known keys.
 fn the_guide_has_every_key() -> Result<()> {
     let page = include_str!("../../../../docs/guide/src/broker/policy.md");
     let unknown = "[[tenant]]\nzzz = 1\n[[tenant.device]]\nzzz = 1\nbusy-poll.zzz = 1\nfilter = { zzz = 1 }\n\

@@ -1,5 +1,5 @@
-//! A tenant that attacks: what it tries, as an ordinary user without capabilities. It prints a line for
-//! each refusal, `bad: …` for what should not have worked, and `done`.
+//! A tenant that attacks, as an ordinary user without capabilities. It prints a line for
+//! each refusal, `bad: …` for an attack that worked, and `done`.
 #![allow(unsafe_code)] // mappings of rings and memory, raw ioctl(2) and bpf(2).
 
 use crate::roles::{request, wanted};
@@ -304,7 +304,7 @@ fn bind_again(socket: &OwnedFd) {
     must_fail("binding again", bind(socket, &address));
 }
 
-/// What a socket of the host's network namespace could do to it.
+/// Changes to the host by a socket of its network namespace.
 fn change_host(socket: &OwnedFd) {
     let mut request = [0_u8; 40];
     request[..4].copy_from_slice(b"wan0");

@@ -1,4 +1,4 @@
-//! What this program does as a tenant.
+//! Roles of this program as a tenant.
 
 use crate::supervised::Result;
 use std::io::BufRead as _;

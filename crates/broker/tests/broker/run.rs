@@ -53,7 +53,7 @@ impl Broker {
         })
     }
 
-    /// What came to its log, after all its sessions have ended.
+    /// The requests in its log, after all its sessions have ended.
     fn requests(mut self) -> Vec<Option<String>> {
         if let Some(thread) = self.thread.take() {
             thread.join().expect("no panic");

@@ -1,4 +1,4 @@
-//! Sessions: answers, and what may go wrong with them.
+//! Sessions: answers, and their failures.
 #![allow(unsafe_code)] // A call of another architecture.
 #![allow(clippy::unnecessary_wraps)] // Scenes and tests are functions of one kind.
 

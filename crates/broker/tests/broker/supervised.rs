@@ -155,7 +155,7 @@ impl Supervised {
         wait_until("the session ends", || session.is_finished())
     }
 
-    /// What was decided so far: handler, request and outcome. A decision is logged after its answer.
+    /// Decisions so far: handler, request and outcome. A decision is logged after its answer.
     pub fn decisions(&self) -> Vec<Decision> {
         self.log.0.lock().expect("no panic").clone()
     }
@@ -169,7 +169,7 @@ impl Drop for Supervised {
     }
 }
 
-/// Waits for what comes soon.
+/// Waits, at most 30 s, until a condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
     let end = Instant::now() + scaled(Duration::from_secs(30));
     while !holds() {
@@ -181,7 +181,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// What a child does, by name, with the words behind it.
+/// Action of a child: its name, and its function of the arguments.
 pub type Scene = (&'static str, fn(&[&str]) -> Result<()>);
 
 /// If this process is a supervised child: plays its scene.

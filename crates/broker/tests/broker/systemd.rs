@@ -1,4 +1,4 @@
-//! What a service manager passes, taken by a process that was started as one starts it.
+//! Descriptors and settings of a service manager, taken by a process that was started as one starts it.
 
 use broker::daemon::systemd;
 use libtest_mimic::{Failed, Trial};
@@ -28,7 +28,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     })
 }
 
-/// Prints what it takes, and tells the manager so.
+/// Prints the descriptors it takes, and notifies the manager.
 fn take() -> TestResult {
     let (manager, passed) = systemd::take()?;
     for systemd::Passed { name, fd } in &passed {
@@ -59,7 +59,7 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
-/// Runs the daemon by a shell that assigns these variables; returns what it prints.
+/// Runs the daemon by a shell that assigns these variables; returns its output.
 fn run(variables: &str, notify: &str) -> TestResult<String> {
     let program = fs::read_link("/proc/self/exe")?;
     let script = format!("exec 3</dev/null 4</dev/zero; {variables} exec \"$0\" {ARGUMENT}");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs DPDK as a client of the broker: dpdk-testpmd forwards packets of a veth pair as an ordinary user, by
 # the device plugin's socket and by a pinned map. `./run dpdk` calls it as root. Each check is a line
-# "ok NAME", or "not ok NAME" after what was said.
+# "ok NAME", or "not ok NAME" after the output.
 #
 # usage: lab.sh BROKER ROOT DIRECTORY
 #
@@ -23,7 +23,7 @@ fi
 broker_pid="" peer_pid=""
 # shellcheck disable=SC2317 # the trap's
 end() {
-    # What it started, and has not waited for.
+    # Its children that still run.
     # shellcheck disable=SC2086 # none, or several
     kill $broker_pid $peer_pid 2>/dev/null || true
     wait
@@ -87,7 +87,7 @@ testpmd() {
         --stats-period 1
 }
 
-# try NAME EXPECTED CAPABILITIES ARGUMENTS: EXPECTED is "forwards", or a pattern of what testpmd says instead.
+# try NAME EXPECTED CAPABILITIES ARGUMENTS: EXPECTED is "forwards", or a pattern of testpmd's output instead.
 try() {
     local name=$1 expected=$2 second line pid verdict="not ok"
     testpmd "${@:3}" </dev/null >"$lab/testpmd" 2>&1 &

@@ -56,7 +56,7 @@ impl Policy {
     }
 }
 
-/// What `weir broker check --format json` prints of a policy with errors and notes.
+/// Output of `weir broker check --format json` for a policy with errors and notes.
 pub fn wrong_report(name: &str) -> Result<Value> {
     let output = Policy::new(name, WRONG)?.check(&["--format", "json"])?;
     ensure!(output.status.code() == Some(1), "{output:?}");

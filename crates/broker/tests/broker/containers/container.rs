@@ -383,7 +383,7 @@ impl<'l> Container<'l> {
         Process::start(&mut command)
     }
 
-    /// What the runtime said of its errors.
+    /// The runtime's error output.
     pub fn errors(&self) -> String {
         let text = fs::read_to_string(self.bundle.join("stderr")).unwrap_or_default();
         text.trim().replace('\n', "; ")

@@ -1,4 +1,4 @@
-//! What the program of a container does, without a capability: each step with its outcome.
+//! Steps of the program of a container, without a capability, each with its outcome.
 
 use crate::supervised::Result;
 use rustix::fs::{CWD, FileType, Mode, StatFs, makedev, mknodat, statfs};
@@ -18,14 +18,14 @@ pub const CONTAINED: &str = "--contained";
 pub const SENT: u16 = 0x88b5;
 pub const RECEIVED: u16 = 0x88b6;
 
-/// What a step is to come to.
+/// Expected outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     Done,
     Refused,
 }
 
-/// A step: its name and what it does.
+/// A step: its name and its function.
 pub struct Step {
     pub name: &'static str,
     pub expected: Expected,
@@ -51,7 +51,7 @@ const fn refused(name: &'static str, run: fn() -> Result<()>) -> Step {
 }
 
 impl Step {
-    /// What this host lacks for it.
+    /// A file that it needs and this host lacks.
     pub fn missing(&self) -> Option<&'static str> {
         if !self.name.starts_with("mount-fuse") {
             return None;
@@ -121,7 +121,7 @@ fn node(name: &str, kind: FileType, major: u32, minor: u32) -> Result<()> {
     Ok(mknodat(CWD, &path, kind, mode, makedev(major, minor))?)
 }
 
-/// The null device swallows what is written, and has nothing to read.
+/// The null device takes all writes, and has nothing to read.
 fn mknod_null() -> Result<()> {
     node("null", FileType::CharacterDevice, 1, 3)?;
     let mut file = fs::File::options()
@@ -135,7 +135,7 @@ fn mknod_null() -> Result<()> {
     Ok(())
 }
 
-/// Mounts below /work; what the filesystem is then.
+/// Mounts below /work; returns statfs(2) of it.
 fn mount_at(source: &str, name: &str, kind: &str) -> Result<StatFs, Errno> {
     let path = Path::new("/work").join(name);
     let made = fs::create_dir_all(&path);

@@ -39,11 +39,11 @@ pub fn run_if_asked() -> Option<ExitCode> {
     })
 }
 
-/// What came of a runtime.
+/// Outcomes of a runtime.
 struct Column {
     name: String,
     cells: Vec<String>,
-    /// What is to be said of its cells below the table.
+    /// Remarks on its cells, below the table.
     notes: Vec<String>,
 }
 
