@@ -40,8 +40,8 @@ field() { sed -n "s/^  \"$1\": \([0-9]*\),\?$/\1/p" <<<"$answer"; }
 # Supervised processes, in the answer to `ask`.
 sessions() { grep -c '"session":' <<<"$answer" || true; }
 
-# A process of nobody that makes /dev/null again and again, under the broker's supervision. What it did is
-# in a file: each line is ok, or failed.
+# A process of nobody that makes /dev/null again and again, under the broker's supervision. Each try is
+# a line of a file: ok, or failed.
 start_supervised() {
     # shellcheck disable=SC2016 # the inner shell expands it
     inside setpriv --reuid 65534 --regid 65534 --groups "$(inside getent group weir | cut -d: -f3)" --no-new-privs \
@@ -65,7 +65,7 @@ boots() {
     local state="" second
     for ((second = 0; second < 60; second++)); do
         state=$(inside systemctl is-system-running 2>/dev/null) || true
-        # A container lacks what some of Debian's own units want.
+        # Some of Debian's own units fail in a container.
         [[ $state != running && $state != degraded ]] || return 0
         sleep 1
     done
@@ -183,7 +183,7 @@ end_init() {
     wait
 }
 
-# What runs before systemd does, in its namespaces.
+# The script that runs before systemd, in its namespaces.
 init_script() {
     cat <<'END'
 set -e

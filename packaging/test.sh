@@ -48,7 +48,7 @@ commands() {
 daemons() { grep -vE '^ *(#|$)' daemons || true; }
 
 # All files but those that others keep for themselves: dpkg's log and the copy of its status, pages that
-# were rendered, the former lists of groups (the group weir stays), and what systemd-analyze leaves in /run.
+# were rendered, the former lists of groups (the group weir stays), and files of systemd-analyze in /run.
 files() {
     find "$root" -xdev -printf '%y %m %U:%G /%P\n' |
         grep -vE ' /(var/(log/dpkg\.log|lib/dpkg/(status|diversions|statoverride)-old|cache/man/.*)|etc/g(roup|shadow)-|run/systemd(/.*)?)$' | sort

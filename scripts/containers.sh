@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by ./run: containers of this machine's runtimes under the broker. The broker's test program makes
-# them, is what they run, and prints the table.
+# them, runs in them, and prints the table.
 
 containers_needs=(
     "runc:?runc:containers of runc"

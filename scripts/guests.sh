@@ -242,7 +242,7 @@ guests_run_file() {
     cat "$log.script"
 }
 
-# The broker and its tests on the cards of the rows, and what those print.
+# The broker and its tests on the cards of the rows, and their output.
 guests_broker() {
     local row card kernel obtains status failed=0
     for row in "${rows[@]}"; do
@@ -289,7 +289,7 @@ guests_build_broker() {
     guests_broker_tests=$(cargo_program broker test --package weir-broker --test broker --target "$triple")
 }
 
-# The outcomes of the tests, and what they measured.
+# The outcomes of the tests, and their measurements.
 guests_broker_words() {
     grep -E '^(test |RSS table|as the device|  tenant|tenant|links:|kill -9|[0-9]+ ends|\{.*"confinement")' || true
 }

@@ -1,6 +1,6 @@
-//! What the broker reads from its sockets: a tenant's request, messages of `weir run`, and the state of
-//! a container from its runtime. Any bytes are an error or what they say; none may panic, and what a
-//! message brought is closed.
+//! Messages on the broker's sockets: a tenant's request, messages of `weir run`, and the state of
+//! a container from its runtime. Any bytes are an error or a message; none may panic, and the
+//! descriptors of a message are closed.
 #![no_main]
 
 use broker::message;

@@ -1,4 +1,4 @@
-//! The requests of a device-plugin client. Any bytes get a short reply of the protocol; what is granted is asked
+//! The requests of a device-plugin client. Any bytes get a short reply of the protocol; grants are asked
 //! of the host in the protocol's order.
 #![no_main]
 
