@@ -187,7 +187,7 @@ fn lend(server: &Server, peer: &Identity, request: &[u8]) -> Result<Reply, Refus
     }
 }
 
-/// Takes the supervision of a process over: it tells its name, then sends its listener.
+/// Takes over the supervision of a process, which may name a tenant, then sends its listener.
 fn supervise(
     server: &Arc<Server>,
     connection: &OwnedFd,

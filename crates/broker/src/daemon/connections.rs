@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Connections behind which a new one ends another.
 const MOST: usize = 256;
 
-/// Those that are told to end may still be answered: this many are not exceeded.
+/// Most connections, with those that end but still await their answer.
 const LIMIT: usize = 2 * MOST;
 
 /// All connections, by their order.
@@ -25,7 +25,7 @@ struct Open {
 struct Peer {
     user: u32,
     socket: Arc<OwnedFd>,
-    /// It has been told that nothing more is read.
+    /// Its requests end: reading is shut down.
     is_ending: bool,
 }
 

@@ -37,7 +37,7 @@ pub struct Identity {
     /// Path of its control group, from the root that the broker sees; of cgroup v2, else of systemd's
     /// hierarchy.
     pub cgroup: Option<String>,
-    /// Its container, where a runtime told of it.
+    /// Its container, where a runtime described it.
     pub container: Option<Container>,
     pidfd: OwnedFd,
 }

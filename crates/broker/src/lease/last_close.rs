@@ -1,6 +1,6 @@
 //! The last close of a socket of which this process has no descriptor.
 //!
-//! A watch of inotify(7) tells when the last descriptor and mapping of a file are gone
+//! A watch of inotify(7) reports when the last descriptor and mapping of a file are gone
 //! (`fsnotify_close` in `__fput`, `fs/file_table.c`), and holds none itself. It is of the file, so it sees
 //! copies in other processes, in messages on their way, and in `io_uring`; and it costs the socket's
 //! packets nothing.

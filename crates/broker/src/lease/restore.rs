@@ -23,7 +23,7 @@ impl Leases {
             let socket = sockets.find_map(|holder| holder.socket(record.inode).ok());
             match socket {
                 Some(socket) => drop(self.watch(id, socket.as_fd())?),
-                // In a message on its way, or a mapping alone: the device tells the end.
+                // In a message on its way, or a mapping alone: the device shows the end.
                 None if is_in_use(&record) => {}
                 None => drop(self.end(id)),
             }
@@ -78,7 +78,7 @@ impl Leases {
     }
 }
 
-/// Whether the kernel shows a socket on the queue; true where it does not tell.
+/// Whether the kernel shows a socket on the queue; true where it cannot say.
 fn is_in_use(lease: &Record) -> bool {
     match queue_has_xsk(lease.ifindex, lease.queue) {
         Ok(has) => has,

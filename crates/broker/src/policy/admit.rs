@@ -4,7 +4,7 @@ use super::{Policy, Tenant, Who};
 use crate::identity::{Executable, Identity};
 use std::fmt;
 
-/// No tenant for a process. Its text is for the process, and tells nothing of the policy; the log gets
+/// No tenant for a process. Its text is for the process, and discloses nothing of the policy; the log gets
 /// [`reason`](Self::reason).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {

@@ -80,9 +80,9 @@ pub struct Who {
     pub sha256: Option<[u8; 32]>,
     /// Path of the control group, or of one above it.
     pub cgroup: Option<String>,
-    /// Id of the container, as a runtime told that root runs, or one of `uids`.
+    /// Id of the container, from a runtime that root runs, or one of `uids`.
     pub container: Option<String>,
-    /// Annotations of the container, as such a runtime told.
+    /// Annotations of the container, from such a runtime.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -176,7 +176,7 @@ pub struct Calls {
     pub bpf_cgroup_device: bool,
     /// Whether the attribute `trusted.overlay.opaque` can be set.
     pub setxattr: bool,
-    /// Whether sysinfo(2) tells the limits of the control group.
+    /// Whether sysinfo(2) returns the limits of the control group.
     pub sysinfo: bool,
     /// Highest real-time priority of `sched_setscheduler(2)`; 0 for normal policies only.
     pub sched_setscheduler: Option<u8>,

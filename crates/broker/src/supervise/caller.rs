@@ -80,7 +80,7 @@ impl Status {
     ///
     /// # Errors
     ///
-    /// `EIO` when the kernel tells none.
+    /// `EIO` when the kernel shows none.
     pub fn number(&self, name: &str, at: usize) -> Result<u32, Errno> {
         let value = self
             .field(name)

@@ -36,7 +36,7 @@ const RUNNING: &str = "running";
 /// The name of the listener among the descriptors (`SeccompFdName`).
 const SECCOMP_FD: &str = "seccompFd";
 
-/// A container whose calls arrive at the listener, as its runtime tells.
+/// A container whose calls arrive at the listener, as its runtime describes it.
 #[derive(Debug)]
 pub struct ContainerState {
     /// Id of the container.
@@ -116,7 +116,7 @@ impl ContainerState {
 
     /// Who the container's process is. Its runtime, the peer of the connection, is believed which
     /// process it is where it is root, or where the process is its user's own: of that user, or in a
-    /// user namespace that this user made. Of a process started later crun 1.8 tells no id: there it is
+    /// user namespace that this user made. Of a process started later crun 1.8 passes no id: there it is
     /// the runtime itself, which asks for no more than it could have by `weir run`.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ const MOST_THREADS: usize = 16;
 /// the tenant that waits too.
 const MOST_WAITING: usize = 1024;
 
-/// Whose calls a session answers, and where it tells.
+/// Tenant of a session, its metrics and its log.
 #[derive(Clone)]
 pub struct Outlets {
     /// Name of the tenant.

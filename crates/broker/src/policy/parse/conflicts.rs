@@ -116,7 +116,7 @@ fn whole_devices(tenants: &[Placed], out: &mut Diagnostics) {
     }
 }
 
-/// Compares each range with the one before it that reaches farthest, and tells of a queue in both.
+/// Compares each range with the one before it that reaches farthest, and reports a queue in both.
 fn overlaps<'t>(
     granted: &mut [Granted<'t>],
     mut tell: impl FnMut(u32, &Granted<'t>, &Granted<'t>),

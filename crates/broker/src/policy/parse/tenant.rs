@@ -1,4 +1,4 @@
-//! `[[tenant]]`: who it is.
+//! `[[tenant]]`: its conditions, limits and grants.
 
 use super::super::diagnostic::Diagnostics;
 use super::super::names::Names;

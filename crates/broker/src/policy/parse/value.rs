@@ -93,7 +93,7 @@ pub(super) fn list<'t, T>(
     elements.filter_map(|element| read(element, out)).collect()
 }
 
-/// One of some words.
+/// One word of a list.
 pub(super) fn word<T: Copy>(
     value: &Value<'_>,
     what: &str,

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 /// The handler's name.
 pub const NAME: &str = "mknod";
 
-/// The bits of a mode that tell the type, and a character device.
+/// The type bits of a mode, and a character device.
 const TYPE: u32 = 0o170_000;
 const CHARACTER: u32 = 0o020_000;
 

@@ -17,7 +17,7 @@ pub const RULES: &[Rule] = &[Rule::always(libc::SYS_sysinfo, NAME)];
 /// Bytes of `struct sysinfo` with longs of 64 bits.
 const SIZE: usize = 112;
 
-/// Tells the limits of the caller's control groups, where they are less than the host has, and the
+/// Returns the limits of the caller's control groups, where they are less than the host has, and the
 /// time since the first process of its pid namespace started.
 #[derive(Debug)]
 pub struct Sysinfo {

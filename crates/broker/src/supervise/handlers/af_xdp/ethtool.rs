@@ -6,7 +6,7 @@ use crate::seccomp::Answer;
 use crate::supervise::Call;
 use rustix::io::Errno;
 
-/// The number of the ioctl that tells a device's index.
+/// The number of the ioctl that returns a device's index.
 pub(super) const SIOCGIFINDEX: i32 = 0x8933;
 
 /// In the caller's own namespace all is left to the kernel, which lets it read channels, and asks for

@@ -309,7 +309,7 @@ pub(super) fn has_ring(socket: BorrowedFd<'_>, ring: Ring) -> SysResult<bool> {
     // Less than any ring.
     const LEN: usize = 64;
     let null = std::ptr::null_mut();
-    // SAFETY: needed because a socket tells of its rings by mmap(2) only. The kernel chooses an
+    // SAFETY: needed because only mmap(2) shows the rings of a socket. The kernel chooses an
     // address that nothing has.
     let mapped = unsafe {
         mmap(

@@ -3,7 +3,7 @@
 //! The broker connects the caller's own socket, through a duplicate, to an address that it has
 //! copied: no memory is read a second time, so nothing can be exchanged between the judgement and
 //! the effect. The socket keeps its network namespace, mark, device and options. getpeername(2)
-//! tells the backend.
+//! returns the backend.
 //!
 //! A redirection is a service, not a fence: a process reaches an address also by sendto(2) with
 //! `MSG_FASTOPEN` or without connecting, and by exchanging a socket of another family under its
@@ -108,8 +108,8 @@ impl Handler for Connect {
         let socket = Arc::new(target.descriptor(call.int(0))?);
         let family = sockopt::socket_domain(&socket)?;
         if !matches!(family, AddressFamily::INET | AddressFamily::INET6) {
-            // The kernel checks these by the caller's directory, root and credentials, and tells them
-            // to the peer: the broker's would be wrong. The family is the socket's, not one of the
+            // The kernel checks these by the caller's directory, root and credentials, and passes
+            // them to the peer: the broker's would be wrong. The family is the socket's, not one of the
             // caller's memory, which could change after this look. Another thread can still put
             // another socket under the descriptor, and then connects as if there were no redirection.
             return Ok(Answer::Continue);

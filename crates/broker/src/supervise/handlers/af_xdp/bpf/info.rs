@@ -60,7 +60,7 @@ struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// As the kernel tells an unprivileged process: without instructions, symbols and debugging
+    /// As the kernel answers an unprivileged process: without instructions, symbols and debugging
     /// information.
     fn program(&self, program: &Program) -> Result<usize, Errno> {
         let mut info = sys::program_info(program.fd.as_fd())?;

@@ -14,8 +14,8 @@ use crate::supervise::Call;
 use attr::Attr;
 use rustix::io::Errno;
 
-/// Answers the commands that need a privilege, or tell of a program. All others the kernel judges by
-/// the descriptors and the rights that the caller has; it has no descriptor of an XDP program.
+/// Answers the commands that need a privilege, or return information on a program. All others the
+/// kernel judges by the descriptors and the rights that the caller has; it has no descriptor of an XDP program.
 pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno> {
     match call.int(0) {
         sys::MAP_CREATE => map::create(session, call, &Attr::copy(call)?),

@@ -32,7 +32,7 @@ struct Parameters {
 }
 
 impl Device {
-    /// Makes it in the caller's user namespace: the users that the program tells are numbered there,
+    /// Makes it in the caller's user namespace: the users that the program reports are numbered there,
     /// and none of them is one of the host's.
     pub(super) fn make(
         target: &Target,

@@ -5,7 +5,7 @@
 //! The program is the host's, not one of the caller's root, which could be anything and would run
 //! outside the caller's filter and control group. It has the caller's user and groups, no capability,
 //! and by Landlock no file but the image and the host's libraries, and no network: an image that
-//! takes it over wins nothing.
+//! takes it over gains nothing.
 
 mod device;
 mod program;
