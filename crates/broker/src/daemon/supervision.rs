@@ -140,7 +140,7 @@ impl Supervision {
                 continue;
             };
             let _ = self.manager.forget(&passed.name);
-            self.state().next = self.state().next.max(number + 1);
+            self.number_from(number + 1);
             let tenant = policy.tenants.iter().find(|known| known.name == tenant);
             let resumed = tenant
                 .context("the policy has no such tenant")
@@ -155,6 +155,12 @@ impl Supervision {
                 );
             }
         }
+    }
+
+    /// Numbers new sessions from here on.
+    fn number_from(&self, number: u64) {
+        let mut state = self.state();
+        state.next = state.next.max(number);
     }
 
     /// The figures of a tenant.

@@ -1,10 +1,15 @@
 //! The daemon: sockets for tenants without privilege, its policy, its end and its successor.
 
-use crate::lab::{Broker, Lab, exists, neighbour, tenant, tenant_of, wait_until};
-use crate::supervised::Result;
+use crate::lab::{Broker, Lab, exists, neighbour, scaled, tenant, tenant_of, wait_until};
+use crate::supervised::{NOBODY, Result};
+use broker::message;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use xsk::{AttachMode, Mode, Program, Socket, Umem, Wait};
 
@@ -16,6 +21,7 @@ crate::tests!(
     receiving_and_sending_are_granted_apart,
     an_unmodified_program_forwards,
     tenants_outlive_the_broker,
+    a_kept_listener_is_served_by_the_next_broker,
     a_filter_ends_with_its_lease_over_a_restart,
     what_ended_while_no_broker_ran_is_found,
     a_bad_policy_leaves_the_former_in_force,
@@ -590,6 +596,71 @@ fn an_unmodified_program_forwards() -> Result<()> {
     assert!(wait_until(
         || broker.leases() == 0 && lab.programs().is_empty()
     ));
+    broker.stop()
+}
+
+/// A service manager's store of descriptors: names and listeners, as the broker hands them over.
+fn manager(lab: &Lab) -> Result<Receiver<(String, OwnedFd)>> {
+    let socket = UnixDatagram::bind(lab.path("notify"))?;
+    let (stored, kept) = channel();
+    std::thread::spawn(move || {
+        // Other descriptors are closed at once, which answers BARRIER=1.
+        while let Ok((text, mut fds)) = message::receive(socket.as_fd(), 1024) {
+            let text = String::from_utf8_lossy(&text);
+            if let (Some((_, name)), Some(fd)) = (text.split_once("FDNAME="), fds.pop()) {
+                let _ = stored.send((name.trim().to_owned(), fd));
+            }
+        }
+    });
+    Ok(kept)
+}
+
+/// Starts the next broker as a manager does, with the descriptor it kept.
+fn resume<'l>(lab: &'l Lab, name: &str, listener: OwnedFd) -> Result<Broker<'l>> {
+    let broker = Broker::command(lab);
+    let mut shell = Command::new("sh");
+    shell
+        .arg("-c")
+        .arg("exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"")
+        .arg("sh")
+        .arg(broker.get_program())
+        .args(broker.get_args())
+        .env("LISTEN_FDNAMES", name)
+        .env("NOTIFY_SOCKET", lab.path("notify"));
+    Broker::with_input(lab, &mut shell, listener)
+}
+
+fn a_kept_listener_is_served_by_the_next_broker() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let kept = manager(&lab)?;
+    let kept = || kept.recv_timeout(scaled(Duration::from_secs(20)));
+    let directory = lab.path("made");
+    fs::create_dir(&directory)?;
+    std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY))?;
+    let policy = format!("{ALL}[tenant.calls]\nmknod = \"null\"\n");
+    fs::write(lab.path("policy.toml"), policy)?;
+    let mut command = Broker::command(&lab);
+    let mut broker = Broker::by(&lab, command.env("NOTIFY_SOCKET", lab.path("notify")))?;
+    let script = "cd \"$0\"; while read -r _; do rm -f null; mknod null c 1 3; echo $?; done";
+    let directory = directory.to_string_lossy();
+    let mut shell = neighbour(&lab, "supervised", &["sh", "-c", script, &directory])?;
+    for (end, starts) in [(Signal::TERM, 2), (Signal::KILL, 3)] {
+        let (name, listener) = kept()?;
+        shell.say("")?;
+        assert_eq!(shell.line()?, "0");
+        broker.process.signal(end)?;
+        broker.process.wait()?;
+        // This call waits for the next broker.
+        shell.say("")?;
+        broker = resume(&lab, &name, listener)?;
+        let started = || broker.log().matches("\"event\":\"start\"").count();
+        assert!(wait_until(|| started() == starts), "{}", broker.log());
+        assert_eq!(shell.line()?, "0", "{}", broker.log());
+        let sessions = &broker.status()?["sessions"];
+        assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions}");
+    }
+    let _again = kept()?;
+    shell.end()?;
     broker.stop()
 }
 

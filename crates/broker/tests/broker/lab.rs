@@ -235,13 +235,25 @@ impl<'l> Broker<'l> {
 
     /// Starts one with the policy that is there.
     pub fn again(lab: &'l Lab) -> Result<Self> {
-        let mut command = Self::command(lab);
+        Self::by(lab, &mut Self::command(lab))
+    }
+
+    /// Starts one by this command.
+    pub fn by(lab: &'l Lab, command: &mut Command) -> Result<Self> {
+        Self::with_input(lab, command, Stdio::piped())
+    }
+
+    pub fn with_input(
+        lab: &'l Lab,
+        command: &mut Command,
+        input: impl Into<Stdio>,
+    ) -> Result<Self> {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(lab.path("log"))?;
         command.stderr(log);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let command = command.stdin(input).stdout(Stdio::piped());
         let process = Process::of(netns::spawn(lab.namespace.as_fd(), command)?)?;
         let broker = Self { lab, process };
         let is_ready = || std::os::unix::net::UnixStream::connect(lab.path("metrics.sock")).is_ok();
