@@ -1,6 +1,7 @@
 //! The files that the broker uses.
 
 use super::needs::Needs;
+use crate::policy::PROGRAMS;
 use landlock::{ABI, Access as _, AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
 
@@ -66,8 +67,7 @@ impl Paths {
                 paths.devices.push("/dev/null".into());
             }
             // The programs and their libraries.
-            let system = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
-            paths.execute.extend(system.map(PathBuf::from));
+            paths.execute.extend(PROGRAMS.map(PathBuf::from));
             paths = paths.read("/etc/ld.so.cache");
         }
         paths

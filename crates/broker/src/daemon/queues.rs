@@ -23,13 +23,14 @@ impl Queues for TenantsQueues {
         device: &str,
         queue: u32,
         socket: BorrowedFd<'_>,
+        memory: u64,
     ) -> Result<(), Errno> {
         let device = Device::lookup(device).map_err(|_| Errno::NODEV)?;
         // The call's own log has its process.
         let asker = Asker { pid: 0, uid: 0 };
         let lent = self
             .leases
-            .lend_socket(&self.tenant, &device, queue, socket, asker);
+            .lend_socket(&self.tenant, &device, queue, socket, memory, asker);
         let lease = lent.map_err(|refusal| {
             log::refusal(
                 &self.tenant.name,

@@ -116,17 +116,19 @@ impl Leases {
         granted.inspect_err(|_| drop(self.end(reserved.id)))
     }
 
-    /// Lends a queue to a tenant that binds the socket itself; a queue that it has in this way, again.
+    /// Lends a queue to a tenant that binds the socket itself, with a UMEM of `memory` bytes, 0 if that is
+    /// unknown; a queue that it has in this way, again.
     ///
     /// # Errors
     ///
-    /// When another lease has the queue, or the tenant has all of its leases.
+    /// When another lease has the queue, or the tenant has all of its leases or memory.
     pub fn lend_socket(
         &self,
         tenant: &Tenant,
         device: &Device,
         queue: u32,
         socket: BorrowedFd<'_>,
+        memory: u64,
         asker: Asker,
     ) -> Result<Record, Refusal> {
         let inode = rustix::fs::fstat(socket).map_or(0, |stat| stat.st_ino);
@@ -135,7 +137,10 @@ impl Leases {
             return Ok(lease);
         }
         let is_own = |lease: &Record| lease.tenant == tenant.name && lease.mode.is_empty();
-        let lease = Record::new(tenant, device, asker);
+        let lease = Record {
+            memory,
+            ..Record::new(tenant, device, asker)
+        };
         let reserved = self.reserve(tenant, lease, |taken| match taken(queue) {
             Some(lease) if !is_own(lease) => Err(terms::busy(lease)),
             // Sockets that share a UMEM share the queue.

@@ -209,6 +209,9 @@ pub enum CharacterDevice {
 pub struct Mounts {
     /// Types that the kernel mounts, such as `tmpfs`.
     pub filesystems: Vec<String>,
-    /// Types that a FUSE program mounts, and its path.
+    /// Types that a FUSE program mounts, and its path below one of [`PROGRAMS`].
     pub fuse: BTreeMap<String, PathBuf>,
 }
+
+/// Directories of the programs and their libraries that a confined broker can run.
+pub const PROGRAMS: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];

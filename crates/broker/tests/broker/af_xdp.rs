@@ -60,7 +60,14 @@ struct Lent(Mutex<Vec<(String, u32)>>);
 const ANOTHERS: u32 = 7;
 
 impl Queues for Lent {
-    fn lend(&self, _: &str, device: &str, queue: u32, _: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn lend(
+        &self,
+        _: &str,
+        device: &str,
+        queue: u32,
+        _: BorrowedFd<'_>,
+        _: u64,
+    ) -> Result<(), Errno> {
         if queue == ANOTHERS {
             return Err(Errno::BUSY);
         }

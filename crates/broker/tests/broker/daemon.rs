@@ -578,6 +578,8 @@ fn an_unmodified_program_forwards() -> Result<()> {
     assert_eq!(status["sessions"][0]["tenant"], "all");
     let lease = &status["leases"][0];
     assert_eq!(lease["holders"][0]["pid"], forwarder.child.id(), "{lease}");
+    let has_diag = hostnet::sock_diag::xdp_diag::xdp_sockets()?.is_some();
+    assert_eq!(lease["memory"].as_u64() > Some(0), has_diag, "{lease}");
     let error = refused(&lab, &["wan0", "0"])?;
     assert!(error.contains("is leased to all"), "{error}");
     let mut peer = peer(&lab, 0)?;

@@ -1,7 +1,7 @@
 //! `[tenant.calls]`: supervised system calls.
 
 use super::super::diagnostic::Diagnostics;
-use super::super::{Calls, CharacterDevice, Mounts, Redirect, Tenant};
+use super::super::{Calls, CharacterDevice, Mounts, PROGRAMS, Redirect, Tenant};
 use super::section::{Section, Value, shown};
 use super::value;
 use std::collections::{BTreeMap, HashSet};
@@ -176,7 +176,15 @@ fn fuse_programs(
     let programs = table.iter().filter_map(|(name, value)| {
         let path = value::path(value, out);
         let name = filesystem(name.get_ref(), value, out)?;
-        Some((name, path?))
+        let path = path?;
+        if !PROGRAMS.iter().any(|directory| path.starts_with(directory)) {
+            let message = format!(
+                "the confined broker runs programs of {} alone: install it in /usr/local/bin",
+                PROGRAMS.join(", ")
+            );
+            out.error(value.span(), message);
+        }
+        Some((name, path))
     });
     programs.collect()
 }

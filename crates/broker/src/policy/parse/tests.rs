@@ -576,7 +576,17 @@ fn wrong_calls_are_refused() {
             ),
             ("mount = { fuse = 1 }", 18, "fuse is a table"),
             (
-                "mount = { filesystems = 'a', fuse = { a = '/x' } }",
+                "mount = { fuse = { ext4 = '/opt/usr/fuse2fs' } }",
+                27,
+                "install it in /usr/local/bin",
+            ),
+            (
+                "mount = { fuse = { ext4 = '/usrlocal/fuse2fs' } }",
+                27,
+                "install it in /usr/local/bin",
+            ),
+            (
+                "mount = { filesystems = 'a', fuse = { a = '/bin/x' } }",
                 37,
                 "mounted by the kernel",
             ),

@@ -87,6 +87,14 @@ fn text(status: &Value) -> String {
     text
 }
 
+/// Of a UMEM that the broker did not make it may not know the size.
+fn memory(bytes: &Value) -> String {
+    match bytes.as_u64() {
+        None | Some(0) => "-".to_owned(),
+        Some(bytes) => format!("{} KiB", bytes / 1024),
+    }
+}
+
 fn leases(leases: &[Value]) -> String {
     if leases.is_empty() {
         return "no leases\n".to_owned();
@@ -100,7 +108,7 @@ fn leases(leases: &[Value]) -> String {
             lease["queue"].to_string(),
             format!("{} {}", flag("rx"), flag("tx")).trim().to_owned(),
             word(&lease["mode"]),
-            format!("{} KiB", lease["memory"].as_u64().unwrap_or(0) / 1024),
+            memory(&lease["memory"]),
             holders(&lease["holders"]),
         ]
     });

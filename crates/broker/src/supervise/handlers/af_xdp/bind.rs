@@ -50,8 +50,8 @@ pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno
     let grant = judge(session, &device, &mut address, umem.as_ref())?;
     call.check_alive()?;
     check_rings(grant, socket.as_fd())?;
-    check_memory(grant, &place, socket.as_fd())?;
-    session.lend(&place, &device, address.queue, socket.as_fd())?;
+    let memory = check_memory(grant, &place, socket.as_fd())?;
+    session.lend(&place, &device, address.queue, socket.as_fd(), memory)?;
     let result = bind_to(socket.as_fd(), &address, umem.as_ref());
     if is_as_judged(grant, socket.as_fd(), result) {
         return result.map(|()| Answer::Value(0));
@@ -193,14 +193,14 @@ fn check_rings(grant: &DeviceGrant, socket: BorrowedFd<'_>) -> Result<(), Errno>
     Ok(())
 }
 
-/// Refuses too large a UMEM. A kernel that cannot tell its size still holds the caller to its
-/// `RLIMIT_MEMLOCK`.
-fn check_memory(grant: &DeviceGrant, place: &Place, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+/// The size of the UMEM; too large a one is refused. 0 for a shared UMEM, and where the kernel cannot tell
+/// the size: it still holds the caller to its `RLIMIT_MEMLOCK`.
+fn check_memory(grant: &DeviceGrant, place: &Place, socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     let inode = rustix::fs::fstat(socket)?.st_ino as u32;
     match place.act(|| diag::umem(inode)) {
         Ok(bytes) if bytes > grant.memory => Err(Errno::NOBUFS),
-        Ok(_) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno),
+        Err(Errno::NOENT) => Ok(0),
+        size => size,
     }
 }
 

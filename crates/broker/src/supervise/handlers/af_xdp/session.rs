@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Queues that are lent, each to one tenant at a time.
 pub trait Queues: Send + Sync {
-    /// Lends a queue to a tenant that is about to bind `socket` to it. Called again for a socket
-    /// whose bind failed, and for each socket that shares a queue of its tenant.
+    /// Lends a queue to a tenant that is about to bind `socket`, with a UMEM of `memory` bytes, to it;
+    /// 0 if the size is unknown. Called again for a socket whose bind failed, and for each socket that
+    /// shares a queue of its tenant.
     ///
     /// # Errors
     ///
@@ -24,6 +25,7 @@ pub trait Queues: Send + Sync {
         device: &str,
         queue: u32,
         socket: BorrowedFd<'_>,
+        memory: u64,
     ) -> Result<(), Errno>;
 }
 
@@ -113,9 +115,11 @@ impl Session {
         device: &str,
         queue: u32,
         socket: BorrowedFd<'_>,
+        memory: u64,
     ) -> Result<(), Errno> {
         if place.is_home() {
-            self.queues.lend(&self.tenant, device, queue, socket)
+            self.queues
+                .lend(&self.tenant, device, queue, socket, memory)
         } else {
             Ok(())
         }
