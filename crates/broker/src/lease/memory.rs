@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use xsk::Umem;
+use xsk::{Umem, UmemBuilder};
 
 /// Most bytes of a UMEM that is kept in stock.
 const MOST: u64 = 16 << 20;
@@ -37,7 +37,7 @@ impl Stock {
         let spare = lock(&self.spare).take();
         let umem = match spare {
             Some(umem) if (umem.chunks(), umem.chunk_size()) == (chunks, chunk_size) => umem,
-            _ => build(chunks, chunk_size)?,
+            _ => builder(chunks, chunk_size).build()?,
         };
         if u64::from(chunks) * u64::from(chunk_size) <= MOST {
             self.leave(Work::Make((chunks, chunk_size)));
@@ -56,11 +56,8 @@ impl Stock {
     }
 }
 
-fn build(chunks: u32, chunk_size: u32) -> xsk::Result<Umem> {
-    Umem::builder()
-        .chunks(chunks)
-        .chunk_size(chunk_size)
-        .build()
+fn builder(chunks: u32, chunk_size: u32) -> UmemBuilder {
+    Umem::builder().chunks(chunks).chunk_size(chunk_size)
 }
 
 /// Starts the thread that makes spare ones.
@@ -79,7 +76,8 @@ fn start(spare: &Arc<Mutex<Option<Umem>>>) -> Sender<Work> {
                 }
             }
             if let Some((chunks, chunk_size)) = wanted {
-                let umem = build(chunks, chunk_size).ok();
+                // Nobody waits for it.
+                let umem = builder(chunks, chunk_size).collapse(true).build().ok();
                 *lock(&spare) = umem;
             }
         }

@@ -65,7 +65,8 @@
 //!
 //! [`UmemBuilder::huge_pages`] lowers the number of TLB misses of a large UMEM. Reserve pages
 //! beforehand with `sysctl vm.nr_hugepages=N`; without enough of them the UMEM has ordinary pages,
-//! see [`Umem::pages`].
+//! see [`Umem::pages`]. [`UmemBuilder::collapse`] needs none reserved: the kernel makes such pages of
+//! ordinary ones, where it can.
 //!
 //! [`XDP_PACKET_HEADROOM`]: crate::XDP_PACKET_HEADROOM
 //! [`Frame::adjust_head`]: crate::Frame::adjust_head
@@ -79,4 +80,5 @@
 //! [`Statistics::rx_ring_full`]: crate::Statistics::rx_ring_full
 //! [`Statistics::fill_ring_empty`]: crate::Statistics::fill_ring_empty
 //! [`Umem::pages`]: crate::Umem::pages
+//! [`UmemBuilder::collapse`]: crate::UmemBuilder::collapse
 //! [`UmemBuilder::huge_pages`]: crate::UmemBuilder::huge_pages

@@ -8,6 +8,12 @@ use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
+/// Bytes of a page that a page table's upper level maps.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Not in `libc` for musl (`include/uapi/asm-generic/mman-common.h`).
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// A shared mapping, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -26,28 +32,71 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of a socket's ring, which the kernel has allocated.
     pub(crate) fn ring(fd: BorrowedFd<'_>, offset: u64, len: usize) -> SysResult<Self> {
-        Self::map(fd, offset, len, MapFlags::SHARED | MapFlags::POPULATE)
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::map(std::ptr::null_mut(), fd, offset, len, flags)
     }
 
     /// Maps `len` bytes of a file in memory and allocates them. `EFAULT` when a limit, such as that of a
     /// control group on huge pages, does not allow them: an access would be a SIGBUS.
     pub(crate) fn memory(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
-        let memory = Self::map(fd, 0, len, MapFlags::SHARED)?;
-        match memory.advise(Advice::LinuxPopulateWrite) {
-            Ok(()) => Ok(memory),
+        Self::unpopulated(fd, len)?.populated(fd, Advice::LinuxPopulateWrite)
+    }
+
+    /// The same, in pages of 2 MiB as far as the kernel has them at once.
+    pub(crate) fn collapsed(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
+        let memory = Self::unpopulated(fd, len)?;
+        memory.collapse();
+        memory.populated(fd, Advice::LinuxPopulateWrite)
+    }
+
+    /// Maps `len` bytes of a file in memory that has them. A read maps the pages around it as well, and
+    /// a shared mapping of such a file is writable at once.
+    pub(crate) fn existing(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
+        Self::unpopulated(fd, len)?.populated(fd, Advice::LinuxPopulateRead)
+    }
+
+    fn populated(self, fd: BorrowedFd<'_>, populate: Advice) -> SysResult<Self> {
+        match self.advise(populate) {
+            Ok(()) => Ok(self),
             // Linux before 5.14, on which the limit goes unnoticed.
-            Err(Errno::INVAL) => Self::map(fd, 0, len, MapFlags::SHARED | MapFlags::POPULATE),
+            Err(Errno::INVAL) => {
+                let flags = MapFlags::SHARED | MapFlags::POPULATE;
+                Self::map(std::ptr::null_mut(), fd, 0, self.len, flags)
+            }
             Err(errno) => Err(errno),
         }
     }
 
+    fn unpopulated(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
+        Self::map(aligned_hint(len), fd, 0, len, MapFlags::SHARED)
+    }
+
+    /// Makes pages of 2 MiB of the extents that a file has not allocated yet; those for which there are
+    /// none stay as they are.
+    fn collapse(&self) {
+        let whole = self.len - self.len % HUGE_PAGE;
+        for at in (0..whole).step_by(HUGE_PAGE) {
+            let start = self.start.as_ptr().wrapping_add(at);
+            // The kernel collapses no empty extent (`collapse_file`).
+            // SAFETY: needed to allocate the page of the extent's first byte, which the mapping has.
+            let _ = unsafe { rustix::mm::madvise(start.cast(), 1, Advice::LinuxPopulateWrite) };
+            // SAFETY: needed because some advice discards memory; this one changes the pages behind the bytes,
+            // and not the bytes. The mapping has these 2 MiB.
+            unsafe { libc::madvise(start.cast(), HUGE_PAGE, MADV_COLLAPSE) };
+        }
+    }
+
     /// Maps memory, shared, readable and writable, that children do not get.
-    fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, flags: MapFlags) -> SysResult<Self> {
+    fn map(
+        hint: *mut c_void,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        flags: MapFlags,
+    ) -> SysResult<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: needed to map memory. The address is the kernel's choice, so no existing
-        // mapping is replaced.
-        let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) }?;
+        // SAFETY: needed to map memory. The address is a hint only, so no existing mapping is replaced.
+        let start = unsafe { rustix::mm::mmap(hint, len, prot, flags, fd, offset) }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let mapping = Self {
             start,
@@ -62,7 +111,7 @@ impl Mapping {
     }
 
     fn advise(&self, advice: Advice) -> SysResult<()> {
-        // SAFETY: needed because some advice discards memory; the two that this type gives do not. The
+        // SAFETY: needed because some advice discards memory; those that this type gives do not. The
         // range is that of this mapping.
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast::<c_void>(), self.len, advice) }
     }
@@ -96,6 +145,25 @@ impl Mapping {
     }
 }
 
+/// Where `len` bytes fit, at an address that can have pages of 2 MiB: the kernel chooses one for memory of
+/// its own accord only where the administrator has huge pages for such files. None for less than one page.
+fn aligned_hint(len: usize) -> *mut c_void {
+    let none = std::ptr::null_mut();
+    if len < HUGE_PAGE {
+        return none;
+    }
+    let reserved = len + HUGE_PAGE;
+    let (prot, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: needed to reserve addresses, which are the kernel's choice, and which nothing accesses.
+    let Ok(start) = (unsafe { rustix::mm::mmap_anonymous(none, reserved, prot, flags) }) else {
+        return none;
+    };
+    // SAFETY: needed to free the addresses, which nobody else knows. Another thread may get them now: then
+    // the hint is ignored.
+    let _ = unsafe { rustix::mm::munmap(start, reserved) };
+    start.wrapping_byte_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr())
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         #[cfg(any(test, miri, feature = "testing"))]
@@ -107,5 +175,38 @@ impl Drop for Mapping {
         // SAFETY: needed to unmap. mmap returned this range, and this value was its owner. An
         // error would leave memory mapped, which is safe.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::io::{pread, pwrite};
+    use std::os::fd::AsFd as _;
+
+    /// Whatever pages the kernel has for it, and whatever was populated.
+    #[test]
+    fn memory_is_that_of_its_file_to_the_end() {
+        for len in [4096, HUGE_PAGE, 2 * HUGE_PAGE + 3 * 4096] {
+            let file = memfd_create("mapping", MemfdFlags::CLOEXEC).expect("a memfd");
+            ftruncate(&file, len as u64).expect("room");
+            let ours = Mapping::collapsed(file.as_fd(), len).expect("memory");
+            let theirs = Mapping::existing(file.as_fd(), len).expect("the same memory");
+            assert_eq!((ours.len(), theirs.len()), (len, len));
+            for at in [0, len / 2, len - 1] {
+                let mut byte = [9];
+                pread(&file, &mut byte, at as u64).expect("it is in the file");
+                assert_eq!(byte, [0]);
+                pwrite(&file, &[7], at as u64).expect("it is in the file");
+                let [ours, theirs] = [&ours, &theirs].map(|it| it.start.as_ptr().wrapping_add(at));
+                // SAFETY: needed to read a byte of a mapping, to which there is no reference.
+                assert_eq!(unsafe { ours.read_volatile() }, 7);
+                // SAFETY: as above, to write it.
+                unsafe { theirs.write_volatile(8) };
+                // SAFETY: as above.
+                assert_eq!(unsafe { ours.read_volatile() }, 8);
+            }
+        }
     }
 }

@@ -29,6 +29,7 @@ const MAX_CHUNKS: u32 = 1 << 24;
 pub struct UmemBuilder {
     geometry: Geometry,
     huge_pages: bool,
+    collapse: bool,
 }
 
 impl UmemBuilder {
@@ -61,6 +62,14 @@ impl UmemBuilder {
         self
     }
 
+    /// Makes pages of 2 MiB of the UMEM's ordinary ones, as far as the kernel has memory for them
+    /// (`MADV_COLLAPSE`, Linux 6.1), without reserving any: the UMEM is registered and mapped faster.
+    /// Making it may take longer, as the kernel may have to move other pages away. Default off.
+    pub fn collapse(mut self, on: bool) -> Self {
+        self.collapse = on;
+        self
+    }
+
     /// The sizes.
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
@@ -75,7 +84,7 @@ impl UmemBuilder {
     /// cannot be allocated.
     pub fn build(self) -> Result<Umem> {
         self.geometry.check()?;
-        let (memory, pages) = allocate(self.geometry.len(), self.huge_pages)?;
+        let (memory, pages) = allocate(self.geometry.len(), self.huge_pages, self.collapse)?;
         Umem::new(memory, self.geometry, pages)
     }
 }
@@ -119,6 +128,7 @@ impl Umem {
                 headroom: 0,
             },
             huge_pages: false,
+            collapse: false,
         }
     }
 }

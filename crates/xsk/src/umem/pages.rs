@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::sys::Mapping;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -43,21 +43,25 @@ pub enum Pages {
     FellBack(String),
 }
 
-/// Allocates and maps `len` bytes.
-pub(super) fn allocate(len: usize, huge: bool) -> Result<(Backing, Pages)> {
+/// Allocates and maps `len` bytes, in reserved huge pages if `huge`, else collapsed if `collapse`.
+pub(super) fn allocate(len: usize, huge: bool, collapse: bool) -> Result<(Backing, Pages)> {
+    let map = if collapse {
+        Mapping::collapsed
+    } else {
+        Mapping::memory
+    };
+    let ordinary = || memfd(len, MemfdFlags::empty(), map).map_err(out_of_memory(len));
     if !huge {
-        return Ok((
-            memfd(len, MemfdFlags::empty()).map_err(out_of_memory(len))?,
-            Pages::Ordinary,
-        ));
+        return Ok((ordinary()?, Pages::Ordinary));
     }
     match memfd(
         len.next_multiple_of(HUGE_PAGE),
         MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+        Mapping::memory,
     ) {
         Ok(memory) => Ok((memory, Pages::Huge)),
         Err(errno) => {
-            let memory = memfd(len, MemfdFlags::empty()).map_err(out_of_memory(len))?;
+            let memory = ordinary()?;
             let needed = len.div_ceil(HUGE_PAGE);
             let cure = if errno == Errno::FAULT {
                 "raise the control group's limit, `hugetlb.2MB.max`".to_owned()
@@ -80,13 +84,16 @@ fn out_of_memory(len: usize) -> impl FnOnce(Errno) -> Error {
     }
 }
 
-fn memfd(len: usize, flags: MemfdFlags) -> std::result::Result<Backing, Errno> {
+/// Maps a number of bytes of a file.
+type Map = fn(BorrowedFd<'_>, usize) -> std::result::Result<Mapping, Errno>;
+
+fn memfd(len: usize, flags: MemfdFlags, map: Map) -> std::result::Result<Backing, Errno> {
     let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("xsk-umem", flags)?;
     rustix::fs::ftruncate(&file, len as u64)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
     Ok(Backing {
-        mapping: Mapping::memory(file.as_fd(), len)?,
+        mapping: map(file.as_fd(), len)?,
         file: Some(file),
     })
 }
@@ -117,7 +124,7 @@ pub(super) fn map(file: OwnedFd, len: usize) -> Result<(Backing, Pages)> {
         return Err(Error::new(ErrorKind::Foreign, message));
     }
     let mapping =
-        Mapping::memory(file.as_fd(), expected).map_err(os("mapping the memory handed over"))?;
+        Mapping::existing(file.as_fd(), expected).map_err(os("mapping the memory handed over"))?;
     let pages = if huge { Pages::Huge } else { Pages::Ordinary };
     let file = Some(file);
     Ok((Backing { mapping, file }, pages))
