@@ -266,7 +266,7 @@ impl DeviceProgram {
         if let Some(program) = &self.program {
             builder = builder.program(program);
         }
-        builder.open()
+        builder.open_to_give(device)
     }
 
     fn attach(&mut self, device: &Device, mode: AttachMode) -> xsk::Result<()> {

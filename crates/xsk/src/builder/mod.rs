@@ -401,4 +401,14 @@ mod tests {
         assert_eq!(builder.fill_chunks_of(builder.fill_slots()), 8192);
         assert_eq!(builder.fill_ring(64).fill_slots(), 64, "as asked for");
     }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_socket_is_opened_on_its_builders_device_only() {
+        let umem = Umem::on_heap(4096, 2048);
+        let device = Device::lookup("lo").expect("each namespace has it");
+        let builder = Socket::builder(&umem, "other", 0);
+        let error = builder.open_to_give(&device).expect_err("another device");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    }
 }

@@ -31,16 +31,32 @@ impl SocketBuilder {
     /// # Errors
     ///
     /// Each message names the obstacle and the cure; see [`ErrorKind`].
-    pub fn open(mut self) -> Result<Socket> {
+    pub fn open(self) -> Result<Socket> {
         self.check()?;
         let device = Device::lookup(&self.device)?;
+        let mut socket = self.open_to_give(&device)?;
+        socket.watch_arrivals(device);
+        Ok(socket)
+    }
+
+    /// Opens the socket for another process, on a device looked up just before. It is
+    /// [taken apart](Socket::into_parts) at once, so it does not note the packets that the device has
+    /// received, and its [`explain_silence`](Socket::explain_silence) is `None`.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`open`](Self::open); [`ErrorKind::InvalidConfig`] for another device than the builder's.
+    pub fn open_to_give(mut self, device: &Device) -> Result<Socket> {
+        self.check()?;
+        if device.name != self.device {
+            let message = format!("the socket is for {}, not {}", self.device, device.name);
+            return Err(Error::invalid(message));
+        }
         if matches!(self.mode, Mode::Auto | Mode::ZeroCopy) && self.rx_ring > 0 {
             // A device that does not say has no ring of its own.
             self.card_ring = rx_ring(&device.name).ok().flatten().map(|ring| ring.used);
         }
-        let mut socket = self.open_on(&device)?;
-        socket.watch_arrivals(device);
-        Ok(socket)
+        self.open_on(device)
     }
 
     /// Opens the socket on a device of a model of the kernel, which has no XDP programs.
