@@ -26,6 +26,7 @@ use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -188,6 +189,7 @@ fn serve(
     doors: &[(&Listening, Serve)],
 ) -> Result<()> {
     let mut swept = Instant::now();
+    let mut spare = Spare::default();
     loop {
         let full = server.connections.is_full();
         let wanted = if full {
@@ -242,7 +244,7 @@ fn serve(
             swept = Instant::now();
         }
         for ((door, serve), _) in doors.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            accept(server, door, serve.clone());
+            accept(server, door, serve.clone(), &mut spare);
         }
     }
 }
@@ -255,19 +257,45 @@ fn log_end(lease: &Record) {
 }
 
 /// Accepts a connection, which gets a thread of its own: no peer holds up another.
-fn accept(server: &Arc<Server>, door: &Listening, serve: Serve) {
+fn accept(server: &Arc<Server>, door: &Listening, serve: Serve, spare: &mut Spare) {
     let Ok(connection) = accept_with(door.as_fd(), SocketFlags::CLOEXEC) else {
         return;
     };
     let connection = server.connections.add(connection);
     let server = Arc::clone(server);
-    let work = move || (serve.0)(&server, connection.socket());
+    spare.run(Box::new(move || (serve.0)(&server, connection.socket())));
+}
+
+/// Serves one connection.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A thread started before its connection comes, as the peer waits meanwhile. It serves one only: nothing
+/// of a peer is left in the thread of another.
+#[derive(Default)]
+struct Spare(Option<Sender<Work>>);
+
+impl Spare {
+    /// Runs it in the thread, and starts the next one.
+    fn run(&mut self, work: Work) {
+        let failed = match self.0.take() {
+            Some(thread) => thread.send(work).map_err(|unsent| unsent.0),
+            None => Err(work),
+        };
+        if let Err(error) = failed.or_else(start) {
+            event("no-thread", json!({"error": error.to_string()}));
+            return;
+        }
+        let (sender, given) = channel::<Work>();
+        let wait = move || given.recv().into_iter().for_each(|work| work());
+        self.0 = start(wait).is_ok().then_some(sender);
+    }
+}
+
+fn start(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let thread = std::thread::Builder::new()
         .name("connection".into())
         .stack_size(STACK);
-    if let Err(error) = thread.spawn(work) {
-        event("no-thread", json!({"error": error.to_string()}));
-    }
+    thread.spawn(work).map(drop)
 }
 
 /// The signals, each as a descriptor that is readable after one.

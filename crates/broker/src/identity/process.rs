@@ -17,6 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Most bytes of a file below /proc/PID; the names in it are the process's own.
 const MOST_BYTES: u64 = 1 << 16;
 
+/// Bytes that such a file usually has less than.
+const FILE: usize = 4096;
+
 /// How often a process may change its executable while it is looked at.
 const TRIES: usize = 3;
 
@@ -194,7 +197,8 @@ fn open_executable(pid: u32, open: &Open<'_>) -> Result<Executable> {
 /// The text of a small file; names in it need not be UTF-8.
 fn text(open: &Open<'_>, name: &str) -> Result<String> {
     let file = File::from(open(name, OFlags::RDONLY | OFlags::CLOEXEC)?);
-    let mut bytes = Vec::new();
+    // Room for all of it: a vector that grows costs a system call each time.
+    let mut bytes = Vec::with_capacity(FILE);
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
