@@ -210,14 +210,20 @@ mod tests {
         poll(&mut fds, Some(&time)).is_ok_and(|ready| ready > 0)
     }
 
-    #[test]
-    fn the_last_copy_counts() {
+    /// A socket whose last close ends lease 7.
+    fn watched() -> (LastClose, UnixDatagram) {
         let closes = LastClose::new().expect("inotify and epoll");
         let socket = UnixDatagram::unbound().expect("a socket");
         let ino = inode(socket.as_fd()).expect("an inode");
         closes
             .watch(LeaseId(7), ino, socket.as_fd())
             .expect("a watch");
+        (closes, socket)
+    }
+
+    #[test]
+    fn the_last_copy_counts() {
+        let (closes, socket) = watched();
         let copy = socket.try_clone().expect("a copy");
         drop(socket);
         assert!(!is_ready(&closes, 20));
@@ -230,12 +236,7 @@ mod tests {
 
     #[test]
     fn a_copy_in_a_message_counts() {
-        let closes = LastClose::new().expect("inotify and epoll");
-        let socket = UnixDatagram::unbound().expect("a socket");
-        let ino = inode(socket.as_fd()).expect("an inode");
-        closes
-            .watch(LeaseId(7), ino, socket.as_fd())
-            .expect("a watch");
+        let (closes, socket) = watched();
         let (here, there) = UnixStream::pair().expect("a pair");
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
