@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, bail};
 use super::check::{Check, Counted};
 use super::place::Place;
 use super::plan::Combination;
-use crate::engine::bench::Bench;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::engine::{Engine, Mode};
@@ -149,7 +148,7 @@ impl<'a> Runner<'a> {
             seconds,
             user_ns,
             sys_ns,
-            check: self.end(combination.bench, running)?,
+            check: self.end(combination, running)?,
         })))
     }
 
@@ -195,7 +194,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Ends the processes of a run, and compares their counts with those of the devices.
-    pub(super) fn end(&self, bench: Bench, running: Running<'_>) -> Result<Check> {
+    pub(super) fn end(&self, combination: Combination, running: Running<'_>) -> Result<Check> {
         let Running {
             before,
             sink,
@@ -216,8 +215,8 @@ impl<'a> Runner<'a> {
             sink,
         };
         Ok(match lab {
-            Some(_) => Check::in_lab(bench, counted),
-            None => Check::on_device(bench, counted),
+            Some(_) => Check::in_lab(combination.bench, combination.engine, counted),
+            None => Check::on_device(combination.bench, counted),
         })
     }
 

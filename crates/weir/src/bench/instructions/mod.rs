@@ -166,7 +166,7 @@ fn count(runner: &Runner<'_>, turns: Turns, load: f64, combination: Combination)
     }
     let receives = running.load.is_some();
     let mode_obtained = running.mode_obtained;
-    all_came_through(&runner.end(combination.bench, running)?)?;
+    all_came_through(&runner.end(combination, running)?)?;
     let receiving = if receives {
         Some(receiving.per_packet()? - load)
     } else {

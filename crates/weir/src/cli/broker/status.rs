@@ -84,6 +84,7 @@ fn text(status: &Value) -> String {
     text += &leases(list(&status["leases"]));
     text += &sessions(list(&status["sessions"]));
     text += &calls(&status["calls"]);
+    text += &redirections(list(&status["redirections"]));
     text
 }
 
@@ -166,6 +167,23 @@ fn calls(calls: &Value) -> String {
         "99% below",
     ];
     format!("\n{}", columns(&head, rows.into_iter()))
+}
+
+fn redirections(backends: &[Value]) -> String {
+    if backends.is_empty() {
+        return String::new();
+    }
+    let rows = backends.iter().map(|backend| {
+        vec![
+            word(&backend["tenant"]),
+            word(&backend["from"]),
+            word(&backend["to"]),
+            backend["connections"].to_string(),
+            backend["failures"].to_string(),
+        ]
+    });
+    let head = ["tenant", "redirected", "to", "connections", "failures"];
+    format!("\n{}", columns(&head, rows))
 }
 
 /// The upper end of the bucket that a share of the calls is in or below.
