@@ -47,7 +47,7 @@ impl Engine {
     }
 
     /// Whether a frame that the device drops stays in the ring and is sent again (`tpacket_snd` of
-    /// net/packet/af_packet.c): it counts as sent once. AF_XDP counts it as sent, and it is gone.
+    /// `net/packet/af_packet.c`): it counts as sent once. AF_XDP counts it as sent, and it is gone.
     pub fn sends_dropped_again(self) -> bool {
         !self.is_af_xdp()
     }

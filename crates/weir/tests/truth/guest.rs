@@ -18,6 +18,7 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result, anyhow, bail};
 use hostnet::cpulist::pin;
 use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
+use weir::accounting::proc_stat::cpu_times;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
 use weir::process::clock::{now_ns, thread_cpu_ns};
@@ -44,8 +45,12 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// The number and length of the checks of the host's own CPU, before and after.
 const CHECKS: usize = 5;
 const CHECK: Duration = Duration::from_millis(100);
+/// The speed of a check is that of each slice.
+const SLICE: Duration = Duration::from_millis(1);
 /// Longer than reading the clock takes, shorter than an interrupt.
 const LONGEST_STEP_NS: u64 = 1000;
+/// How much slower than at its best the host's CPU may be.
+const UNSTEADY: f64 = 1.0;
 /// The largest uncertainty of the truth for a measurement to count.
 const UNCERTAIN: f64 = 1.0;
 
@@ -88,7 +93,7 @@ fn rows() -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Whether enough rows count; all that count must be right: of (outside, to burn).
+/// Whether enough rows count; then all that count must be right: of (outside, to burn).
 pub fn measure_all() -> Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The time of other tasks is known, but the less the better. A kernel without autogroups
@@ -102,7 +107,7 @@ pub fn measure_all() -> Result<bool> {
     println!("{AROUND}: percent of its CPU");
     println!(
         "  outside  to burn  burned (gaps)   network by gaps (off)   by tracepoints (off)   outside   by gaps (off)   \
-             entry   slower   host's tasks   host's gaps   uncertain by"
+             entry   slower   host's tasks   host's gaps   slower   uncertain by"
     );
     let (mut wrong, mut counted) = (Vec::new(), 0);
     for row in rows() {
@@ -126,6 +131,8 @@ struct Measured {
     missing: Missing,
     /// Gaps of the host's CPU while it seemed to work for the guest.
     host_gaps: f64,
+    /// How much slower than at its best the host's CPU was.
+    host_slower: f64,
     /// The truth may be off by this, for all that is known of the host.
     noise: f64,
 }
@@ -149,6 +156,10 @@ impl Measured {
         if self.missing.all - self.missing.waited < stops - TOLERANCE {
             return Some("  does not count: it was not stopped as long as it was to be");
         }
+        // What is a gap of the emulated loop, and what slower work, nobody could say then.
+        if self.host_slower > UNSTEADY {
+            return Some("  does not count: the speed of the host's CPU varied");
+        }
         (self.noise > UNCERTAIN).then_some("  does not count: the host was too busy")
     }
 
@@ -169,7 +180,7 @@ impl Measured {
         } = &self.found;
         format!(
             "  {outside:7}  {duty:7}  {burned:6.2} ({burned_gaps:5.2})  {:13.2} ({:+6.2})  {:13.2} ({:+6.2})  \
-             {:8.2}  {:8.2} ({:+6.2})  {:12.2}  {:7.2}  {:13.2}  {:12.2}  {:13.2}",
+             {:8.2}  {:8.2} ({:+6.2})  {:12.2}  {:7.2}  {:13.2}  {:12.2}  {:7.2}  {:13.2}",
             loop_.network,
             loop_.network - burned,
             tracepoints.network,
@@ -181,6 +192,7 @@ impl Measured {
             loop_.slower,
             self.missing.waited,
             self.host_gaps,
+            self.host_slower,
             self.noise,
         )
     }
@@ -203,7 +215,8 @@ fn measure(
         share: outside as f64 / 100.0,
         pps: PPS,
     };
-    let mut gaps = host_gaps()?;
+    let mut checks = host_checks()?;
+    let steal_before = steal_ns()?;
     let before = machine.clocks()?;
     let over = AtomicBool::new(false);
     let (answer, history) = thread::scope(|scope| {
@@ -214,35 +227,53 @@ fn measure(
         Ok::<_, anyhow::Error>((answer?, history?))
     })?;
     let after = machine.clocks()?;
-    gaps.extend(host_gaps()?);
+    let stolen = (steal_ns()? - steal_before) as f64 / (after.host - before.host) as f64 * 100.0;
+
+    checks.extend(host_checks()?);
     let Answer::Found(found) = answer else {
         bail!("the guest answered {answer:?} instead of a measurement");
     };
     let host = |guest| Clocks::host(before, after, guest);
     let (begun, ended) = found.span;
     let missing = history.missing(host(begun), host(ended))?;
-    let (host_gaps, deviation) = mean(&gaps);
+    let (host_gaps, deviation) = mean(checks.iter().map(|check| check.gaps));
+    let (host_slower, _) = mean(checks.iter().map(|check| check.slower));
     let clocks = (before.took + after.took) as f64 / WINDOW.as_nanos() as f64 * 100.0;
     Ok(Measured {
         missing,
         host_gaps,
-        noise: deviation + clocks,
+        host_slower,
+        // More than the checks had: nobody knows when.
+        noise: deviation + clocks + (stolen - host_gaps).max(0.0),
         found,
     })
 }
 
+/// What the hypervisor has taken of the host's CPU so far, in nanoseconds; counted in ticks.
+fn steal_ns() -> Result<u64> {
+    let times = cpu_times()?;
+    let measured = times.get(&MEASURED).context("/proc/stat lacks the CPU")?;
+    Ok(measured.steal_ns)
+}
+
 /// And the standard deviation.
-fn mean(values: &[f64]) -> (f64, f64) {
+fn mean(values: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
     let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let mean = values.clone().sum::<f64>() / count;
+    let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
     (mean, (squares / count).sqrt())
 }
 
-/// The host's own gaps, in percent of a task's CPU time by its scheduler: interrupts, unless the
-/// kernel accounts them separately, and steal time of the host. Between them a thread reads the clock
-/// at short steps.
-fn host_gaps() -> Result<Vec<f64>> {
+/// The host's own CPU, in percent of a task's CPU time by its scheduler.
+struct Check {
+    /// Interrupts, unless the kernel accounts them separately, and steal time of the host.
+    gaps: f64,
+    /// Reading the clock took longer than in the fastest tenth: frequency, a busy sibling thread.
+    slower: f64,
+}
+
+/// Between gaps a thread reads the clock at short steps.
+fn host_checks() -> Result<Vec<Check>> {
     let checks = || {
         pin(MEASURED)?;
         Ok((0..CHECKS).map(|_| check()).collect())
@@ -251,16 +282,29 @@ fn host_gaps() -> Result<Vec<f64>> {
     checked.map_err(|_| anyhow!("a thread panicked"))?
 }
 
-fn check() -> f64 {
+fn check() -> Check {
     let (started, ran) = (now_ns(), thread_cpu_ns());
     let (mut last, mut between) = (started, 0);
+    let mut speeds = Vec::new();
     while last - started < CHECK.as_nanos() as u64 {
-        let step = now_ns() - last;
-        if step < LONGEST_STEP_NS {
-            between += step;
+        let (begun, mut steps, mut in_steps) = (last, 0, 0);
+        while last - begun < SLICE.as_nanos() as u64 {
+            let step = now_ns() - last;
+            if step < LONGEST_STEP_NS {
+                steps += 1;
+                in_steps += step;
+            }
+            last += step;
         }
-        last += step;
+        between += in_steps;
+        speeds.push(f64::from(steps) / in_steps.max(1) as f64);
     }
     let ran = (thread_cpu_ns() - ran) as f64;
-    (ran - between as f64) / ran * 100.0
+    speeds.sort_by(f64::total_cmp);
+    let fast = speeds[speeds.len() * 9 / 10];
+    let mean = speeds.iter().sum::<f64>() / speeds.len() as f64;
+    Check {
+        gaps: (ran - between as f64) / ran * 100.0,
+        slower: (1.0 - mean / fast).max(0.0) * 100.0,
+    }
 }

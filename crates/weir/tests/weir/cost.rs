@@ -12,13 +12,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir::lab::{Lab, LabConfig};
 
-use crate::{Test, failure, scale, skip, success, tests, tests_alone, weir};
+use crate::quiet::when_quiet;
+use crate::{Test, a_cpu, failure, scale, skip, success, tests, tests_alone, weir};
 
 pub fn trials() -> Vec<Test> {
-    let alone = tests_alone![all_of_a_cpus_time_is_in_the_ledger];
+    let alone = tests_alone![
+        all_of_a_cpus_time_is_in_the_ledger,
+        a_cpu_quota_is_attributed,
+    ];
     let beside = tests![
         a_lab_load_is_measured_both_ways,
-        a_cpu_quota_is_attributed,
         a_passive_measurement_has_no_busy_loop,
         a_measurement_that_costs_too_much_ends_itself,
         a_command_is_measured_while_it_runs,
@@ -39,9 +42,7 @@ fn json(command: &mut Command) -> Result<Value> {
 
 /// A CPU that this process may use.
 fn cpu() -> Result<String> {
-    let allowed = CpuList::allowed()?;
-    let first = allowed.as_slice().first().context("no CPU")?;
-    Ok(first.to_string())
+    Ok(a_cpu()?.to_string())
 }
 
 fn number(value: &Value) -> Result<f64> {
@@ -182,7 +183,26 @@ impl Drop for HalfACpu {
     }
 }
 
+/// CPU time of others, in percent: what a hypervisor takes while the loop is throttled cannot be told
+/// from what it takes while the loop runs.
+const OTHERS: f64 = 15.0;
+
+/// Measurements, of which one must be right: neighbours come between two looks at them, too.
+const TRIES: usize = 3;
+
 fn a_cpu_quota_is_attributed() -> Result<()> {
+    let cpus = CpuList::new([a_cpu()?]);
+    let mut result = Ok(());
+    for _ in 0..TRIES {
+        result = when_quiet(&cpus, OTHERS, measure_a_quota);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn measure_a_quota() -> Result<()> {
     let Some(group) = HalfACpu::new()? else {
         return Err(skip("no cgroup controller cpu to set a quota with"));
     };
