@@ -56,11 +56,7 @@ pub(crate) fn receive(
             Err(Errno::INTR) => continue,
             result => result?,
         };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
+        take_rights(&mut control, fds);
         if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MOST_FDS {
             return Err(Errno::TOOBIG);
         }
@@ -89,11 +85,7 @@ pub(crate) fn receive_message(
             Err(Errno::INTR) => continue,
             result => result?,
         };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
+        take_rights(&mut control, fds);
         if received.flags.contains(ReturnFlags::CTRUNC) {
             return Err(Errno::TOOBIG);
         }
@@ -105,6 +97,15 @@ pub(crate) fn receive_message(
         }
         bytes.truncate(received.bytes);
         return Ok(bytes);
+    }
+}
+
+/// Adds the descriptors of a received message to `fds`.
+fn take_rights(control: &mut RecvAncillaryBuffer<'_>, fds: &mut Vec<OwnedFd>) {
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
     }
 }
 

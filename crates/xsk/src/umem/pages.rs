@@ -110,7 +110,9 @@ pub(super) fn map(file: OwnedFd, len: usize) -> Result<(Backing, Pages)> {
         return Err(Error::new(ErrorKind::Foreign, message));
     }
     let stat = rustix::fs::fstat(&file).map_err(os("reading the size of the memory"))?;
-    let huge = stat.st_blksize as u64 == HUGE_PAGE as u64;
+    // Not by the block size: that is a huge page's for other files, too, where shmem_enabled says `always`.
+    let system = rustix::fs::fstatfs(&file).map_err(os("reading the kind of the memory"))?;
+    let huge = system.f_type == libc::HUGETLBFS_MAGIC;
     let expected = if huge {
         len.next_multiple_of(HUGE_PAGE)
     } else {
