@@ -19,7 +19,9 @@
 //     message                      messages with descriptors
 //     identity                     the process at the other end
 //     seccomp                      the kernel's user notification
+//     bpf                          bpf(2)
 
+mod bpf;
 pub mod client;
 pub mod confine;
 pub mod daemon;

@@ -10,6 +10,7 @@
 
 use super::calls::{DESCRIPTORS, PROG_LOAD, RUNTIME, WORKER};
 use super::{capabilities, filter, landlock, process};
+use crate::bpf;
 use anyhow::{Context as _, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -26,7 +27,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -499,17 +500,9 @@ impl Request {
             btf: [0; 6],
             fd_array: maps.as_ptr() as u64,
         };
-        // SAFETY: needed because there is no wrapper. The attributes have the layout of the command;
-        // instructions, licence, log and map descriptors outlive the call and have the lengths given;
-        // only the log is written.
-        let result =
-            unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw mut attr, size_of::<Attr>()) };
-        if result < 0 {
-            let code = std::io::Error::last_os_error().raw_os_error();
-            return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
-        }
-        // SAFETY: needed to own it: the kernel has just made it for this call.
-        Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+        // SAFETY: the attributes of BPF_PROG_LOAD, which makes a descriptor; instructions, licence, log
+        // and map descriptors outlive the call and have the lengths given; only the log is written.
+        unsafe { bpf::open(PROG_LOAD as i32, &mut attr) }
     }
 }
 

@@ -1,9 +1,10 @@
 //! bpf(2), and the socket options and ioctls that rustix lacks.
-#![allow(unsafe_code)] // bpf(2), getsockopt(2), setsockopt(2), ioctl(2), and owning descriptors of bpf(2).
+#![allow(unsafe_code)] // bpf(2), getsockopt(2), setsockopt(2), ioctl(2) and mmap(2).
 
+use crate::bpf;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 /// A result whose error is the kernel's errno.
 pub(super) type SysResult<T> = Result<T, Errno>;
@@ -58,39 +59,12 @@ pub(super) struct LinkInfo {
     pub(super) program: u32,
 }
 
-fn check(result: libc::c_long) -> SysResult<libc::c_long> {
+fn check(result: libc::c_int) -> SysResult<()> {
     if result < 0 {
         let code = std::io::Error::last_os_error().raw_os_error();
         return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
     }
-    Ok(result)
-}
-
-/// Runs one bpf(2) command with the leading fields of `union bpf_attr`; the kernel assumes zeroes
-/// behind them.
-///
-/// # Safety
-///
-/// `attr` must be the `repr(C)` prefix of `union bpf_attr` for `command`, and every pointer in it
-/// must be valid for the command's reads and writes.
-unsafe fn bpf<T>(command: i32, attr: &mut T) -> SysResult<libc::c_long> {
-    // SAFETY: needed because there is no wrapper. The size is that of the struct behind the
-    // pointer; the rest is the caller's promise.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_mut(attr),
-            size_of::<T>(),
-        )
-    };
-    check(result)
-}
-
-/// Owns the descriptor that a bpf(2) command returned.
-fn owned(result: libc::c_long) -> OwnedFd {
-    // SAFETY: needed to own it: the kernel has just made it for this call.
-    unsafe { OwnedFd::from_raw_fd(result as i32) }
+    Ok(())
 }
 
 pub(super) fn map_create(map: &MapAttributes) -> SysResult<OwnedFd> {
@@ -116,7 +90,7 @@ pub(super) fn map_create(map: &MapAttributes) -> SysResult<OwnedFd> {
         name: map.name,
     };
     // SAFETY: the prefix for BPF_MAP_CREATE; it holds no pointers.
-    unsafe { bpf(MAP_CREATE, &mut attr) }.map(owned)
+    unsafe { bpf::open(MAP_CREATE, &mut attr) }
 }
 
 /// `return 0`.
@@ -152,7 +126,7 @@ pub(super) fn load_nothing(name: [u8; NAME_LEN]) -> SysResult<OwnedFd> {
     };
     // SAFETY: the prefix for BPF_PROG_LOAD; instructions and licence are static, and the count is
     // that of the instructions.
-    unsafe { bpf(PROG_LOAD, &mut attr) }.map(owned)
+    unsafe { bpf::open(PROG_LOAD, &mut attr) }
 }
 
 /// Attaches an XDP program to a device of this thread's network namespace.
@@ -171,7 +145,7 @@ pub(super) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> 
         flags,
     };
     // SAFETY: the prefix for BPF_LINK_CREATE; it holds no pointers.
-    unsafe { bpf(LINK_CREATE, &mut attr) }.map(owned)
+    unsafe { bpf::open(LINK_CREATE, &mut attr) }
 }
 
 /// Puts a program in the place of another, `EPERM` if the link has not that one.
@@ -194,7 +168,7 @@ pub(super) fn link_update(
         old_prog_fd: old.as_raw_fd() as u32,
     };
     // SAFETY: the prefix for BPF_LINK_UPDATE; it holds no pointers.
-    unsafe { bpf(LINK_UPDATE, &mut attr) }.map(drop)
+    unsafe { bpf::run(LINK_UPDATE, &mut attr) }.map(drop)
 }
 
 /// Detaches a link, whoever else has it.
@@ -207,7 +181,7 @@ pub(super) fn link_detach(link: BorrowedFd<'_>) -> SysResult<()> {
         link_fd: link.as_raw_fd() as u32,
     };
     // SAFETY: the prefix for BPF_LINK_DETACH; it holds no pointers.
-    unsafe { bpf(LINK_DETACH, &mut attr) }.map(drop)
+    unsafe { bpf::run(LINK_DETACH, &mut attr) }.map(drop)
 }
 
 fn by_id(command: i32, id: u32) -> SysResult<OwnedFd> {
@@ -223,7 +197,7 @@ fn by_id(command: i32, id: u32) -> SysResult<OwnedFd> {
         open_flags: 0,
     };
     // SAFETY: the prefix for the commands that look an id up; it holds no pointers.
-    unsafe { bpf(command, &mut attr) }.map(owned)
+    unsafe { bpf::open(command, &mut attr) }
 }
 
 pub(super) fn program_by_id(id: u32) -> SysResult<OwnedFd> {
@@ -254,7 +228,7 @@ fn object_info<const N: usize>(object: BorrowedFd<'_>) -> SysResult<[u8; N]> {
     };
     // SAFETY: the prefix for BPF_OBJ_GET_INFO_BY_FD; the kernel writes at most N bytes to the array,
     // and follows no address in it, since all are zero.
-    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    unsafe { bpf::run(OBJ_GET_INFO_BY_FD, &mut attr) }?;
     Ok(info)
 }
 
@@ -293,7 +267,7 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, option: i32, value: i32) -> Sys
             size_of::<i32>() as libc::socklen_t,
         )
     };
-    check(result.into()).map(drop)
+    check(result)
 }
 
 /// A ring of an AF_XDP socket, by its offset for mmap(2).
@@ -350,7 +324,7 @@ pub(super) fn namespace_cookie(socket: BorrowedFd<'_>) -> SysResult<u64> {
             &raw mut len,
         )
     };
-    check(result.into())?;
+    check(result)?;
     Ok(cookie)
 }
 
@@ -391,6 +365,6 @@ pub(super) fn channels(
             &raw mut request,
         )
     };
-    check(result.into())?;
+    check(result)?;
     Ok(channels)
 }

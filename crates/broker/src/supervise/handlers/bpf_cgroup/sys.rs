@@ -1,9 +1,10 @@
 //! bpf(2) (`include/uapi/linux/bpf.h`).
-#![allow(unsafe_code)] // bpf(2), and owning the descriptors that it returns.
+#![allow(unsafe_code)] // bpf(2).
 
 use super::attr::{ALLOW_MULTI, ATTACH_TYPE};
+use crate::bpf;
 use rustix::io::Errno;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 const PROG_QUERY: i32 = 16;
 const LINK_CREATE: i32 = 28;
@@ -34,17 +35,6 @@ struct QueryAttr {
 const _: () = assert!(size_of::<LinkAttr>() == 16);
 const _: () = assert!(size_of::<QueryAttr>() == 32);
 
-fn bpf<T>(command: i32, attr: &mut T) -> Result<i32, Errno> {
-    // SAFETY: needed because there is no wrapper. Private to this file, whose callers pair each
-    // command with its attr, which has no pointers.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, size_of::<T>()) };
-    if result < 0 {
-        let code = std::io::Error::last_os_error().raw_os_error();
-        return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
-    }
-    Ok(result as i32)
-}
-
 /// Attaches a program beside others, as long as the link is open (5.7).
 pub(super) fn link(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut attr = LinkAttr {
@@ -53,9 +43,8 @@ pub(super) fn link(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> Result<Ow
         attach_type: ATTACH_TYPE,
         flags: 0,
     };
-    let fd = bpf(LINK_CREATE, &mut attr)?;
-    // SAFETY: needed to own it: the kernel has just made it for this call.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: the prefix for BPF_LINK_CREATE, which makes a descriptor; it holds no pointers.
+    unsafe { bpf::open(LINK_CREATE, &mut attr) }
 }
 
 /// The device programs of a control group itself.
@@ -78,7 +67,8 @@ pub(super) fn query(cgroup: BorrowedFd<'_>) -> Result<Attached, Errno> {
         attach_type: ATTACH_TYPE,
         ..QueryAttr::default()
     };
-    bpf(PROG_QUERY, &mut attr)?;
+    // SAFETY: the prefix for BPF_PROG_QUERY; its only pointer, to ids, is null with a count of none.
+    unsafe { bpf::run(PROG_QUERY, &mut attr) }?;
     Ok(Attached {
         count: attr.count,
         flags: attr.attach_flags,
