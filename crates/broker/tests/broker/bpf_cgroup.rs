@@ -106,7 +106,7 @@ fn bpf(command: i64, attr: &[u32]) -> Result<i32, Errno> {
 
 fn bpf_raw(command: i64, attr: *const u32, size: u64) -> Result<i32, Errno> {
     // SAFETY: needed for hostile attributes; the kernel and the handler check them, and
-    // write to the log alone, which outlives the call.
+    // write to the log, which outlives the call, or to those that a caller gave to be written.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr, size) };
     if result >= 0 {
         return Ok(result as i32);
@@ -121,10 +121,11 @@ fn own(fd: i32) -> OwnedFd {
 }
 
 fn count(group: &File) -> Result<u32> {
-    let mut attr = [0; 8];
+    let mut attr = [0_u32; 8];
     attr[0] = group.as_raw_fd() as u32;
     attr[1] = DEVICE;
-    bpf(QUERY, &attr)?;
+    // Not `bpf`: the kernel writes the count.
+    bpf_raw(QUERY, attr.as_mut_ptr(), size_of_val(&attr) as u64)?;
     Ok(attr[6])
 }
 
