@@ -2,6 +2,7 @@
 //! `curl --unix-socket /run/weir/broker-metrics.sock http://localhost/metrics`.
 
 use super::server::Server;
+use crate::supervise::handlers::connect::Backend;
 use crate::supervise::metrics::Figures;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::collections::BTreeMap;
@@ -138,6 +139,7 @@ fn text(server: &Server) -> String {
             );
         }
     }
+    redirections(&mut page, server);
     page.family(
         "weir_broker_call_seconds",
         "histogram",
@@ -151,6 +153,32 @@ fn text(server: &Server) -> String {
         );
     }
     page.0
+}
+
+/// The connections that each backend took and refused.
+fn redirections(page: &mut Page, server: &Server) {
+    let all = server.supervision.all_redirections();
+    for (name, help, count) in [
+        (
+            "weir_broker_redirected_connections_total",
+            "Connections that a backend took instead of the address asked for.",
+            Backend::connections as fn(&Backend) -> u64,
+        ),
+        (
+            "weir_broker_redirect_failures_total",
+            "Connections that a backend refused or did not answer.",
+            Backend::failures,
+        ),
+    ] {
+        page.family(name, "counter", help);
+        for (tenant, redirections) in &all {
+            for (from, backend) in redirections.backends() {
+                let (from, to) = (from.to_string(), backend.address().to_string());
+                let labels = [("tenant", tenant.as_str()), ("from", &from), ("to", &to)];
+                page.sample(name, &labels, count(backend) as f64);
+            }
+        }
+    }
 }
 
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! The state of the broker as JSON.
 
 use super::server::Server;
+use crate::supervise::handlers::connect::Redirections;
 use crate::supervise::metrics::Figures;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -32,6 +33,11 @@ pub(super) fn json(server: &Server) -> Value {
             (tenant, handlers)
         })
         .collect();
+    let redirections = server.supervision.all_redirections();
+    let redirections: Vec<_> = redirections
+        .iter()
+        .flat_map(|(tenant, redirections)| redirected(tenant, redirections))
+        .collect();
     let policy = server.policy();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -46,8 +52,23 @@ pub(super) fn json(server: &Server) -> Value {
         "leases": described,
         "sessions": server.supervision.list(),
         "calls": figures,
+        "redirections": redirections,
         "lost_log_lines": server.supervision.lost_lines(),
     })
+}
+
+/// Each backend of a tenant's redirections.
+fn redirected(tenant: &str, redirections: &Redirections) -> Vec<Value> {
+    let backends = redirections.backends().map(|(from, backend)| {
+        json!({
+            "tenant": tenant,
+            "from": from,
+            "to": backend.address(),
+            "connections": backend.connections(),
+            "failures": backend.failures(),
+        })
+    });
+    backends.collect()
 }
 
 fn describe(figures: &Figures) -> Value {

@@ -7,6 +7,7 @@ use crate::confine::worker::Worker;
 use crate::lease::Leases;
 use crate::policy::{Policy, Tenant};
 use crate::seccomp::Listener;
+use crate::supervise::handlers::connect::Redirections;
 use crate::supervise::handlers::{self, World};
 use crate::supervise::log::{Log, Queue};
 use crate::supervise::metrics::Metrics;
@@ -26,6 +27,12 @@ const MOST_SESSIONS: usize = 1024;
 /// And of one tenant, who can start processes, and send one listener again and again.
 const MOST_OF_ONE: usize = 256;
 
+/// So many of all are for tenants that have few: the others cannot use them up.
+const KEPT_FOR_FEW: usize = 256;
+
+/// Sessions of a tenant that has few.
+const FEW: usize = 16;
+
 /// All sessions, and the figures of each tenant.
 pub(super) struct Supervision {
     log: Arc<Queue>,
@@ -42,6 +49,7 @@ pub(super) struct Supervision {
 struct State {
     sessions: Vec<(Supervised, Session)>,
     metrics: BTreeMap<String, Arc<Metrics>>,
+    redirections: BTreeMap<String, Arc<Redirections>>,
     next: u64,
 }
 
@@ -89,19 +97,15 @@ impl Supervision {
         let world = World {
             queues: Arc::new(queues),
             worker: Arc::clone(&self.worker),
+            redirections: self.redirections(tenant),
         };
         let handlers = handlers::of(tenant, &world).context("cannot supervise")?;
         let names = handlers::names(&tenant.calls);
         let mut state = self.state();
         state.reap();
-        if state.sessions.len() >= MOST_SESSIONS {
-            bail!("the broker supervises {MOST_SESSIONS} processes already: end one first");
-        }
         let is_own = |(other, _): &&(Supervised, _)| other.tenant == tenant.name;
-        if state.sessions.iter().filter(is_own).count() >= MOST_OF_ONE {
-            let name = &tenant.name;
-            bail!("the broker supervises {MOST_OF_ONE} processes of {name} already: end one first");
-        }
+        let own = state.sessions.iter().filter(is_own).count();
+        room_for_another(state.sessions.len(), own, &tenant.name)?;
         let session = state.next;
         state.next += 1;
         let name = kept_name(session, &tenant.name);
@@ -179,6 +183,31 @@ impl Supervision {
             .collect()
     }
 
+    /// The redirections of a tenant; new ones, that count from 0, once its policy has changed.
+    fn redirections(&self, tenant: &Tenant) -> Arc<Redirections> {
+        let policy = &tenant.calls.connect;
+        let mut state = self.state();
+        match state.redirections.get(&tenant.name) {
+            Some(known) if known.are_of(policy) => Arc::clone(known),
+            _ => {
+                let new = Arc::new(Redirections::new(policy));
+                let name = tenant.name.clone();
+                state.redirections.insert(name, Arc::clone(&new));
+                new
+            }
+        }
+    }
+
+    /// The redirections of all tenants that have had a process.
+    pub(super) fn all_redirections(&self) -> Vec<(String, Arc<Redirections>)> {
+        let state = self.state();
+        state
+            .redirections
+            .iter()
+            .map(|(tenant, redirections)| (tenant.clone(), Arc::clone(redirections)))
+            .collect()
+    }
+
     /// The sessions.
     pub(super) fn list(&self) -> Vec<Supervised> {
         let mut state = self.state();
@@ -209,6 +238,23 @@ impl Supervision {
     }
 }
 
+/// Whether a tenant that has `own` sessions of `all` gets another.
+fn room_for_another(all: usize, own: usize, tenant: &str) -> Result<()> {
+    if all >= MOST_SESSIONS {
+        bail!("the broker supervises {MOST_SESSIONS} processes already: end one first");
+    }
+    if own >= MOST_OF_ONE {
+        bail!("the broker supervises {MOST_OF_ONE} processes of {tenant} already: end one first");
+    }
+    if all >= MOST_SESSIONS - KEPT_FOR_FEW && own >= FEW {
+        bail!(
+            "the broker supervises {all} processes already, and keeps the last {KEPT_FOR_FEW} for \
+             tenants that have fewer than {FEW}; {tenant} has {own}: end one first"
+        );
+    }
+    Ok(())
+}
+
 /// Name of a listener in the manager's store.
 fn kept_name(session: u64, tenant: &str) -> String {
     format!("session-{session}-{tenant}")
@@ -222,5 +268,26 @@ fn parse_kept_name(name: &str) -> Option<(u64, &str)> {
 impl State {
     fn reap(&mut self) {
         self.sessions.retain(|(_, session)| !session.is_finished());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_tenants_use_up_all_sessions() {
+        let has_room = |all, own| room_for_another(all, own, "a").is_ok();
+        assert!(has_room(0, 0) && has_room(767, 255) && has_room(768, 15) && has_room(1023, 0));
+        assert!(!has_room(300, 256), "its own limit");
+        assert!(!has_room(768, 16), "kept for others");
+        assert!(!has_room(1024, 0), "all are taken");
+    }
+
+    #[test]
+    fn names_of_kept_listeners_are_read_again() {
+        assert_eq!(parse_kept_name(&kept_name(7, "a-b")), Some((7, "a-b")));
+        assert_eq!(parse_kept_name("session-x-a"), None);
+        assert_eq!(parse_kept_name("queue"), None);
     }
 }

@@ -183,7 +183,7 @@ pub struct Calls {
 }
 
 /// A redirection of connect(2).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
     /// Address that the process connects to.
     pub from: SocketAddr,

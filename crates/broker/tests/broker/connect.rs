@@ -4,7 +4,7 @@
 use crate::supervised::{Result, Start, Supervised, Tries, become_nobody, wait_until};
 use crate::{ensure, tests};
 use broker::policy::Redirect;
-use broker::supervise::handlers::connect::{Connect, NAME, Redirection, Redirections};
+use broker::supervise::handlers::connect::{Connect, NAME, Redirections};
 use hostnet::device::Device;
 use hostnet::netns;
 use rustix::io::Errno;
@@ -162,9 +162,9 @@ fn balances_10000_connections() -> Result<()> {
 }
 
 fn counters(redirections: &Redirections) -> Vec<(u64, u64)> {
-    let backends = redirections.iter().flat_map(Redirection::backends);
-    backends
-        .map(|it| (it.connections(), it.failures()))
+    redirections
+        .backends()
+        .map(|(_, it)| (it.connections(), it.failures()))
         .collect()
 }
 

@@ -3,11 +3,14 @@
 use crate::lab::{Broker, Lab, exists, neighbour, scaled, tenant, tenant_of, wait_until};
 use crate::supervised::{NOBODY, Result};
 use broker::message;
+use hostnet::device::Device;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -31,6 +34,7 @@ crate::tests!(
     another_program_is_named,
     holders_are_named_and_killed_where_granted,
     metrics_count_what_happened,
+    backends_take_turns_over_process_trees,
     a_thousand_leases,
     figures,
 );
@@ -481,17 +485,68 @@ fn nothing_is_left_behind() -> Result<()> {
     Ok(())
 }
 
+/// The broker's metrics.
+fn scrape(lab: &Lab) -> Result<String> {
+    let mut connection = UnixStream::connect(lab.path("metrics.sock"))?;
+    connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
+    let mut page = String::new();
+    connection.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+/// Connects so many times, from a process tree of its own.
+fn connect_redirected(lab: &Lab, times: u32) -> Result<()> {
+    let script =
+        format!("for _ in $(seq {times}); do exec 3<>/dev/tcp/192.0.2.1/80; done; echo connected");
+    let mut process = neighbour(lab, "supervised", &["bash", "-c", &script])?;
+    assert_eq!(process.line()?, "connected");
+    assert!(process.wait()?.success());
+    Ok(())
+}
+
+fn backends_take_turns_over_process_trees() -> Result<()> {
+    let lab = Lab::new(1)?;
+    lab.at_broker(|| Device::open("lo"))?.set_up()?;
+    let bind = || lab.at_broker(|| TcpListener::bind("127.0.0.1:0"));
+    let (one, other) = (bind()?, bind()?);
+    let (to_one, to_other) = (one.local_addr()?, other.local_addr()?);
+    let redirect =
+        format!(r#"connect = [{{ from = "192.0.2.1:80", to = ["{to_one}", "{to_other}"] }}]"#);
+    let broker = Broker::start(&lab, &format!("{ALL}\n[tenant.calls]\n{redirect}\n"))?;
+    let counts = || -> Result<Vec<_>> {
+        let status = broker.status()?;
+        let backends = status["redirections"].as_array().ok_or("redirections")?;
+        let count = |of: &serde_json::Value| (of["connections"].as_u64(), of["failures"].as_u64());
+        Ok(backends.iter().map(count).collect())
+    };
+    connect_redirected(&lab, 3)?;
+    assert_eq!(counts()?, [(Some(2), Some(0)), (Some(1), Some(0))]);
+    connect_redirected(&lab, 3)?;
+    assert_eq!(counts()?, [(Some(3), Some(0)), (Some(3), Some(0))]);
+    drop(other);
+    connect_redirected(&lab, 2)?;
+    assert_eq!(counts()?, [(Some(5), Some(0)), (Some(3), Some(1))]);
+    let page = scrape(&lab)?;
+    for (family, to, count) in [
+        ("redirected_connections", to_one, 5),
+        ("redirected_connections", to_other, 3),
+        ("redirect_failures", to_other, 1),
+    ] {
+        let labels = format!(r#"tenant="all",from="192.0.2.1:80",to="{to}""#);
+        let line = format!("weir_broker_{family}_total{{{labels}}} {count}");
+        assert!(page.contains(&line), "{line}\n{page}");
+    }
+    drop(one);
+    broker.stop()
+}
+
 fn metrics_count_what_happened() -> Result<()> {
-    use std::io::{Read as _, Write as _};
     let lab = Lab::new(2)?;
     let broker = Broker::start(&lab, ALL)?;
     let mut hold = tenant(&lab, "hold", &["wan0", "0"])?;
     ready(&mut hold)?;
     refused(&lab, &["wan0", "0"])?;
-    let mut scrape = std::os::unix::net::UnixStream::connect(lab.path("metrics.sock"))?;
-    scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
-    let mut page = String::new();
-    scrape.read_to_string(&mut page)?;
+    let page = scrape(&lab)?;
     for line in [
         "HTTP/1.0 200 OK",
         "weir_broker_leases{tenant=\"all\",device=\"wan0\"} 1",

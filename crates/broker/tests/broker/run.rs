@@ -5,7 +5,7 @@ use crate::supervised::{Decisions, INHERITED, Result, command_of, play_bare, wai
 use broker::message::{LISTENER, SUPERVISE, receive_text, send_text};
 use broker::policy::Calls;
 use broker::seccomp::Listener;
-use broker::supervise::handlers;
+use broker::supervise::handlers::{self, connect::Redirections};
 use broker::supervise::run::{exec, supervise};
 use broker::supervise::session::{Outlets, Session};
 use rustix::net::{
@@ -94,7 +94,8 @@ fn serve(connection: &OwnedFd, log: &Arc<Decisions>) -> Option<Session> {
         log: Arc::<Decisions>::clone(log),
     };
     let listener = Listener::new(message.fd?).expect("a listener");
-    let session = Session::start(listener, handlers::of_calls(&calls), outlets, || {});
+    let handlers = handlers::of_calls(&calls, &Arc::new(Redirections::new(&[])));
+    let session = Session::start(listener, handlers, outlets, || {});
     send_text(connection, "ok", None).ok()?;
     Some(session.expect("a thread"))
 }

@@ -6,6 +6,7 @@ use crate::lab::scaled;
 use broker::message;
 use broker::policy::Calls;
 use broker::seccomp::{Listener, install};
+use broker::supervise::handlers::connect::Redirections;
 use broker::supervise::log::{Decision, Log};
 use broker::supervise::metrics::Metrics;
 use broker::supervise::rule::Rule;
@@ -80,7 +81,8 @@ impl Supervised {
             names: handlers::names(calls),
             wrapper: &[],
         };
-        Self::start(&start, handlers::of_calls(calls))
+        let redirections = Arc::new(Redirections::new(&calls.connect));
+        Self::start(&start, handlers::of_calls(calls, &redirections))
     }
 
     /// Plays a scene under these handlers, which are for [`TEST_RULES`].

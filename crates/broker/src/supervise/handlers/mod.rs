@@ -65,6 +65,8 @@ pub struct World {
     pub queues: Arc<dyn af_xdp::Queues>,
     /// Loads programs that are not the broker's.
     pub worker: Arc<Worker>,
+    /// Redirections of the tenant, whose turns and counters all its process trees share.
+    pub redirections: Arc<connect::Redirections>,
 }
 
 /// The handlers of a tenant's grants, for one supervised process tree.
@@ -74,7 +76,7 @@ pub struct World {
 /// When /proc is not mounted, or no descriptors are left.
 pub fn of(tenant: &Tenant, world: &World) -> Result<Vec<Box<dyn Handler>>, Errno> {
     let calls = &tenant.calls;
-    let mut handlers = of_calls(calls);
+    let mut handlers = of_calls(calls, &world.redirections);
     if calls.bpf_cgroup_device {
         let worker = Arc::clone(&world.worker);
         handlers.push(Box::new(bpf_cgroup::BpfCgroup::new(worker)));
@@ -88,8 +90,8 @@ pub fn of(tenant: &Tenant, world: &World) -> Result<Vec<Box<dyn Handler>>, Errno
     Ok(handlers)
 }
 
-/// Those that need nothing but the grants.
-pub fn of_calls(calls: &Calls) -> Vec<Box<dyn Handler>> {
+/// Those that need nothing but the grants and the redirections of them.
+pub fn of_calls(calls: &Calls, redirections: &Arc<connect::Redirections>) -> Vec<Box<dyn Handler>> {
     let mut handlers: Vec<Box<dyn Handler>> = Vec::new();
     if !calls.mknod.is_empty() {
         handlers.push(Box::new(mknod::Mknod::new(&calls.mknod)));
@@ -104,8 +106,7 @@ pub fn of_calls(calls: &Calls) -> Vec<Box<dyn Handler>> {
         handlers.push(Box::new(scheduler::Scheduler::new(highest)));
     }
     if !calls.connect.is_empty() {
-        let redirections = connect::Redirections::new(&calls.connect);
-        handlers.push(Box::new(connect::Connect::new(redirections.into())));
+        handlers.push(Box::new(connect::Connect::new(Arc::clone(redirections))));
     }
     if let Some(mounts) = &calls.mount {
         handlers.push(Box::new(mount::Mount::new(mounts)));

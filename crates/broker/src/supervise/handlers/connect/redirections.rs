@@ -2,17 +2,20 @@
 
 use super::address::canonical;
 use crate::policy::Redirect;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The redirections, by address.
 #[derive(Debug)]
-pub struct Redirections(HashMap<SocketAddr, Redirection>);
+pub struct Redirections {
+    policy: Vec<Redirect>,
+    by_address: BTreeMap<SocketAddr, Redirection>,
+}
 
 /// A redirection.
 #[derive(Debug)]
-pub struct Redirection {
+pub(super) struct Redirection {
     from: SocketAddr,
     backends: Vec<Backend>,
     next: AtomicUsize,
@@ -29,22 +32,32 @@ pub struct Backend {
 impl Redirections {
     /// Of a policy; the first one of an address counts.
     pub fn new(redirects: &[Redirect]) -> Self {
-        let mut all = HashMap::new();
+        let mut by_address = BTreeMap::new();
         for redirect in redirects {
-            all.entry(canonical(redirect.from))
+            by_address
+                .entry(canonical(redirect.from))
                 .or_insert_with(|| Redirection::new(redirect));
         }
-        Self(all)
+        Self {
+            policy: redirects.to_vec(),
+            by_address,
+        }
+    }
+
+    /// Whether these are those of a policy.
+    pub fn are_of(&self, redirects: &[Redirect]) -> bool {
+        self.policy == redirects
     }
 
     /// Of an address in canonical form.
     pub(super) fn find(&self, peer: SocketAddr) -> Option<&Redirection> {
-        self.0.get(&peer)
+        self.by_address.get(&peer)
     }
 
-    /// Each, for metrics.
-    pub fn iter(&self) -> impl Iterator<Item = &Redirection> {
-        self.0.values()
+    /// Each backend, with the address that it stands for, in a fixed order.
+    pub fn backends(&self) -> impl Iterator<Item = (SocketAddr, &Backend)> {
+        let all = self.by_address.values();
+        all.flat_map(|one| one.backends.iter().map(|backend| (one.from, backend)))
     }
 }
 
@@ -60,16 +73,6 @@ impl Redirection {
             backends: backends.collect(),
             next: AtomicUsize::new(0),
         }
-    }
-
-    /// The address that is connected to.
-    pub fn from(&self) -> SocketAddr {
-        self.from
-    }
-
-    /// The backends with their counters.
-    pub fn backends(&self) -> &[Backend] {
-        &self.backends
     }
 
     /// Each backend once, beginning with the next one.
