@@ -1,7 +1,7 @@
 //! The handler of bpf(2) for device programs, on control groups of the tests' own.
 #![allow(unsafe_code)] // bpf(2) with attributes that no wrapper makes.
 
-use crate::supervised::{Result, Start, Supervised, Tries, become_nobody};
+use crate::supervised::{Result, Start, Supervised, Tries, become_nobody, wait_until};
 use crate::{Skip, ensure, tests};
 use broker::confine::worker::Worker;
 use broker::supervise::handlers::bpf_cgroup::{BpfCgroup, NAME};
@@ -71,6 +71,13 @@ impl Groups {
             all += count(&File::open(self.path(group))?)?;
         }
         Ok(all)
+    }
+
+    /// A program is detached with the last descriptor of its link, and a child that another test starts
+    /// has copies of all until its exec.
+    fn wait_for_none(&self) -> Result<()> {
+        let is_none = || self.attached().is_ok_and(|attached| attached == 0);
+        wait_until("no program is left behind", is_none)
     }
 
     fn start(&self, scene: &str) -> Result<Supervised> {
@@ -182,7 +189,7 @@ fn devices_are_taken_away_and_given_back() -> Result<()> {
     ensure!(groups.attached()? == 1);
     child.child.kill()?;
     child.wait_for_end()?;
-    ensure!(groups.attached()? == 0, "a program is left behind");
+    groups.wait_for_none()?;
     Ok(())
 }
 
@@ -231,7 +238,7 @@ pub fn bpf_life(words: &[&str]) -> Result<()> {
 fn refusals_are_refusals() -> Result<()> {
     let groups = Groups::new()?;
     groups.start("bpf_refusals")?.lines()?;
-    ensure!(groups.attached()? == 0);
+    groups.wait_for_none()?;
     Ok(())
 }
 
@@ -321,7 +328,7 @@ pub fn bpf_refusals(words: &[&str]) -> Result<()> {
 fn a_mount_makes_no_group_the_callers() -> Result<()> {
     let groups = Groups::new()?;
     groups.start("bpf_overlaid")?.lines()?;
-    ensure!(groups.attached()? == 0);
+    groups.wait_for_none()?;
     Ok(())
 }
 
@@ -383,7 +390,7 @@ fn a_flipped_group_is_judged_as_copied() -> Result<()> {
     }
     ensure!(line.starts_with("both were seen"), "{line}");
     child.lines()?;
-    ensure!(groups.attached()? == 0);
+    groups.wait_for_none()?;
     Ok(())
 }
 
@@ -464,7 +471,7 @@ fn ends_with_its_killed_caller() -> Result<()> {
         child.child.kill()?;
         child.child.wait()?;
         child.wait_for_end()?;
-        ensure!(groups.attached()? == 0, "a program is left behind");
+        groups.wait_for_none()?;
     }
     Ok(())
 }
