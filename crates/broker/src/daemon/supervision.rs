@@ -174,13 +174,8 @@ impl Supervision {
     }
 
     /// The figures of all tenants.
-    pub(super) fn all_metrics(&self) -> Vec<(String, Arc<Metrics>)> {
-        let state = self.state();
-        state
-            .metrics
-            .iter()
-            .map(|(tenant, metrics)| (tenant.clone(), Arc::clone(metrics)))
-            .collect()
+    pub(super) fn all_metrics(&self) -> BTreeMap<String, Arc<Metrics>> {
+        self.state().metrics.clone()
     }
 
     /// The redirections of a tenant; new ones, that count from 0, once its policy has changed.
@@ -199,13 +194,8 @@ impl Supervision {
     }
 
     /// The redirections of all tenants that have had a process.
-    pub(super) fn all_redirections(&self) -> Vec<(String, Arc<Redirections>)> {
-        let state = self.state();
-        state
-            .redirections
-            .iter()
-            .map(|(tenant, redirections)| (tenant.clone(), Arc::clone(redirections)))
-            .collect()
+    pub(super) fn all_redirections(&self) -> BTreeMap<String, Arc<Redirections>> {
+        self.state().redirections.clone()
     }
 
     /// The sessions.
