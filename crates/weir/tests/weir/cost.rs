@@ -183,8 +183,8 @@ impl Drop for HalfACpu {
     }
 }
 
-/// CPU time of others, in percent: what a hypervisor takes while the loop is throttled cannot be told
-/// from what it takes while the loop runs.
+/// CPU time of others, in percent: steal time while the loop is throttled cannot be told from steal
+/// time while it runs.
 const OTHERS: f64 = 15.0;
 
 /// Measurements, of which one must be right: neighbours come between two looks at them, too.
