@@ -25,7 +25,7 @@ mod strings;
 
 pub use channels::{Channels, Queues, channels};
 pub use coalesce::{RxCoalesce, rx_coalesce};
-pub use features::{Feature, Offload, features, set};
+pub use features::{Feature, Offload, features, set, set_feature};
 pub use flow::{delete_flow_rule, flow_rules, insert_flow_rule};
 pub use rings::{RxRing, rx_ring};
 pub use rss::{Rss, reset_rss, rss, set_rss_key, set_rss_table};

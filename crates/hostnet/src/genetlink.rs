@@ -64,7 +64,7 @@ impl Genetlink {
             kind: family,
             payload,
         };
-        let answers = self.0.request(message, flags)?;
+        let answers = self.0.request(&message, flags)?;
         Ok(answers
             .into_iter()
             .map(|answer| answer.payload.get(HEADER..).unwrap_or_default().to_vec())

@@ -1,19 +1,19 @@
 //! A Linux host's network: how it is set up, and how to change it.
 //!
-//! Network namespaces, devices over rtnetlink and ethtool, taps, XDP features and AF_XDP sockets,
-//! sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library besides libc, no
+//! Network namespaces, devices and bridges over rtnetlink and ethtool, taps, XDP features and AF_XDP
+//! sockets, sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library besides libc, no
 //! async runtime and no command line: a small privileged daemon can use this crate alone.
 //!
 //! | module | source |
 //! |---|---|
 //! | [`netns`] | `network_namespaces(7)`, ip-netns(8) |
-//! | [`rtnetlink`] | rtnetlink(7): devices, veth pairs, bridges, addresses, queueing disciplines |
+//! | [`rtnetlink`] | rtnetlink(7): devices, veth pairs, addresses, queueing disciplines; bridges with their ports, VLANs and forwarding database; notifications |
 //! | [`device`] | one device of a namespace, usable from threads in another |
 //! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing, statistics; RSS and flow rules |
 //! | [`tap`] | Documentation/networking/tuntap.rst |
 //! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`) |
 //! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
-//! | [`nfnetlink`] | tables of nftables |
+//! | [`nfnetlink`] | tables and hooks of nftables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
 //! | `kernel_config` | `/proc/config.gz` |

@@ -1,11 +1,21 @@
-//! Devices, bridges, addresses and queueing disciplines, over rtnetlink(7).
+//! Devices, bridges, addresses and queueing disciplines, over rtnetlink(7); and notifications of their
+//! changes.
 
 mod address;
 mod bridge;
+mod fdb;
 mod link;
+mod monitor;
 mod qdisc;
+mod settings;
 mod socket;
+mod vlan;
 
+pub use bridge::{BridgeOptions, PortChange};
+pub use fdb::{FdbEntry, FdbKey, FdbKind};
 pub use link::{Counters, Link, MAX_XDP_MTU, VethEnd, XdpPrograms};
+pub use monitor::{Event, Monitor};
 pub use qdisc::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
+pub use settings::{BridgePort, BridgeSettings, PortState};
 pub use socket::Rtnetlink;
+pub use vlan::BridgeVlan;

@@ -4,9 +4,10 @@ use std::fmt;
 
 use super::ioctl::{Driver, Kernel, Request};
 use super::strings::{self, StringSet};
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Error, ErrorKind, Result};
 
 const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
 /// Words of `struct ethtool_get_features_block`: available, requested, active, never changed.
 const BLOCK_WORDS: usize = 4;
 
@@ -86,6 +87,53 @@ pub fn set(device: &str, offload: Offload, on: bool) -> Result<()> {
         format!("cannot switch {offload} of {device} {value}")
     });
     switched.needs("CAP_NET_ADMIN")
+}
+
+/// Switches a feature of `device`, by the kernel's name as [`features`] lists it: `rx-vlan-hw-parse`
+/// for the removal of VLAN tags (`ethtool -K DEVICE rxvlan off`), `rx-vlan-filter` for their filter.
+/// Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if there is no such device, [`ErrorKind::PermissionDenied`] without the
+/// capability, [`ErrorKind::Unsupported`] if the device has no such feature, or does not switch it.
+///
+/// ```no_run
+/// use hostnet::ethtool;
+///
+/// ethtool::set_feature("eth0", "rx-vlan-hw-parse", false)?;
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+pub fn set_feature(device: &str, name: &str, on: bool) -> Result<()> {
+    let switched = Kernel::open(device).and_then(|driver| switch(&driver, name, on));
+    let switched = switched.with_context(|| {
+        let value = if on { "on" } else { "off" };
+        format!("cannot switch {name} of {device} {value}")
+    });
+    switched.needs("CAP_NET_ADMIN")
+}
+
+fn switch(driver: &dyn Driver, name: &str, on: bool) -> Result<()> {
+    let unsupported = |text| Error::new(ErrorKind::Unsupported, text);
+    let names = strings::read(driver, StringSet::Features)?;
+    let Some(bit) = names.iter().position(|other| other == name) else {
+        return Err(unsupported("the kernel has no feature of this name"));
+    };
+    // `struct ethtool_sfeatures`: in each block, the bits that count, and their values.
+    let blocks = names.len().div_ceil(32);
+    let mut values = Request::new(SET_FEATURES, 2 + blocks * 2)?;
+    values[1] = blocks as u32;
+    let (word, mask) = (2 + bit / 32 * 2, 1 << (bit % 32));
+    values[word] = mask;
+    values[word + 1] = if on { mask } else { 0 };
+    driver.call(&mut values)?;
+    // The call also succeeds where the driver does not follow.
+    let features = read(driver)?;
+    match features.iter().find(|feature| feature.name == name) {
+        Some(feature) if feature.on == on => Ok(()),
+        Some(feature) if !feature.changeable => Err(unsupported("it is fixed for this device")),
+        _ => Err(unsupported("the driver does not switch it")),
+    }
 }
 
 /// Every feature of `device`.

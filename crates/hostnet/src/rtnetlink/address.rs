@@ -28,7 +28,7 @@ impl Rtnetlink {
             AddressAttribute::Local(IpAddr::V4(address)),
             AddressAttribute::Address(IpAddr::V4(address)),
         ];
-        self.change(RouteNetlinkMessage::NewAddress(message), NEW, || {
+        self.change(&RouteNetlinkMessage::NewAddress(message), NEW, || {
             format!("cannot add the address {address}/{prefix} to device {index}")
         })
     }

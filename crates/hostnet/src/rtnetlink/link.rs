@@ -1,15 +1,17 @@
 //! Devices: `RTM_GETLINK`, `RTM_NEWLINK`, `RTM_SETLINK` and `RTM_DELLINK`.
 
+use std::fmt;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, State,
-    Stats64,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 
-use super::socket::{NEW, Rtnetlink};
+use super::settings::{BridgePort, BridgeSettings};
+use super::socket::{LINK_HEADER, NEW, NEW_LINK, Rtnetlink};
 use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::netlink::{Attributes, RawMessage, text, u32_of, u64_at};
 
 /// Frames that a device has carried, dropped and failed on since it was made.
 ///
@@ -68,18 +70,36 @@ impl Counters {
     }
 }
 
-impl From<Stats64> for Counters {
-    fn from(stats: Stats64) -> Self {
-        Self {
-            rx_packets: stats.rx_packets,
-            tx_packets: stats.tx_packets,
-            rx_dropped: stats.rx_dropped,
-            tx_dropped: stats.tx_dropped,
-            rx_errors: stats.rx_errors,
-            tx_errors: stats.tx_errors,
-        }
-    }
-}
+/// Attributes of a device (`linux/if_link.h`).
+const ADDRESS: u16 = 1;
+const IFNAME: u16 = 3;
+const MTU: u16 = 4;
+const LINK: u16 = 5;
+const QDISC: u16 = 6;
+const MASTER: u16 = 10;
+const PROTINFO: u16 = 12;
+const OPERSTATE: u16 = 16;
+const LINKINFO: u16 = 18;
+const STATS64: u16 = 23;
+const NUM_TX_QUEUES: u16 = 31;
+const NUM_RX_QUEUES: u16 = 32;
+const PHYS_SWITCH_ID: u16 = 36;
+const LINK_NETNSID: u16 = 37;
+const XDP: u16 = 43;
+/// Attributes in `IFLA_LINKINFO`.
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const INFO_SLAVE_KIND: u16 = 4;
+const INFO_SLAVE_DATA: u16 = 5;
+/// `IFLA_TUN_VNET_HDR` (Linux 4.17).
+const TUN_VNET_HDR: u16 = 5;
+/// Attributes in `IFLA_XDP`.
+const XDP_PROG_ID: u16 = 4;
+const XDP_DRV_PROG_ID: u16 = 5;
+const XDP_SKB_PROG_ID: u16 = 6;
+const XDP_HW_PROG_ID: u16 = 7;
+/// `IF_OPER_UP` (`linux/if.h`).
+const OPER_UP: u8 = 6;
 
 /// The largest MTU of a veth with a native XDP program for packets of one buffer, on a machine with
 /// pages of 4096 bytes: a page less the room before and after the packet (`veth_xdp_set` in
@@ -124,7 +144,7 @@ pub struct XdpPrograms {
 /// let port = Link { name: "tap0".into(), controller: Some(3), ..Link::default() };
 /// assert_eq!(port.controller, Some(bridge.index));
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// The name of the device (`IFLA_IFNAME`).
     pub name: String,
@@ -145,6 +165,9 @@ pub struct Link {
     pub queues: u32,
     /// The number of send queues (`IFLA_NUM_TX_QUEUES`).
     pub tx_queues: u32,
+    /// Of a tap or tun device: whether its packets have a header for pending offloads
+    /// (`IFF_VNET_HDR`); none where the kernel does not say.
+    pub tap_vnet_header: Option<bool>,
     /// The index of the bridge, bond or VRF that the device belongs to (`IFLA_MASTER`).
     pub controller: Option<u32>,
     /// The index of the lower device of a VLAN or macvlan, or of the peer of a veth
@@ -160,6 +183,15 @@ pub struct Link {
     pub xdp_program: Option<u32>,
     /// The XDP programs by their place.
     pub xdp_programs: XdpPrograms,
+    /// The kind of the root queueing discipline, such as `noqueue` (`IFLA_QDISC`).
+    pub qdisc: Option<String>,
+    /// Whether the device is a port of a switch that forwards in hardware
+    /// (`IFLA_PHYS_SWITCH_ID`).
+    pub switchdev: bool,
+    /// The settings of a bridge (`IFLA_INFO_DATA` of the kind `bridge`).
+    pub bridge: Option<BridgeSettings>,
+    /// The settings of a port, if `controller` is a bridge (`IFLA_INFO_SLAVE_DATA`).
+    pub bridge_port: Option<BridgePort>,
     /// The counters (`IFLA_STATS64`).
     pub stats: Counters,
 }
@@ -200,7 +232,7 @@ impl Rtnetlink {
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
         ]));
         let [name, peer] = ends.map(|end| end.name);
-        let made = self.change(RouteNetlinkMessage::NewLink(message), NEW, || {
+        let made = self.change(&RouteNetlinkMessage::NewLink(message), NEW, || {
             format!("cannot make the veth pair {name}, {peer} of {queues} queues and MTU {mtu}")
         });
         made.cure(
@@ -215,8 +247,32 @@ impl Rtnetlink {
         message.header.index = index;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        self.change(RouteNetlinkMessage::SetLink(message), 0, || {
+        self.change(&RouteNetlinkMessage::SetLink(message), 0, || {
             format!("cannot bring device {index} up")
+        })
+    }
+
+    /// Brings a device down.
+    pub fn set_down(&mut self, index: u32) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.change_mask = LinkFlags::Up;
+        self.change(&RouteNetlinkMessage::SetLink(message), 0, || {
+            format!("cannot bring device {index} down")
+        })
+    }
+
+    /// Changes the MTU of a device, in bytes without the Ethernet header.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<()> {
+        self.set_link(index, LinkAttribute::Mtu(mtu), || {
+            format!("cannot change the MTU of device {index} to {mtu}")
+        })
+    }
+
+    /// Changes the name of a device; before Linux 6.2 it must be down.
+    pub fn rename(&mut self, index: u32, name: &str) -> Result<()> {
+        self.set_link(index, LinkAttribute::IfName(name.into()), || {
+            format!("cannot change the name of device {index} to {name}")
         })
     }
 
@@ -237,14 +293,14 @@ impl Rtnetlink {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes.push(attribute);
-        self.change(RouteNetlinkMessage::SetLink(message), 0, step)
+        self.change(&RouteNetlinkMessage::SetLink(message), 0, step)
     }
 
     /// Removes a device; the peer of a veth goes with it.
     pub fn delete(&mut self, index: u32) -> Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        self.change(RouteNetlinkMessage::DelLink(message), 0, || {
+        self.change(&RouteNetlinkMessage::DelLink(message), 0, || {
             format!("cannot remove device {index}")
         })
     }
@@ -253,123 +309,255 @@ impl Rtnetlink {
     pub fn link(&mut self, name: &str) -> Result<Link> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.into()));
-        let answer = self.get(RouteNetlinkMessage::GetLink(message));
-        let answer = answer
-            .with_context(|| format!("cannot read the device {name}"))
+        self.get_link(message, &name)
+    }
+
+    /// The device with this index.
+    ///
+    /// ```no_run
+    /// use hostnet::rtnetlink::Rtnetlink;
+    ///
+    /// let loopback = Rtnetlink::open()?.link_by_index(1)?;
+    /// assert_eq!(loopback.name, "lo");
+    /// # Ok::<(), hostnet::Error>(())
+    /// ```
+    pub fn link_by_index(&mut self, index: u32) -> Result<Link> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.get_link(message, &index)
+    }
+
+    fn get_link(&mut self, message: LinkMessage, device: &dyn fmt::Display) -> Result<Link> {
+        let message = RawMessage::of(&RouteNetlinkMessage::GetLink(message));
+        let mut link = None;
+        let answer = self.get(&message, &mut |kind, payload| {
+            link = Link::read(payload).filter(|_| kind == NEW_LINK);
+        });
+        answer
+            .with_context(|| format!("cannot read the device {device}"))
             .cure(
                 ErrorKind::NotFound,
                 "`ip link` lists the devices of this network namespace",
             )?;
-        match answer {
-            Some(RouteNetlinkMessage::NewLink(message)) => Ok(message.into()),
-            _ => Err(Error::new(
-                ErrorKind::InvalidAnswer,
-                format!("the kernel's answer does not describe the device {name}"),
-            )),
-        }
+        link.ok_or_else(|| {
+            let text = format!("the kernel's answer does not describe the device {device}");
+            Error::new(ErrorKind::InvalidAnswer, text)
+        })
     }
 
     /// Every device of the network namespace.
     pub fn links(&mut self) -> Result<Vec<Link>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let answers = self.dump(message).context("cannot list the devices")?;
-        let links = answers.into_iter().filter_map(|answer| match answer {
-            RouteNetlinkMessage::NewLink(message) => Some(message.into()),
-            _ => None,
+        let mut links = Vec::new();
+        let answers = self.list(&RawMessage::of(&message), &mut |kind, payload| {
+            links.extend(Link::read(payload).filter(|_| kind == NEW_LINK));
         });
-        Ok(links.collect())
-    }
-}
-
-impl From<LinkMessage> for Link {
-    fn from(message: LinkMessage) -> Self {
-        let flags = message.header.flags;
-        let mut link = Self {
-            index: message.header.index,
-            loopback: flags.contains(LinkFlags::Loopback),
-            up: flags.contains(LinkFlags::Up),
-            ..Self::default()
-        };
-        for attribute in message.attributes {
-            link.set(attribute);
-        }
-        link
+        answers.context("cannot list the devices")?;
+        Ok(links)
     }
 }
 
 impl Link {
-    fn set(&mut self, attribute: LinkAttribute) {
-        match attribute {
-            LinkAttribute::Address(address) => self.mac = address.try_into().unwrap_or_default(),
-            LinkAttribute::IfName(name) => self.name = name,
-            LinkAttribute::LinkInfo(info) => self.kind = info.into_iter().find_map(kind),
-            LinkAttribute::Controller(index) => self.controller = Some(index),
-            LinkAttribute::Link(index) => self.lower = Some(index),
-            LinkAttribute::LinkNetNsId(id) => self.lower_netns = Some(id),
-            LinkAttribute::Mtu(mtu) => self.mtu = mtu,
-            LinkAttribute::NumRxQueues(queues) => self.queues = queues,
-            LinkAttribute::OperState(state) => self.running = state == State::Up,
-            LinkAttribute::Stats64(stats) => self.stats = stats.into(),
-            LinkAttribute::NumTxQueues(queues) => self.tx_queues = queues,
-            LinkAttribute::Xdp(xdp) => xdp.iter().for_each(|xdp| self.set_xdp(xdp)),
+    /// Reads a message about a device. An attribute that is too short, or of an unknown form, does not
+    /// count; none for bytes without the header.
+    pub(super) fn read(payload: &[u8]) -> Option<Self> {
+        let flags = u32_of(payload.get(8..)?)?;
+        let flags = LinkFlags::from_bits_retain(flags);
+        let mut link = Self {
+            index: u32_of(&payload[4..])?,
+            loopback: flags.contains(LinkFlags::Loopback),
+            up: flags.contains(LinkFlags::Up),
+            ..Self::default()
+        };
+        let is_of_bridge = payload[0] == libc::AF_BRIDGE as u8;
+        for (kind, value) in Attributes(payload.get(LINK_HEADER..)?) {
+            match kind {
+                // In messages of other families, it has settings of that family.
+                PROTINFO if is_of_bridge => link.bridge_port = Some(BridgePort::read(value)),
+                _ => drop(link.set(kind, value)),
+            }
+        }
+        Some(link)
+    }
+
+    fn set(&mut self, kind: u16, value: &[u8]) -> Option<()> {
+        match kind {
+            ADDRESS => self.mac = value.try_into().unwrap_or_default(),
+            IFNAME => self.name = text(value),
+            MTU => self.mtu = u32_of(value)?,
+            LINK => self.lower = Some(u32_of(value)?),
+            QDISC => self.qdisc = Some(text(value)),
+            MASTER => self.controller = Some(u32_of(value)?),
+            OPERSTATE => self.running = *value.first()? == OPER_UP,
+            LINKINFO => self.set_info(value),
+            STATS64 => self.stats = Counters::read(value)?,
+            NUM_TX_QUEUES => self.tx_queues = u32_of(value)?,
+            NUM_RX_QUEUES => self.queues = u32_of(value)?,
+            PHYS_SWITCH_ID => self.switchdev = true,
+            LINK_NETNSID => self.lower_netns = Some(u32_of(value)?.cast_signed()),
+            XDP => self.set_xdp(value),
             _ => {}
+        }
+        Some(())
+    }
+
+    fn set_info(&mut self, info: &[u8]) {
+        let find = |kind| Attributes(info).find(|attribute| attribute.0 == kind);
+        self.kind = find(INFO_KIND).map(|(_, kind)| text(kind));
+        if self.kind.as_deref() == Some("bridge") {
+            let (_, data) = find(INFO_DATA).unwrap_or_default();
+            self.bridge = Some(BridgeSettings::read(data));
+        }
+        if self.kind.as_deref() == Some("tun") {
+            let (_, data) = find(INFO_DATA).unwrap_or_default();
+            let header = Attributes(data).find(|(kind, _)| *kind == TUN_VNET_HDR);
+            self.tap_vnet_header = header.map(|(_, value)| value.first() != Some(&0));
+        }
+        if find(INFO_SLAVE_KIND).is_some_and(|(_, kind)| text(kind) == "bridge") {
+            let (_, data) = find(INFO_SLAVE_DATA).unwrap_or_default();
+            self.bridge_port = Some(BridgePort::read(data));
         }
     }
 
-    fn set_xdp(&mut self, xdp: &LinkXdp) {
-        match *xdp {
-            LinkXdp::ProgId(id) => self.xdp_program = Some(id),
-            LinkXdp::SkbProgId(id) => self.xdp_programs.generic = Some(id),
-            LinkXdp::DrvProgId(id) => self.xdp_programs.driver = Some(id),
-            LinkXdp::HwProgId(id) => self.xdp_programs.hardware = Some(id),
-            _ => {}
+    fn set_xdp(&mut self, xdp: &[u8]) {
+        for (kind, value) in Attributes(xdp) {
+            match kind {
+                XDP_PROG_ID => self.xdp_program = u32_of(value),
+                XDP_SKB_PROG_ID => self.xdp_programs.generic = u32_of(value),
+                XDP_DRV_PROG_ID => self.xdp_programs.driver = u32_of(value),
+                XDP_HW_PROG_ID => self.xdp_programs.hardware = u32_of(value),
+                _ => {}
+            }
         }
     }
 }
 
-fn kind(info: LinkInfo) -> Option<String> {
-    match info {
-        LinkInfo::Kind(kind) => Some(kind.to_string()),
-        _ => None,
+impl Counters {
+    /// Reads `struct rtnl_link_stats64`.
+    fn read(stats: &[u8]) -> Option<Self> {
+        Some(Self {
+            rx_packets: u64_at(stats, 0)?,
+            tx_packets: u64_at(stats, 1)?,
+            rx_errors: u64_at(stats, 4)?,
+            tx_errors: u64_at(stats, 5)?,
+            rx_dropped: u64_at(stats, 6)?,
+            tx_dropped: u64_at(stats, 7)?,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::{damaged, push_attribute, push_nested};
+    use crate::rtnetlink::PortState;
+
+    fn message(family: i32, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![family as u8, 0, 0, 0];
+        // The index 7, `IFF_UP`, no changed flags.
+        bytes.extend([7_u32, 1, 0].map(u32::to_ne_bytes).concat());
+        for (kind, value) in attributes {
+            push_attribute(&mut bytes, *kind, value);
+        }
+        bytes
+    }
+
+    fn info(kinds: [u16; 2], kind: &[u8], data: (u16, &[u8])) -> Vec<u8> {
+        let (mut nested, mut bytes) = (Vec::new(), Vec::new());
+        push_attribute(&mut nested, data.0, data.1);
+        push_attribute(&mut bytes, kinds[0], kind);
+        push_nested(&mut bytes, kinds[1], &nested);
+        bytes
+    }
 
     #[test]
     fn a_link_has_the_messages_attributes() {
-        let mut message = LinkMessage::default();
-        message.header.index = 7;
-        message.header.flags = LinkFlags::Up;
-        message.attributes = vec![
-            LinkAttribute::IfName("veth0".into()),
-            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth)]),
-            LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1]),
-            LinkAttribute::Controller(3),
-            LinkAttribute::Link(9),
-            LinkAttribute::LinkNetNsId(0),
-            LinkAttribute::OperState(State::Up),
-            LinkAttribute::NumTxQueues(4),
-            LinkAttribute::Xdp(vec![LinkXdp::ProgId(11), LinkXdp::DrvProgId(11)]),
-        ];
-        let link = Link::from(message);
+        let mut xdp = Vec::new();
+        push_attribute(&mut xdp, XDP_PROG_ID, &11_u32.to_ne_bytes());
+        push_attribute(&mut xdp, XDP_DRV_PROG_ID, &11_u32.to_ne_bytes());
+        let mut kind = Vec::new();
+        push_attribute(&mut kind, INFO_KIND, b"veth\0");
+        let stats: Vec<u8> = (0..24_u64).flat_map(u64::to_ne_bytes).collect();
+        let bytes = message(
+            0,
+            &[
+                (IFNAME, b"veth0\0"),
+                (LINKINFO, &kind),
+                (ADDRESS, &[2, 0, 0, 0, 0, 1]),
+                (MTU, &1500_u32.to_ne_bytes()),
+                (MASTER, &3_u32.to_ne_bytes()),
+                (LINK, &9_u32.to_ne_bytes()),
+                (LINK_NETNSID, &[0; 4]),
+                (OPERSTATE, &[OPER_UP]),
+                (NUM_TX_QUEUES, &4_u32.to_ne_bytes()),
+                (NUM_RX_QUEUES, &5_u32.to_ne_bytes()),
+                (QDISC, b"noqueue\0"),
+                (PHYS_SWITCH_ID, &[1; 8]),
+                (STATS64, &stats),
+                (XDP, &xdp),
+                (999, b"of a later kernel"),
+            ],
+        );
+        let link = Link::read(&bytes).expect("a message with a header");
         assert_eq!((link.name.as_str(), link.index), ("veth0", 7));
         assert_eq!(link.kind.as_deref(), Some("veth"));
-        assert_eq!(link.mac, [2, 0, 0, 0, 0, 1]);
+        assert_eq!((link.mac, link.mtu), ([2, 0, 0, 0, 0, 1], 1500));
         assert_eq!((link.controller, link.lower), (Some(3), Some(9)));
         assert_eq!((link.lower_netns, link.xdp_program), (Some(0), Some(11)));
         let programs = link.xdp_programs;
         assert_eq!((programs.driver, programs.generic), (Some(11), None));
-        assert_eq!(link.tx_queues, 4);
-        assert!(link.up && link.running && !link.loopback);
+        assert_eq!((link.tx_queues, link.queues), (4, 5));
+        assert!(link.up && link.running && !link.loopback && link.switchdev);
+        assert_eq!(link.qdisc.as_deref(), Some("noqueue"));
+        let stats = link.stats;
+        assert_eq!(
+            (stats.tx_packets, stats.rx_errors, stats.tx_errors),
+            (1, 4, 5)
+        );
+        assert_eq!(
+            (stats.rx_packets, stats.rx_dropped, stats.tx_dropped),
+            (0, 6, 7)
+        );
+        assert_eq!((link.bridge, link.bridge_port), (None, None));
+        for bytes in damaged(&bytes) {
+            Link::read(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_bridge_and_its_port_have_settings() {
+        let data = info([INFO_KIND, INFO_DATA], b"bridge\0", (7, &[1]));
+        let bridge = Link::read(&message(0, &[(LINKINFO, &data)])).expect("a header");
+        assert!(bridge.bridge.is_some_and(|bridge| bridge.vlan_filtering));
+
+        let mut data = info([INFO_SLAVE_KIND, INFO_SLAVE_DATA], b"bridge\0", (1, &[3]));
+        push_attribute(&mut data, INFO_KIND, b"tun\0");
+        let port = Link::read(&message(0, &[(LINKINFO, &data)])).expect("a header");
+        let state = port.bridge_port.map(|port| port.state);
+        assert_eq!(state, Some(PortState::Forwarding));
+        assert_eq!(port.kind.as_deref(), Some("tun"));
+
+        let data = info([INFO_SLAVE_KIND, INFO_SLAVE_DATA], b"bond\0", (1, &[3]));
+        let leg = Link::read(&message(0, &[(LINKINFO, &data)])).expect("a header");
+        assert_eq!(leg.bridge_port, None);
+    }
+
+    #[test]
+    fn a_message_of_the_bridge_has_the_settings_of_a_port() {
+        let mut port = Vec::new();
+        push_attribute(&mut port, 1, &[4]);
+        let read = |family| Link::read(&message(family, &[(PROTINFO, &port)]));
+        let link = read(libc::AF_BRIDGE).expect("a header");
+        assert_eq!(
+            link.bridge_port.map(|port| port.state),
+            Some(PortState::Blocking)
+        );
+        assert_eq!(read(libc::AF_INET6).expect("a header").bridge_port, None);
     }
 
     #[test]
     fn an_address_that_is_not_ethernet_is_none() {
-        let mut message = LinkMessage::default();
-        message.attributes = vec![LinkAttribute::Address(vec![1; 20])];
-        assert_eq!(Link::from(message).mac, [0; 6]);
+        let link = Link::read(&message(0, &[(ADDRESS, &[1; 20])]));
+        assert_eq!(link.expect("a header").mac, [0; 6]);
     }
 }

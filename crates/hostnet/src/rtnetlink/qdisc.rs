@@ -153,7 +153,7 @@ impl Rtnetlink {
     pub fn qdiscs(&mut self) -> Result<Vec<Qdisc>> {
         let message = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
         let answers = self
-            .dump(message)
+            .dump(&message)
             .context("cannot list the queueing disciplines")?;
         let qdiscs = answers.into_iter().filter_map(|answer| match answer {
             RouteNetlinkMessage::NewQueueDiscipline(message) => Some(message.into()),
@@ -169,7 +169,7 @@ impl Rtnetlink {
         message.header.parent = tc::TcHandle::ROOT;
         message.attributes.push(TcAttribute::Kind("noqueue".into()));
         let message = RouteNetlinkMessage::NewQueueDiscipline(message);
-        self.change(message, NLM_F_CREATE | NLM_F_REPLACE, || {
+        self.change(&message, NLM_F_CREATE | NLM_F_REPLACE, || {
             format!("cannot replace the queueing discipline of device {index} by noqueue")
         })
     }

@@ -53,7 +53,7 @@ pub fn xdp_sockets() -> Result<Option<Vec<XdpSocket>>> {
         kind: BY_FAMILY,
         payload: request(),
     };
-    match Socket::open(NETLINK_SOCK_DIAG)?.request(message, NLM_F_DUMP) {
+    match Socket::open(NETLINK_SOCK_DIAG)?.request(&message, NLM_F_DUMP) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         answers => {
             let answers = answers.context("cannot list the AF_XDP sockets")?;

@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 use hostnet::device::Device;
 use hostnet::ethtool::{self, Offload};
@@ -25,6 +27,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("a_veth_pair_joins_two_namespaces", veth),
         Test::new("a_veth_has_queues_and_offloads", queues_and_offloads),
+        Test::new("a_feature_is_switched_by_name", features),
         Test::needing("a_veth_reports_xdp_features", NETDEV, xdp_features),
         Test::needing("a_bridge_sends_a_frame_to_its_port", TUN, bridge),
         Test::needing("a_tap_goes_with_its_descriptor", TUN, tap),
@@ -58,7 +61,15 @@ fn veth() -> Result<()> {
     assert!(!down.up && !down.running, "{down:?}");
     v0.set_up()?;
     v1.set_up()?;
-    let link = v0.state()?;
+    // The kernel follows the carrier in the background (`net/core/link_watch.c`).
+    let mut link = v0.state()?;
+    for _ in 0..1000 {
+        if link.running {
+            break;
+        }
+        sleep(Duration::from_millis(10));
+        link = v0.state()?;
+    }
     assert!(link.up && link.running, "{link:?}");
     assert_eq!((link.mtu, link.queues, link.mac), (3000, 2, MACS[0]));
     assert_eq!(link.kind.as_deref(), Some("veth"));
@@ -88,6 +99,28 @@ fn queues_and_offloads() -> Result<()> {
             assert!(gro.changeable && gro.on == on, "{gro:?}");
         }
         assert_eq!(ethtool::rx_ring("v0")?, None);
+        Ok(())
+    })
+}
+
+fn features() -> Result<()> {
+    let [a, _b] = pair(1, 1500)?;
+    netns::run_in(a.as_fd(), || -> Result<()> {
+        for on in [false, true] {
+            ethtool::set_feature("v0", "rx-vlan-hw-parse", on)?;
+            let features = ethtool::features("v0")?;
+            let parse = features.iter().find(|f| f.name == "rx-vlan-hw-parse");
+            assert!(parse.is_some_and(|parse| parse.on == on), "{parse:?}");
+        }
+        // A veth has no filter of VLANs.
+        let features = ethtool::features("v0")?;
+        assert!(features.iter().any(|f| f.name == "rx-vlan-filter" && !f.on));
+        for name in ["rx-vlan-filter", "no-such-feature"] {
+            let error = refusal(ethtool::set_feature("v0", name, true));
+            assert_eq!(error.kind(), hostnet::ErrorKind::Unsupported, "{error}");
+        }
+        let error = refusal(ethtool::set_feature("nowhere", "rx-gro", true));
+        assert_eq!(error.kind(), hostnet::ErrorKind::NotFound, "{error}");
         Ok(())
     })
 }

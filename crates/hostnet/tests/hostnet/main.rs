@@ -1,6 +1,8 @@
 //! The crate on the kernel's own network, in namespaces that go with their test.
 
+mod bridges;
 mod devices;
+mod monitor;
 mod named;
 mod namespaces;
 mod refusals;
@@ -102,6 +104,8 @@ fn main() -> ExitCode {
     let tests = [
         namespaces::tests(),
         devices::tests(),
+        bridges::tests(),
+        monitor::tests(),
         refusals::tests(),
         steering::tests(),
         named::tests(),

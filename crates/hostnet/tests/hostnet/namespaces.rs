@@ -4,13 +4,22 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 
+use hostnet::netns;
+use hostnet::nfnetlink::{self, Table};
 use hostnet::rtnetlink::Rtnetlink;
 use hostnet::sysfs::Sysfs;
-use hostnet::{netns, nfnetlink};
 
 use crate::{Need, Result, Test};
 
 const NFT: &[Need] = &[Need::Program("nft")];
+const TABLES: &[Need] = &[Need::Feature("nftables for bridges", || {
+    let namespace = netns::create()?;
+    let tables = netns::run_in(namespace.as_fd(), || {
+        send_batch(&[table(nfnetlink::BRIDGE)]);
+        nfnetlink::tables_with_family()
+    })?;
+    Ok(!tables.is_empty())
+})];
 const IPV6: &[Need] = &[Need::File("/proc/sys/net/ipv6")];
 
 pub fn tests() -> Vec<Test> {
@@ -20,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         Test::needing("ipv6_is_off_for_new_devices", IPV6, ipv6),
         Test::new("a_sysfs_shows_its_namespace", sysfs),
         Test::needing("tables_of_nftables_have_names", NFT, nftables),
+        Test::needing("a_base_chain_hooks_its_family", TABLES, chains),
     ]
 }
 
@@ -83,4 +93,89 @@ fn nftables() -> Result<()> {
     }
     assert_eq!(tables()?, ["one", "two"]);
     Ok(())
+}
+
+fn chains() -> Result<()> {
+    let namespace = netns::create()?;
+    netns::run_in(namespace.as_fd(), || -> Result<()> {
+        assert!(nfnetlink::hooked_families()?.is_empty());
+        send_batch(&[
+            table(nfnetlink::BRIDGE),
+            table(nfnetlink::INET),
+            chain(nfnetlink::INET, None),
+        ]);
+        let expected = [nfnetlink::INET, nfnetlink::BRIDGE].map(|family| Table {
+            family,
+            name: "t".into(),
+        });
+        let mut tables = nfnetlink::tables_with_family()?;
+        tables.sort();
+        assert_eq!(tables, expected);
+        assert!(nfnetlink::hooked_families()?.is_empty(), "no base chain");
+        // `NF_BR_FORWARD`.
+        send_batch(&[chain(nfnetlink::BRIDGE, Some(2))]);
+        assert_eq!(nfnetlink::hooked_families()?, [nfnetlink::BRIDGE].into());
+        Ok(())
+    })
+}
+
+/// A request to nftables: its type, its family, its attributes.
+struct Request(u16, u8, Vec<u8>);
+
+/// The table t (`NFT_MSG_NEWTABLE`).
+fn table(family: u8) -> Request {
+    Request(10 << 8, family, attribute(1, b"t\0"))
+}
+
+/// The chain c of the table t (`NFT_MSG_NEWCHAIN`), with a hook or without.
+fn chain(family: u8, hook: Option<u32>) -> Request {
+    let mut attributes = [attribute(1, b"t\0"), attribute(3, b"c\0")].concat();
+    if let Some(hook) = hook {
+        let number = attribute(1, &hook.to_be_bytes());
+        let priority = attribute(2, &0_u32.to_be_bytes());
+        attributes.extend(attribute(4 | 0x8000, &[number, priority].concat()));
+        attributes.extend(attribute(7, b"filter\0"));
+    }
+    Request(10 << 8 | 3, family, attributes)
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = 4 + value.len() as u16;
+    let mut bytes = [length, kind].map(u16::to_ne_bytes).concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// Sends requests as one transaction, as nft(8) does. The kernel has made it when this returns; its
+/// answers are not read: what it made is what counts.
+fn send_batch(requests: &[Request]) {
+    const NETFILTER: isize = 12;
+    // `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`, with the subsystem in the header.
+    let mut bytes = message(16, 0, 10, &[]);
+    for Request(kind, family, attributes) in requests {
+        bytes.extend(message(*kind, *family, 0, attributes));
+    }
+    bytes.extend(message(17, 0, 10, &[]));
+    let send = || -> std::io::Result<()> {
+        let mut socket = netlink_sys::Socket::new(NETFILTER)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        socket.send(&bytes, 0)?;
+        Ok(())
+    };
+    // A kernel without netfilter has no such sockets; the caller sees that nothing was made.
+    send().ok();
+}
+
+fn message(kind: u16, family: u8, resource: u16, attributes: &[u8]) -> Vec<u8> {
+    let length = 20 + attributes.len() as u32;
+    let mut bytes = length.to_ne_bytes().to_vec();
+    // `NLM_F_REQUEST | NLM_F_CREATE`.
+    bytes.extend([kind, 0x401].map(u16::to_ne_bytes).concat());
+    bytes.extend([0; 8]);
+    bytes.extend([family, 0]);
+    bytes.extend(resource.to_be_bytes());
+    bytes.extend(attributes);
+    bytes
 }
