@@ -1,4 +1,4 @@
-//! The BPF filesystem, on which programs outlive a restart of the broker.
+//! The BPF filesystem, on which programs outlive a restart of their daemon.
 
 use super::log::event;
 use anyhow::{Context as _, Result};
@@ -11,13 +11,17 @@ use std::path::{Path, PathBuf};
 const MAGIC: i64 = 0xcafe_4a11;
 
 /// The BPF filesystem. One that was mounted for this stays: the broker's view of the mounts is its own
-/// when it ends.
+/// when it ends, and the switch's programs outlive it.
 #[derive(Debug)]
-pub(super) struct Bpffs(PathBuf);
+pub struct Bpffs(PathBuf);
 
 impl Bpffs {
     /// Mounts a BPF filesystem where there is none.
-    pub(super) fn new(path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Where nothing can be mounted there.
+    pub fn new(path: &Path) -> Result<Self> {
         let shown = path.display();
         let there = statfs(path).with_context(|| {
             format!("{shown} cannot be looked at: mount sysfs, or give a directory with --bpffs")
@@ -35,8 +39,8 @@ impl Bpffs {
         Ok(Self(path.into()))
     }
 
-    /// The broker's directory.
-    pub(super) fn directory(&self) -> PathBuf {
-        self.0.join("weir/broker")
+    /// The directory of a part of weir.
+    pub fn directory(&self, part: &str) -> PathBuf {
+        self.0.join("weir").join(part)
     }
 }

@@ -1,5 +1,6 @@
 //! The command line of `weir-broker`.
 
+use super::listen::Access;
 use lexopt::prelude::{Long, Short, ValueExt as _};
 use std::path::PathBuf;
 
@@ -43,14 +44,6 @@ pub(super) struct Flags {
     pub(super) bpffs: PathBuf,
     pub(super) access: Access,
     pub(super) check: bool,
-}
-
-/// Who may connect to the control socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Access {
-    Root,
-    Group(String),
-    Everyone,
 }
 
 /// Action that the command line asks for.

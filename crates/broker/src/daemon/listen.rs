@@ -1,6 +1,5 @@
-//! The sockets that the broker listens on.
+//! The sockets that a daemon listens on.
 
-use super::flags::Access;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Gid, Mode, chmod, chown};
 use rustix::io::Errno;
@@ -16,9 +15,20 @@ use std::path::{Path, PathBuf};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
+/// Who may connect to a socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// The user of the daemon.
+    Root,
+    /// And a group, by its name or id.
+    Group(String),
+    /// Every user.
+    Everyone,
+}
+
 /// A listening socket, whose file is removed with it.
 #[derive(Debug)]
-pub(super) struct Listening {
+pub struct Listening {
     socket: OwnedFd,
     /// The file and its inode; none for a socket that the service manager made.
     file: Option<(PathBuf, u64)>,
@@ -26,7 +36,11 @@ pub(super) struct Listening {
 
 impl Listening {
     /// Makes a listening socket at a path, where no other process listens.
-    pub(super) fn new(path: &Path, kind: SocketType, access: &Access) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Where another process listens at the path, or something else is there.
+    pub fn new(path: &Path, kind: SocketType, access: &Access) -> Result<Self> {
         let shown = path.display();
         if let Some(parent) = path.parent() {
             let mut directory = fs::DirBuilder::new();
@@ -56,7 +70,11 @@ impl Listening {
     }
 
     /// One that the service manager listens on, which also removes its file.
-    pub(super) fn passed(socket: OwnedFd, kind: SocketType) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// For a socket of another type.
+    pub fn passed(socket: OwnedFd, kind: SocketType) -> Result<Self> {
         if sockopt::socket_type(&socket) != Ok(kind) {
             bail!("the service manager passed a socket of another type: see weir-broker.socket");
         }

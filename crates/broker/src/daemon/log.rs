@@ -1,4 +1,4 @@
-//! The daemon's own log: one line of JSON for each event, on standard error.
+//! A daemon's own log: one line of JSON for each event, on standard error.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const MOST_OF_ALL: u32 = 200;
 static REFUSALS: Mutex<Refusals> = Mutex::new(Refusals::new());
 
 /// Writes an event, with the fields of a JSON object.
-pub(super) fn event(name: &str, fields: Value) {
+pub fn event(name: &str, fields: Value) {
     let time = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use super::bpffs::Bpffs;
 use super::connection;
-use super::flags::{Access, Flags};
-use super::listen::Listening;
+use super::flags::Flags;
+use super::listen::{Access, Listening};
 use super::log::event;
 use super::metrics;
 use super::plugin;
@@ -45,7 +45,7 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
     }
     let signals = Signals::new().context("cannot handle signals")?;
     let bpffs = open_bpffs(&flags.bpffs);
-    let pins = bpffs.as_ref().map(Bpffs::directory);
+    let pins = bpffs.as_ref().map(|bpffs| bpffs.directory("broker"));
     let leases = Arc::new(Leases::open(&flags.state, pins.as_deref())?);
     let plugin_door = take(&mut passed, "plugin")
         .map(|socket| Listening::passed(socket, SocketType::SEQPACKET))

@@ -1,11 +1,11 @@
 //! The daemon: its sockets, signals, state and end.
 
-mod bpffs;
+pub mod bpffs;
 mod connection;
 mod connections;
 mod flags;
-mod listen;
-mod log;
+pub mod listen;
+pub mod log;
 mod main_loop;
 mod metrics;
 mod plugin;

@@ -1,6 +1,6 @@
 //! The sockets for clients of the AF_XDP device plugin, and their grants.
 
-use super::flags::Access;
+use super::listen::Access;
 use super::listen::Listening;
 use super::log::{event, refusal};
 use super::server::{Server, plugin_devices};
