@@ -7,19 +7,42 @@ use std::{env, fs};
 fn main() {
     name_version();
     prefer_archives();
-    compile_bpf("load");
-    compile_bpf("cost");
-    compile_bpf("burn");
-    compile_bpf("flame");
-    compile_bpf("forward");
+    for name in ["load", "cost", "burn", "flame", "forward", "switch"] {
+        compile_bpf(name);
+    }
+    for (number, name) in BROKEN_SWITCHES {
+        compile_variant("switch", name, &[&format!("-DBROKEN={number}")]);
+    }
     build_libxdp_baselines();
 }
 
-/// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o` in the output directory, with clang and the
-/// libbpf headers that belong to the libbpf we link.
+/// Variants of `bpf/switch.bpf.c` with a defect each, which the differential test must notice.
+const BROKEN_SWITCHES: [(u8, &str); 9] = [
+    (1, "source-check"),
+    (2, "move"),
+    (3, "isolation"),
+    (4, "mtu"),
+    (5, "untag"),
+    (6, "state"),
+    (7, "vlan"),
+    (8, "group"),
+    (9, "deadline"),
+];
+
+/// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o` in the output directory.
 fn compile_bpf(name: &str) {
+    compile_bpf_to(name, &format!("{name}.bpf.o"), &[]);
+}
+
+/// Compiles `bpf/NAME.bpf.c` to `NAME-VARIANT.bpf.o`.
+fn compile_variant(name: &str, variant: &str, flags: &[&str]) {
+    compile_bpf_to(name, &format!("{name}-{variant}.bpf.o"), flags);
+}
+
+/// Compiles with clang and the libbpf headers that belong to the libbpf we link.
+fn compile_bpf_to(name: &str, object: &str, flags: &[&str]) {
     let source = format!("bpf/{name}.bpf.c");
-    let object = variable("OUT_DIR").join(format!("{name}.bpf.o"));
+    let object = variable("OUT_DIR").join(object);
     println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed=CLANG");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
@@ -37,6 +60,7 @@ fn compile_bpf(name: &str) {
             // A program takes all arguments of its tracepoint, used or not.
             "-Wno-unused-parameter",
         ])
+        .args(flags)
         .arg("-I")
         .arg(variable("DEP_BPF_INCLUDE"));
     // Debian keeps asm/ where only a compiler for this machine, not one for BPF, looks.

@@ -6,6 +6,7 @@
 //! Unsafe code is needed for the calls of libbpf that libbpf-rs has no wrapper for.
 #![allow(unsafe_code)]
 
+pub mod hook;
 pub mod layout;
 pub mod perf_event;
 
@@ -14,6 +15,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 use std::{io, ptr, slice};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -21,7 +23,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{
     AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
-    OpenObject, ProgramInput, ProgramMut, libbpf_sys,
+    OpenMapMut, OpenObject, ProgramInput, ProgramMut, RingBufferBuilder, libbpf_sys,
 };
 use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -38,6 +40,8 @@ const LIVE_FRAMES: u32 = 1 << 1;
 /// call should last for a whole load: at 10 million runs a second this one takes 200 s. A signal
 /// ends it at once.
 pub const ENDLESS: u32 = 1 << 31;
+/// Entries of a map that are read in one system call.
+const BATCH: u32 = 4096;
 
 /// A file of `bpf/`, compiled.
 pub struct Object {
@@ -110,11 +114,15 @@ impl Object {
     }
 }
 
-fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
-    let mut map = object
+fn map_of<'o>(object: &'o mut OpenObject, name: &str) -> Result<OpenMapMut<'o>> {
+    object
         .maps_mut()
         .find(|map| map.name() == name)
-        .with_context(|| format!("there is no map {name}"))?;
+        .with_context(|| format!("there is no map {name}"))
+}
+
+fn size_by_cpu(object: &mut OpenObject, name: &str) -> Result<()> {
+    let mut map = map_of(object, name)?;
     // Their numbers may have gaps.
     let last = CpuList::possible()?.as_slice().last().copied();
     let cpus = last.context("no CPU is possible")? + 1;
@@ -130,6 +138,16 @@ impl Programs {
         constants: Option<&[u8]>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self> {
+        Self::load_sized(about, constants, &[], wanted)
+    }
+
+    /// As [`Programs::load`], with maps of other sizes than in the object: the most entries of each.
+    pub fn load_sized(
+        about: &'static Object,
+        constants: Option<&[u8]>,
+        sizes: &[(&str, u32)],
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
         // libbpf prints nothing, as our errors include its own; with `WEIR_BPF_LOG` set it prints
         // everything, with the verifier's log.
         if std::env::var_os("WEIR_BPF_LOG").is_none() {
@@ -138,6 +156,11 @@ impl Programs {
         let mut object = about.open()?;
         for name in about.arrays_by_cpu {
             size_by_cpu(&mut object, name)?;
+        }
+        for (name, entries) in sizes {
+            map_of(&mut object, name)?
+                .set_max_entries(*entries)
+                .with_context(|| format!("cannot set the size of the map {name}"))?;
         }
         if let Some(constants) = constants {
             object
@@ -206,6 +229,38 @@ impl Programs {
             })
             .map(drop)
             .map_err(|error| self.run_error(name, error))
+    }
+
+    /// Runs an XDP program once on a frame that came from the device with this index, to which no
+    /// frame is sent. Returns the program's action, and the frame as the program left it.
+    pub fn run_xdp(&self, name: &str, ifindex: u32, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
+        // `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let mut context = [0, frame.len() as u32, 0, ifindex, 0, 0];
+        self.run_once(name, context.as_mut_bytes(), frame)
+    }
+
+    /// As [`Programs::run_xdp`], for a program of tc.
+    pub fn run_tc(&self, name: &str, ifindex: u32, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
+        /// Words of `struct __sk_buff` of linux/bpf.h up to `ifindex`, of which the kernel takes few.
+        const IFINDEX: usize = 10;
+        let mut context = [0_u32; IFINDEX + 1];
+        context[IFINDEX] = ifindex;
+        self.run_once(name, context.as_mut_bytes(), frame)
+    }
+
+    fn run_once(&self, name: &str, context: &mut [u8], frame: &[u8]) -> Result<(u32, Vec<u8>)> {
+        /// More than a program adds to a frame.
+        const ROOM: usize = 64;
+        let mut out = vec![0; frame.len() + ROOM];
+        let result = self.program(name)?.test_run(ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            context_in: Some(context),
+            ..ProgramInput::default()
+        });
+        let output = result.map_err(|error| self.run_error(name, error))?;
+        let data = output.data.map(|data| data.to_vec()).unwrap_or_default();
+        Ok((output.return_value, data))
     }
 
     fn run_error(&self, name: &str, error: libbpf_rs::Error) -> anyhow::Error {
@@ -344,6 +399,19 @@ impl Programs {
     }
 
     fn run_time(&self, name: &str) -> Result<RunTime> {
+        let info = self.info(name)?;
+        Ok(RunTime {
+            count: info.run_cnt,
+            ns: info.run_time_ns,
+        })
+    }
+
+    /// The kernel's id of a program.
+    pub fn id(&self, name: &str) -> Result<u32> {
+        Ok(self.info(name)?.id)
+    }
+
+    fn info(&self, name: &str) -> Result<libbpf_sys::bpf_prog_info> {
         let program = self.program(name)?;
         let fd = program.as_fd().as_raw_fd();
         let mut info = libbpf_sys::bpf_prog_info::default();
@@ -355,12 +423,9 @@ impl Programs {
             unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &raw mut info, &raw mut length) };
         if result != 0 {
             return Err(io::Error::from_raw_os_error(-result))
-                .context("cannot ask for the run time of a BPF program");
+                .with_context(|| format!("cannot ask the kernel about the BPF program {name}"));
         }
-        Ok(RunTime {
-            count: info.run_cnt,
-            ns: info.run_time_ns,
-        })
+        Ok(info)
     }
 
     /// A raw tracepoint program that any thread can run.
@@ -477,6 +542,15 @@ impl<K, V> Map<K, V> {
         })
     }
 
+    /// Its id, by which another process finds it.
+    pub fn id(&self) -> Result<u32> {
+        let info = self.handle.info();
+        Ok(info
+            .with_context(|| format!("cannot look at the BPF map {}", self.name()))?
+            .info
+            .id)
+    }
+
     /// The most entries that it can have.
     pub fn capacity(&self) -> usize {
         self.handle.max_entries() as usize
@@ -484,6 +558,19 @@ impl<K, V> Map<K, V> {
 
     fn name(&self) -> String {
         self.handle.name().to_string_lossy().into_owned()
+    }
+}
+
+impl<K, V> Map<K, V> {
+    fn parse<T: FromBytes>(&self, bytes: &[u8]) -> Result<T> {
+        T::read_from_bytes(bytes).map_err(|_| {
+            anyhow!(
+                "the BPF map {} gave {} bytes for a structure of {}",
+                self.name(),
+                bytes.len(),
+                size_of::<T>()
+            )
+        })
     }
 }
 
@@ -522,16 +609,31 @@ impl<K: FromBytes + IntoBytes + Immutable, V: FromBytes> Map<K, V> {
     pub fn keys(&self) -> Result<Vec<K>> {
         self.handle.keys().map(|key| self.parse(&key)).collect()
     }
+}
 
-    fn parse<T: FromBytes>(&self, bytes: &[u8]) -> Result<T> {
-        T::read_from_bytes(bytes).map_err(|_| {
-            anyhow!(
-                "the BPF map {} gave {} bytes for a structure of {}",
-                self.name(),
-                bytes.len(),
-                size_of::<T>()
-            )
-        })
+impl<K: FromBytes, V: FromBytes> Map<K, V> {
+    /// All entries, read many at a time (Linux 5.6). One that is added or removed meanwhile may be missing, or
+    /// be there twice.
+    pub fn entries(&self) -> Result<Vec<(K, V)>> {
+        let any = MapFlags::ANY;
+        let entries = self
+            .handle
+            .lookup_batch(BATCH, any, any)
+            .with_context(|| format!("cannot read the BPF map {}", self.name()))?;
+        entries
+            .map(|(key, value)| Ok((self.parse(&key)?, self.parse(&value)?)))
+            .collect()
+    }
+}
+
+impl<K: IntoBytes + Immutable, V> Map<K, V> {
+    /// Removes the entry of `key`, if there is one.
+    pub fn remove(&self, key: &K) -> Result<()> {
+        match self.handle.delete(key.as_bytes()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error)
+                .with_context(|| format!("cannot remove from the BPF map {}", self.name())),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -541,6 +643,26 @@ impl<K: IntoBytes + Immutable, V: IntoBytes + Immutable> Map<K, V> {
         self.handle
             .update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
             .with_context(|| format!("cannot write to the BPF map {}", self.name()))
+    }
+}
+
+/// The ring buffer with this id: calls `read` for each record that waits, or that comes within `patience`. Needs
+/// `CAP_SYS_ADMIN`.
+///
+/// # Errors
+///
+/// Where there is no such map any more.
+pub fn read_ring(id: u32, patience: Duration, mut read: impl FnMut(&[u8])) -> Result<()> {
+    let map = MapHandle::from_map_id(id).context("cannot open the map of records")?;
+    let mut builder = RingBufferBuilder::new();
+    builder.add(&map, |record| {
+        read(record);
+        0
+    })?;
+    let ring = builder.build().context("cannot map the map of records")?;
+    match ring.poll(patience) {
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+        polled => polled.context("cannot read the map of records"),
     }
 }
 
@@ -560,6 +682,13 @@ pub fn count_run_time() -> Result<OwnedFd> {
 /// The IDs of all programs in the kernel.
 pub fn program_ids() -> Vec<u32> {
     ProgInfoIter::default().map(|program| program.id).collect()
+}
+
+/// The name of the program with this id; none where there is no such program, or no right to know.
+pub fn program_name(id: u32) -> Option<String> {
+    ProgInfoIter::default()
+        .find(|program| program.id == id)
+        .map(|program| program.name.to_string_lossy().into_owned())
 }
 
 /// Whether a program has a map of devices to redirect to; false if the program cannot be queried.

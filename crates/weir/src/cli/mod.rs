@@ -11,6 +11,7 @@ pub mod lab;
 pub mod output;
 pub mod profile;
 pub mod run;
+pub mod switch;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,10 @@ pub enum Command {
     /// Check the policy of weir-broker, which hands AF_XDP sockets to unprivileged processes
     #[command(subcommand)]
     Broker(broker::BrokerCommand),
+
+    /// Accelerate a Linux bridge of VMs and containers by XDP and tcx
+    #[command(subcommand)]
+    Switch(switch::SwitchCommand),
 
     /// Run a command under the supervision of weir-broker
     ///
@@ -99,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command).map(done),
         Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Broker(command) => broker::run(command),
+        Command::Switch(command) => switch::run(command),
         Command::Run(args) => run::run(&args),
         Command::Profile(args) => profile::run(&args).map(done),
         Command::Man(args) => generate::man(&args, Cli::command()).map(done),

@@ -1,0 +1,141 @@
+//! Tables about bridges.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, Row, presets};
+
+use crate::report::text::{table, unframed, wrap};
+use crate::switch::daemon::Report;
+use crate::switch::status::{BridgeStatus, HIDDEN, PortStatus};
+
+/// All bridges.
+pub fn bridges(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return "No bridge is attached: `weir switch attach BRIDGE`\n".into();
+    }
+    let texts = reports.iter().map(|report| match report {
+        Report::Attached(status) => bridge(status),
+        Report::Waiting { bridge, why } => format!("{bridge}: waits: {}\n", plain(why)),
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// One bridge.
+pub fn bridge(status: &BridgeStatus) -> String {
+    let mut text = head(status);
+    text += &ports(&status.ports);
+    for port in &status.ports {
+        text += &notes(port);
+    }
+    if !status.vlans.is_empty() {
+        text += &vlans(status);
+    }
+    let _ = writeln!(text, "{}", wrap(HIDDEN, 0));
+    if !status.pinned {
+        text += "Without a BPF filesystem the programs end with the daemon.\n";
+    }
+    text
+}
+
+fn head(status: &BridgeStatus) -> String {
+    let name = &status.bridge;
+    let mut text = match (&status.forwarding, &status.why_not) {
+        (false, Some(why)) => format!("{name}: left to the kernel: {}\n", plain(why)),
+        (false, None) => format!("{name}: left to the kernel\n"),
+        (true, _) => format!("{name}: forwarding"),
+    };
+    if status.forwarding {
+        let vlan = status.vlan_protocol.as_ref();
+        let vlan = vlan.map_or_else(String::new, |it| format!(", VLAN-aware ({it})"));
+        let _ = writeln!(
+            text,
+            "{vlan}, {} of {} addresses",
+            status.addresses, status.room
+        );
+    }
+    let mirror = &status.mirror;
+    if mirror.not_mirrored > 0 {
+        let _ = writeln!(text, "{} addresses found no room", mirror.not_mirrored);
+    }
+    text
+}
+
+fn ports(ports: &[PortStatus]) -> String {
+    if ports.is_empty() {
+        return "it has no ports\n".into();
+    }
+    let mut table = table(presets::NOTHING);
+    table.set_header([
+        "port", "hook", "state", "MACs", "received", "sent", "kernel", "dropped",
+    ]);
+    for port in ports {
+        let dropped: u64 = DROPS
+            .iter()
+            .map(|name| port.reasons.get(*name).unwrap_or(&0))
+            .sum();
+        let all: u64 = port.reasons.values().sum();
+        let figures = [
+            u64::from(port.addresses),
+            port.received.packets,
+            port.sent.packets,
+            all - dropped,
+            dropped,
+        ];
+        let words = [port.port.as_str(), &port.hook, &port.state]
+            .map(plain)
+            .map(Cell::new);
+        let figures = figures.map(|figure| Cell::new(figure).set_alignment(CellAlignment::Right));
+        table.add_row(Row::from(words.into_iter().chain(figures)));
+    }
+    unframed(table) + "\n"
+}
+
+/// The reasons of drops.
+const DROPS: [&str; 2] = ["storm", "mac-limit"];
+
+fn notes(port: &PortStatus) -> String {
+    let mut text = String::new();
+    let name = plain(&port.port);
+    let _ = writeln!(
+        text,
+        "{}",
+        wrap(&format!("{name}: {}: {}", port.hook, plain(&port.why)), 2)
+    );
+    if let Some(why) = &port.no_redirect {
+        let line = format!(
+            "{name}: XDP ports cannot send to it, the kernel does: {}",
+            plain(why)
+        );
+        let _ = writeln!(text, "{}", wrap(&line, 2));
+    }
+    if !port.reasons.is_empty() {
+        let reasons = port
+            .reasons
+            .iter()
+            .map(|(reason, count)| format!("{reason} {count}"));
+        let line = format!(
+            "{name}: not forwarded here: {}",
+            reasons.collect::<Vec<_>>().join(", ")
+        );
+        let _ = writeln!(text, "{}", wrap(&line, 2));
+    }
+    text
+}
+
+fn vlans(status: &BridgeStatus) -> String {
+    let mut table = table(presets::NOTHING);
+    table.set_header(["VLAN", "packets", "bytes"]);
+    for (vid, traffic) in &status.vlans {
+        let figures = [u64::from(*vid), traffic.packets, traffic.bytes];
+        let cells = figures.map(|figure| Cell::new(figure).set_alignment(CellAlignment::Right));
+        table.add_row(Row::from(cells));
+    }
+    unframed(table) + "\n"
+}
+
+/// Names of devices are anybody's: nothing of them reaches the terminal as a command.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}

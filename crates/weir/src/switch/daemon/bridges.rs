@@ -1,0 +1,313 @@
+//! The bridges of the daemon: those of the configuration, and those that were attached by hand.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use broker::daemon::log::event;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::switch::accelerator::{Accelerator, BridgeGone};
+use crate::switch::keep::{self, Keep};
+use crate::switch::settings::Settings;
+use crate::switch::status::BridgeStatus;
+
+/// A bridge that is not there is looked for this often.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// All bridges of the daemon.
+pub struct Bridges {
+    pins: Option<PathBuf>,
+    state: PathBuf,
+    netns: Option<PathBuf>,
+    all: BTreeMap<String, Bridge>,
+}
+
+struct Bridge {
+    settings: Settings,
+    /// It is in the configuration, and not attached by hand.
+    configured: bool,
+    state: State,
+}
+
+enum State {
+    Attached(Box<Accelerator>),
+    Waiting { why: String, since: Instant },
+}
+
+/// The report about a bridge.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Report {
+    /// It is accelerated.
+    Attached(Box<BridgeStatus>),
+    /// It is to be accelerated when it can be.
+    Waiting {
+        /// The bridge.
+        bridge: String,
+        /// The obstacle.
+        why: String,
+    },
+}
+
+impl Bridges {
+    /// None yet. Programs are pinned below `pins`, and notes are below `state`. `netns`
+    /// is the file of the network namespace, where it is not the one that the daemon was started in.
+    pub fn new(pins: Option<PathBuf>, state: PathBuf, netns: Option<PathBuf>) -> Self {
+        Self {
+            pins,
+            state,
+            netns,
+            all: BTreeMap::new(),
+        }
+    }
+
+    /// The bridges that an earlier daemon had attached by hand, with their settings.
+    pub fn left(&self) -> Vec<(String, Settings)> {
+        let names = keep::bridges(Path::new(""), &self.state).into_iter();
+        let left = |name: String| {
+            let keep = Keep {
+                pins: None,
+                state: self.state.join(&name),
+            };
+            Some((name, keep.settings()?))
+        };
+        names.filter_map(left).collect()
+    }
+
+    /// Sets the bridges of the configuration; others of an earlier one are detached. What is refused is
+    /// logged, and tried again.
+    pub fn configure(&mut self, wanted: &BTreeMap<String, Settings>) {
+        let gone = |(name, bridge): (&String, &Bridge)| {
+            (bridge.configured && !wanted.contains_key(name)).then(|| name.clone())
+        };
+        let gone: Vec<String> = self.all.iter().filter_map(gone).collect();
+        for name in gone {
+            if let Err(error) = self.detach(&name) {
+                log(&name, &format!("{error:#}"));
+            }
+        }
+        for (name, settings) in wanted {
+            if let Err(error) = self.set(name, settings, true) {
+                let why = format!("{error:#}");
+                log(name, &format!("waits: {why}"));
+                let waiting = Bridge {
+                    settings: settings.clone(),
+                    configured: true,
+                    state: State::Waiting {
+                        why,
+                        since: Instant::now(),
+                    },
+                };
+                self.all.insert(name.clone(), waiting);
+            }
+        }
+    }
+
+    /// Accelerates a bridge, or changes the settings of one that is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Accelerator::attach`]; nothing has changed then.
+    pub fn set(&mut self, name: &str, settings: &Settings, configured: bool) -> Result<()> {
+        if let Some(bridge) = self.all.get_mut(name)
+            && let State::Attached(accelerator) = &mut bridge.state
+        {
+            let before = bridge.settings.clone();
+            if let Err(error) = accelerator.set(settings) {
+                accelerator
+                    .set(&before)
+                    .context("and the earlier settings are refused, too")?;
+                return Err(error);
+            }
+            bridge.settings = settings.clone();
+            bridge.configured |= configured;
+            return self.note(name);
+        }
+        let accelerator = self.accelerate(name, settings)?;
+        let bridge = Bridge {
+            settings: settings.clone(),
+            configured,
+            state: State::Attached(Box::new(accelerator)),
+        };
+        self.all.insert(name.to_owned(), bridge);
+        self.note(name)
+    }
+
+    fn accelerate(&self, name: &str, settings: &Settings) -> Result<Accelerator> {
+        check_name(name)?;
+        let keep = Keep::of_bridge(self.pins.as_deref(), &self.state, name)?;
+        if let Some(netns) = &self.netns {
+            keep.write_netns(netns)?;
+        }
+        Accelerator::attach(name, settings, Some(&keep)).inspect_err(|_| keep.remove())
+    }
+
+    /// Notes the settings of a bridge that was attached by hand, for the next daemon.
+    fn note(&self, name: &str) -> Result<()> {
+        let Some(bridge) = self.all.get(name).filter(|bridge| !bridge.configured) else {
+            return Ok(());
+        };
+        let keep = Keep::of_bridge(self.pins.as_deref(), &self.state, name)?;
+        keep.write_settings(&bridge.settings)
+    }
+
+    /// Leaves a bridge to the kernel.
+    ///
+    /// # Errors
+    ///
+    /// Where the bridge is not attached.
+    pub fn detach(&mut self, name: &str) -> Result<()> {
+        let Some(bridge) = self.all.remove(name) else {
+            let there: Vec<&str> = self.all.keys().map(String::as_str).collect();
+            let there = if there.is_empty() {
+                "no bridge is".into()
+            } else {
+                format!("these are: {}", there.join(", "))
+            };
+            bail!("the bridge {name} is not attached; {there}");
+        };
+        if let State::Attached(accelerator) = bridge.state {
+            accelerator.detach()?;
+        }
+        // Of a bridge that waits.
+        let _ = fs::remove_dir(self.state.join(name));
+        log(name, "detached");
+        Ok(())
+    }
+
+    /// Leaves all bridges to the kernel.
+    ///
+    /// # Errors
+    ///
+    /// The last refusal; the others are detached all the same.
+    pub fn detach_all(&mut self) -> Result<Vec<String>> {
+        let names: Vec<String> = self.all.keys().cloned().collect();
+        let mut result = Ok(());
+        for name in &names {
+            result = self.detach(name).and(result);
+        }
+        result.map(|()| names)
+    }
+
+    /// The bridges that are accelerated.
+    pub fn attached(&self) -> impl Iterator<Item = &Accelerator> {
+        self.all.values().filter_map(|bridge| match &bridge.state {
+            State::Attached(accelerator) => Some(&**accelerator),
+            State::Waiting { .. } => None,
+        })
+    }
+
+    /// One that is accelerated.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not.
+    pub fn get(&mut self, name: &str) -> Result<&mut Accelerator> {
+        match self.all.get_mut(name).map(|bridge| &mut bridge.state) {
+            Some(State::Attached(accelerator)) => Ok(accelerator),
+            Some(State::Waiting { why, .. }) => bail!("the bridge {name} waits: {why}"),
+            None => bail!("the bridge {name} is not attached: `weir switch attach {name}`"),
+        }
+    }
+
+    /// The time after which [`Bridges::poll`] has something to do.
+    pub fn patience(&self) -> Duration {
+        let patience = self.all.values().map(|bridge| match &bridge.state {
+            State::Attached(accelerator) => accelerator.patience(),
+            State::Waiting { since, .. } => RETRY.saturating_sub(since.elapsed()),
+        });
+        patience.min().unwrap_or(RETRY)
+    }
+
+    /// Lets each bridge do what is due.
+    pub fn poll(&mut self) {
+        let names: Vec<String> = self.all.keys().cloned().collect();
+        for name in names {
+            self.poll_one(&name);
+        }
+    }
+
+    fn poll_one(&mut self, name: &str) {
+        let Some(bridge) = self.all.get_mut(name) else {
+            return;
+        };
+        let settings = bridge.settings.clone();
+        match &mut bridge.state {
+            State::Attached(accelerator) => {
+                let polled = accelerator.poll();
+                for news in accelerator.take_news() {
+                    log(name, &news);
+                }
+                let Err(error) = polled else { return };
+                let is_gone = error.downcast_ref::<BridgeGone>().is_some();
+                let why = format!("{error:#}");
+                log(name, &why);
+                if is_gone {
+                    bridge.state = State::Waiting {
+                        why,
+                        since: Instant::now(),
+                    };
+                }
+            }
+            State::Waiting { why, since } if since.elapsed() >= RETRY => {
+                *since = Instant::now();
+                let before = why.clone();
+                let now = self.accelerate(name, &settings);
+                let Some(bridge) = self.all.get_mut(name) else {
+                    return;
+                };
+                match now {
+                    Ok(accelerator) => {
+                        log(name, "attached");
+                        bridge.state = State::Attached(Box::new(accelerator));
+                    }
+                    Err(error) => {
+                        let now = format!("{error:#}");
+                        if now != before {
+                            log(name, &format!("waits: {now}"));
+                        }
+                        bridge.state = State::Waiting {
+                            why: now,
+                            since: Instant::now(),
+                        };
+                    }
+                }
+            }
+            State::Waiting { .. } => {}
+        }
+    }
+
+    /// The report about all bridges.
+    ///
+    /// # Errors
+    ///
+    /// Where the maps cannot be read.
+    pub fn report(&self) -> Result<Vec<Report>> {
+        let report = |(name, bridge): (&String, &Bridge)| match &bridge.state {
+            State::Attached(accelerator) => Ok(Report::Attached(Box::new(accelerator.status()?))),
+            State::Waiting { why, .. } => Ok(Report::Waiting {
+                bridge: name.clone(),
+                why: why.clone(),
+            }),
+        };
+        self.all.iter().map(report).collect()
+    }
+}
+
+/// A name that the kernel can have given, and that leads to no other directory.
+fn check_name(name: &str) -> Result<()> {
+    let is_name =
+        !name.is_empty() && name.len() < 16 && !name.contains('/') && !name.starts_with('.');
+    if !is_name {
+        bail!("{name:?} is not the name of a bridge: `ip link show type bridge` lists them");
+    }
+    Ok(())
+}
+
+fn log(bridge: &str, text: &str) {
+    event("bridge", json!({"bridge": bridge, "text": text}));
+}

@@ -1,0 +1,63 @@
+//! Reading the facts that decide about a port's hook.
+
+use hostnet::genetlink::netdev::{self, XdpFeatures};
+use hostnet::rtnetlink::{Link, Qdisc, TcHandle};
+
+use super::choice::Facts;
+use crate::bpf::{self, hook};
+
+/// The programs and filters on a port that are this switch's own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Own {
+    /// The id of its XDP program.
+    pub xdp_program: Option<u32>,
+    /// Its filter of tc made the qdisc.
+    pub qdisc: bool,
+}
+
+/// The facts about a port of the calling thread's network namespace.
+pub fn of_port(link: &Link, qdiscs: &[Qdisc], own: Own) -> Facts {
+    let features = netdev::xdp_features(link.index).ok().flatten();
+    let has_clsact = qdiscs
+        .iter()
+        .any(|it| it.device == link.index && it.parent == TcHandle::INGRESS);
+    Facts {
+        kind: link.kind.clone(),
+        native: features.map(XdpFeatures::native),
+        redirect_target: features.map(XdpFeatures::redirect_target),
+        vnet_header: link.tap_vnet_header.unwrap_or(false),
+        qdisc: link.qdisc.clone(),
+        ingress_filters: has_clsact && !own.qdisc,
+        egress_filters: (has_clsact && !own.qdisc) || hook::programs_at_egress(link.index) > 0,
+        other_xdp: other_xdp(link, own),
+        unsupported: unsupported(link),
+    }
+}
+
+fn other_xdp(link: &Link, own: Own) -> Option<(u32, String)> {
+    let programs = link.xdp_programs;
+    let all = [
+        programs.driver,
+        programs.generic,
+        programs.hardware,
+        link.xdp_program,
+    ];
+    let id = all
+        .into_iter()
+        .flatten()
+        .find(|id| Some(*id) != own.xdp_program)?;
+    let name = bpf::program_name(id).unwrap_or_else(|| "of an unknown name".into());
+    Some((id, name))
+}
+
+fn unsupported(link: &Link) -> Option<&'static str> {
+    let port = link.bridge_port.as_ref()?;
+    [
+        (link.switchdev, "switchdev"),
+        (port.vlan_tunnel, "vlan_tunnel"),
+        (port.backup_port.is_some(), "backup_port"),
+        (port.backup_nexthop.is_some(), "backup_nhid"),
+    ]
+    .into_iter()
+    .find_map(|(used, name)| used.then_some(name))
+}

@@ -1,0 +1,226 @@
+//! What of an accelerated bridge outlives its daemon: pinned programs, and notes of what to put back.
+//!
+//! | path | content |
+//! |---|---|
+//! | `BPFFS/weir/switch/BRIDGE/IFINDEX-HOOK` | the link of a port's program |
+//! | `STATE/BRIDGE/settings.json` | the settings, for a daemon that is started again |
+//! | `STATE/BRIDGE/rxvlan-IF` | VLAN offload at receive of the device was on |
+//! | `STATE/BRIDGE/tc-IFINDEX` | a filter of tc on the device; `made-qdisc` where its qdisc is ours |
+//! | `STATE/BRIDGE/netns` | the path of the network namespace, where it is not the daemon's |
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::settings::Settings;
+use crate::bpf::hook::{NetLink, Place, TcFilter};
+use crate::report::atomic_file::ReportFile;
+
+const SETTINGS: &str = "settings.json";
+const NETNS: &str = "netns";
+const VLAN_OFFLOAD: &str = "rxvlan-";
+const FILTER: &str = "tc-";
+const MADE_QDISC: &str = "made-qdisc";
+
+/// The directories of one bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    /// In a BPF filesystem; none where there is none, and programs end with the daemon.
+    pub pins: Option<PathBuf>,
+    /// Notes.
+    pub state: PathBuf,
+}
+
+impl Keep {
+    /// The directories of a bridge below those of the daemon, which are made.
+    ///
+    /// # Errors
+    ///
+    /// Where one cannot be made.
+    pub fn of_bridge(pins: Option<&Path>, state: &Path, bridge: &str) -> Result<Self> {
+        let keep = Self {
+            pins: pins.map(|pins| pins.join(bridge)),
+            state: state.join(bridge),
+        };
+        for directory in keep.pins.iter().chain([&keep.state]) {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        Ok(keep)
+    }
+
+    /// Removes the directories, which are empty unless something could not be put back.
+    pub fn remove(&self) {
+        for file in [SETTINGS, NETNS] {
+            let _ = fs::remove_file(self.state.join(file));
+        }
+        for directory in self.pins.iter().chain([&self.state]) {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+
+    /// The pin of a port's program.
+    pub fn pin(&self, ifindex: u32, place: Place) -> Option<PathBuf> {
+        let place = match place {
+            Place::Xdp => "xdp",
+            Place::Tcx => "tcx",
+        };
+        let pins = self.pins.as_ref()?;
+        Some(pins.join(format!("{ifindex}-{place}")))
+    }
+
+    /// All pins.
+    pub fn pinned(&self) -> Vec<PathBuf> {
+        self.pins.as_deref().map(files).unwrap_or_default()
+    }
+
+    /// Notes the settings.
+    pub fn write_settings(&self, settings: &Settings) -> Result<()> {
+        let text = serde_json::to_string(settings)?;
+        ReportFile::prepare(&self.state.join(SETTINGS), true)?.write(&text)
+    }
+
+    /// The settings that were noted, if there are any that can be read.
+    pub fn settings(&self) -> Option<Settings> {
+        let text = fs::read_to_string(self.state.join(SETTINGS)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Notes the network namespace.
+    pub fn write_netns(&self, path: &Path) -> Result<()> {
+        let text = path.display().to_string();
+        ReportFile::prepare(&self.state.join(NETNS), true)?.write(&text)
+    }
+
+    /// The network namespace, where it was not the daemon's.
+    pub fn netns(&self) -> Option<PathBuf> {
+        fs::read_to_string(self.state.join(NETNS))
+            .ok()
+            .map(PathBuf::from)
+    }
+
+    fn vlan_offload(&self, device: &str) -> PathBuf {
+        self.state.join(format!("{VLAN_OFFLOAD}{device}"))
+    }
+
+    /// Notes that VLAN offload of a device is about to be turned off.
+    pub fn note_vlan_offload(&self, device: &str) -> io::Result<()> {
+        fs::write(self.vlan_offload(device), "")
+    }
+
+    /// Whether VLAN offload of a device was turned off.
+    pub fn has_vlan_offload(&self, device: &str) -> bool {
+        self.vlan_offload(device).exists()
+    }
+
+    /// Forgets that note.
+    pub fn forget_vlan_offload(&self, device: &str) {
+        let _ = fs::remove_file(self.vlan_offload(device));
+    }
+
+    /// The devices whose VLAN offload was turned off.
+    pub fn vlan_offloads(&self) -> Vec<String> {
+        names(&self.state, VLAN_OFFLOAD)
+    }
+
+    /// Notes a filter of tc.
+    pub fn note_filter(&self, filter: TcFilter) -> io::Result<()> {
+        let text = if filter.made_qdisc { MADE_QDISC } else { "" };
+        fs::write(self.state.join(format!("{FILTER}{}", filter.ifindex)), text)
+    }
+
+    /// Forgets a filter of tc.
+    pub fn forget_filter(&self, ifindex: u32) {
+        let _ = fs::remove_file(self.state.join(format!("{FILTER}{ifindex}")));
+    }
+
+    /// The filters that were noted.
+    pub fn filters(&self) -> Vec<TcFilter> {
+        let filters = names(&self.state, FILTER).into_iter();
+        let filter = |ifindex: String| {
+            let text = fs::read_to_string(self.state.join(format!("{FILTER}{ifindex}"))).ok()?;
+            Some(TcFilter {
+                ifindex: ifindex.parse().ok()?,
+                made_qdisc: text.trim() == MADE_QDISC,
+            })
+        };
+        filters.filter_map(filter).collect()
+    }
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// The rest of the names in a directory that begin with a prefix.
+fn names(directory: &Path, prefix: &str) -> Vec<String> {
+    let files = files(directory).into_iter();
+    let name = |file: PathBuf| {
+        let name = file.file_name()?.to_str()?.strip_prefix(prefix)?;
+        Some(name.to_owned())
+    };
+    files.filter_map(name).collect()
+}
+
+/// The bridges that have a directory below one of these.
+pub fn bridges(pins: &Path, state: &Path) -> Vec<String> {
+    let all = [files(pins), files(state)].concat();
+    let directories = all.iter().filter(|path| path.is_dir());
+    let names = directories.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Detaches a pinned program and removes the pin.
+///
+/// # Errors
+///
+/// Where the program stays attached.
+pub fn unpin(pin: &Path) -> io::Result<()> {
+    match NetLink::open(pin).and_then(|link| link.detach()) {
+        // Its device is gone, or another process has removed the pin.
+        Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        detached => detached?,
+    }
+    match fs::remove_file(pin) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_again() {
+        let directory = std::env::temp_dir().join(format!("weir-keep-{}", std::process::id()));
+        let keep = Keep::of_bridge(None, &directory, "br0").expect("a directory");
+        let settings = Settings {
+            addresses: 7,
+            ..Settings::default()
+        };
+        keep.write_settings(&settings).expect("written");
+        assert_eq!(keep.settings(), Some(settings));
+        let filter = TcFilter {
+            ifindex: 9,
+            made_qdisc: true,
+        };
+        keep.note_filter(filter).expect("written");
+        keep.note_vlan_offload("eth0").expect("written");
+        assert_eq!(keep.filters(), [filter]);
+        assert_eq!(keep.vlan_offloads(), ["eth0"]);
+        assert_eq!(bridges(Path::new("/nowhere"), &directory), ["br0"]);
+        keep.forget_filter(9);
+        keep.forget_vlan_offload("eth0");
+        keep.remove();
+        assert!(bridges(Path::new("/nowhere"), &directory).is_empty());
+        fs::remove_dir(&directory).expect("nothing is left");
+    }
+}

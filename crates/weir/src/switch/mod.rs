@@ -1,0 +1,23 @@
+//! A fast path for an existing Linux bridge.
+//!
+//! The kernel's bridge stays the source of truth and the slow path. Its forwarding database, ports and
+//! VLANs are mirrored into the maps of two BPF programs, which forward frames between known addresses:
+//! `bpf/switch.bpf.c` says how.
+
+mod abi;
+mod accelerator;
+mod choice;
+pub mod daemon;
+mod datapath;
+mod facts;
+mod fdb;
+pub mod keep;
+mod netfilter;
+mod port;
+pub mod samples;
+mod settings;
+pub mod status;
+
+pub use abi::{CONSTANTS, LAYOUTS, OBJECT};
+pub use accelerator::{Accelerator, BridgeGone, Figures, LIFE, mac_text};
+pub use settings::{Hook, PortHook, PortSettings, Settings};

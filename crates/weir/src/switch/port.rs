@@ -1,0 +1,455 @@
+//! A port of an accelerated bridge: its program, and its settings in the map.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use hostnet::ethtool;
+use hostnet::rtnetlink::{BridgePort, Link, PortState};
+
+use super::abi::{Port, PortCounters, PortVlans, flag};
+use super::choice::{Choice, Facts};
+use super::datapath::Datapath;
+use super::facts::Own;
+use super::keep::{self, Keep};
+use super::settings::{Hook, PortSettings};
+use crate::bpf::hook::{NetLink, Place, TcFilter};
+
+/// The feature of a card that takes VLAN tags out of received frames (`ethtool -K DEVICE rxvlan`).
+const VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
+
+/// A program on a port.
+#[derive(Debug)]
+pub enum Attachment {
+    /// By a link, and where it is pinned.
+    Link {
+        /// The link.
+        link: NetLink,
+        /// Its place.
+        place: Place,
+        /// Its pin.
+        pin: Option<PathBuf>,
+    },
+    /// By a filter of tc.
+    Filter(TcFilter),
+}
+
+/// A port.
+#[derive(Debug)]
+pub struct OnPort {
+    /// Its number in the maps.
+    pub number: u32,
+    /// The device, as of the last look.
+    pub link: Link,
+    /// Its settings.
+    pub settings: PortSettings,
+    /// Its VLANs.
+    pub vlans: PortVlans,
+    /// The VLAN of frames without a tag; 0 for none.
+    pub pvid: u16,
+    /// The devices of a bond.
+    pub legs: Vec<u32>,
+    /// Its hook and why.
+    pub choice: Choice,
+    /// The facts that it was chosen by.
+    pub facts: Option<Facts>,
+    /// Why frames cannot be redirected to it by XDP.
+    pub no_redirect: Option<String>,
+    /// The program.
+    pub attached: Option<Attachment>,
+    /// The port in the map.
+    pub written: Option<Port>,
+    /// The counters of programs that were replaced.
+    pub counted: PortCounters,
+    /// VLAN offload at receive was turned off for XDP.
+    pub vlan_offload_off: bool,
+    program: Option<u32>,
+    keep: Option<Keep>,
+}
+
+/// A port that cannot have a hook.
+#[derive(Debug)]
+pub struct AttachError {
+    port: String,
+    why: String,
+}
+
+impl AttachError {
+    /// The refusal of a port.
+    pub fn new(port: &str, why: String) -> Self {
+        Self {
+            port: port.to_owned(),
+            why,
+        }
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {}: {}", self.port, self.why)
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl OnPort {
+    /// A port that has no program yet.
+    pub fn new(number: u32, link: Link, keep: Option<Keep>) -> Self {
+        let vlan_offload_off = keep
+            .as_ref()
+            .is_some_and(|keep| keep.has_vlan_offload(&link.name));
+        Self {
+            number,
+            link,
+            settings: PortSettings::default(),
+            vlans: PortVlans::default(),
+            pvid: 0,
+            legs: Vec::new(),
+            choice: Choice {
+                hook: Hook::Kernel,
+                why: "not looked at yet".into(),
+                may_fall_back: true,
+            },
+            facts: None,
+            no_redirect: None,
+            attached: None,
+            written: None,
+            counted: PortCounters::default(),
+            vlan_offload_off,
+            program: None,
+            keep,
+        }
+    }
+
+    /// Whether frames take the fast path from it and to it, when it is in the right state.
+    pub fn forwards(&self) -> bool {
+        self.choice.hook != Hook::Kernel
+    }
+
+    /// What on the port is ours.
+    pub fn own(&self) -> Own {
+        Own {
+            xdp_program: self.program,
+            qdisc: matches!(self.attached, Some(Attachment::Filter(filter)) if filter.made_qdisc),
+        }
+    }
+
+    /// The pin of its program.
+    pub fn pin(&self) -> Option<PathBuf> {
+        match &self.attached {
+            Some(Attachment::Link { pin, .. }) => pin.clone(),
+            _ => None,
+        }
+    }
+
+    fn bridge_port(&self) -> BridgePort {
+        self.link.bridge_port.clone().unwrap_or_default()
+    }
+
+    /// Whether the kernel learns addresses from its frames.
+    pub fn learns(&self) -> bool {
+        let port = self.bridge_port();
+        let in_state = matches!(port.state, PortState::Learning | PortState::Forwarding);
+        port.learning && in_state && !port.locked
+    }
+
+    /// The port for the map, with `macs` addresses behind it of which `newcomers` were let through.
+    pub fn value(&self, macs: u32, newcomers: u64) -> Port {
+        let port = self.bridge_port();
+        let storm = self.settings.storm();
+        let flags = [
+            (
+                self.forwards() && port.state == PortState::Forwarding,
+                flag::FORWARDING,
+            ),
+            (self.no_redirect.is_none(), flag::XDP_EGRESS),
+            (port.isolated, flag::ISOLATED),
+            (self.learns(), flag::LEARNING),
+            (storm.iter().any(|rate| *rate > 0), flag::STORM),
+            (self.settings.mac_limit.is_some(), flag::MAC_LIMIT),
+        ];
+        let set = flags.iter().filter(|(is_set, _)| *is_set);
+        let is_limited = self.settings.mac_limit.is_some();
+        Port {
+            ifindex: self.link.index,
+            flags: set.fold(0, |all, (_, flag)| all | flag),
+            mtu: self.link.mtu,
+            pvid: self.pvid.into(),
+            storm,
+            mac_limit: self.settings.mac_limit.unwrap_or(0),
+            // Without a limit they would only cause writes.
+            macs: if is_limited { macs } else { 0 },
+            padding: 0,
+            newcomers_seen: if is_limited { newcomers } else { 0 },
+        }
+    }
+
+    /// Attaches the program of the chosen hook, or another one where that is refused and may be. Returns
+    /// news for the log.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] where the hook is refused.
+    pub fn attach(
+        &mut self,
+        datapath: &Datapath,
+        choice: Choice,
+        facts: &Facts,
+    ) -> Result<Option<String>> {
+        self.facts = Some(facts.clone());
+        let present = self.attached.as_ref().map(Attachment::hook);
+        // A port that is left to the kernel for a setting still watches for addresses that have moved to it.
+        let watches = choice.hook == Hook::Kernel && choice.why != "as set";
+        let wanted = match choice.hook {
+            Hook::Kernel if watches => Some(Hook::Tcx),
+            Hook::Kernel => None,
+            hook => Some(hook),
+        };
+        let told = format!("{}: {}, {}", self.link.name, choice.hook, choice.why);
+        let is_news = self.choice != choice;
+        if present == wanted {
+            self.choice = choice;
+            return Ok(is_news.then_some(told));
+        }
+        let Some(hook) = wanted else {
+            self.detach()?;
+            self.choice = choice;
+            return Ok(is_news.then_some(told));
+        };
+        let place = if hook == Hook::Xdp {
+            Place::Xdp
+        } else {
+            Place::Tcx
+        };
+        match self.attach_at(datapath, place) {
+            Ok(()) => {
+                self.choice = choice;
+                Ok(is_news.then_some(told))
+            }
+            Err(error) if place == Place::Xdp && choice.may_fall_back => {
+                let why = format!("XDP is refused: {error:#}");
+                let told = format!("{}: tcx, {why}", self.link.name);
+                let choice = Choice {
+                    hook: Hook::Tcx,
+                    why,
+                    may_fall_back: false,
+                };
+                if present != Some(Hook::Tcx) {
+                    self.attach_at(datapath, Place::Tcx)
+                        .map_err(|error| AttachError::new(&self.link.name, format!("{error:#}")))?;
+                }
+                let is_news = self.choice != choice;
+                self.choice = choice;
+                Ok(is_news.then_some(told))
+            }
+            Err(error) if watches => {
+                self.choice = choice;
+                Ok(Some(format!("{told}; it cannot be watched: {error:#}")))
+            }
+            Err(error) => Err(AttachError::new(&self.link.name, format!("{error:#}")).into()),
+        }
+    }
+
+    fn attach_at(&mut self, datapath: &Datapath, place: Place) -> Result<()> {
+        if place == Place::Xdp {
+            self.turn_vlan_offload_off()?;
+        }
+        let new = self.make(datapath, place)?;
+        // The old program goes after the new one has come.
+        let old = self.attached.replace(new);
+        if let Some(old) = old {
+            old.detach()?;
+        }
+        if place == Place::Xdp {
+            self.program = Some(datapath.program_id(Place::Xdp)?);
+        } else {
+            self.program = None;
+            self.restore_vlan_offload()?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, datapath: &Datapath, place: Place) -> Result<Attachment> {
+        let index = self.link.index;
+        let pin = self.keep.as_ref().and_then(|keep| keep.pin(index, place));
+        if let Some(pin) = &pin
+            && let Ok(link) = NetLink::open(pin)
+        {
+            if link.ifindex().is_ok_and(|of| of == index) && datapath.replace(&link, place).is_ok()
+            {
+                let pin = Some(pin.clone());
+                return Ok(Attachment::Link { link, place, pin });
+            }
+            keep::unpin(pin).with_context(|| format!("cannot remove the pin {}", pin.display()))?;
+        }
+        match datapath.attach(index, place) {
+            Ok(link) => {
+                if let Some(pin) = &pin {
+                    link.pin(pin)
+                        .with_context(|| format!("cannot pin a program to {}", pin.display()))?;
+                }
+                Ok(Attachment::Link { link, place, pin })
+            }
+            Err(error) if place == Place::Tcx && has_no_tcx(&error) => {
+                self.make_filter(datapath).map(Attachment::Filter)
+            }
+            Err(error) => Err(refused(error, place, &self.link)),
+        }
+    }
+
+    fn make_filter(&self, datapath: &Datapath) -> Result<TcFilter> {
+        let mut filter = datapath.attach_filter(self.link.index)?;
+        if let Some(keep) = &self.keep {
+            let earlier = keep.filters().into_iter();
+            let earlier = earlier.filter(|it| it.ifindex == filter.ifindex);
+            filter.made_qdisc |= earlier.into_iter().any(|it| it.made_qdisc);
+            keep.note_filter(filter)
+                .context("cannot note a filter of tc")?;
+        }
+        Ok(filter)
+    }
+
+    /// Puts the programs of another datapath in the place of the present one.
+    pub fn replace(&mut self, datapath: &Datapath) -> Result<()> {
+        match &self.attached {
+            Some(Attachment::Link { link, place, .. }) => {
+                datapath.replace(link, *place)?;
+                if *place == Place::Xdp {
+                    self.program = Some(datapath.program_id(Place::Xdp)?);
+                }
+            }
+            Some(Attachment::Filter(filter)) => {
+                datapath.attach_filter(filter.ifindex)?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Detaches the program, and puts back what was changed for it.
+    pub fn detach(&mut self) -> Result<()> {
+        let detached = self.attached.take().map_or(Ok(()), Attachment::detach);
+        if let Some(keep) = &self.keep {
+            keep.forget_filter(self.link.index);
+        }
+        self.program = None;
+        self.choice = Choice {
+            hook: Hook::Kernel,
+            why: "detached".into(),
+            may_fall_back: true,
+        };
+        detached.and(self.restore_vlan_offload())
+    }
+
+    /// A card that takes tags out of frames would hide them from XDP.
+    fn turn_vlan_offload_off(&mut self) -> Result<()> {
+        let name = &self.link.name;
+        if self.link.kind.is_some() || self.vlan_offload_off {
+            return Ok(());
+        }
+        let features = ethtool::features(name)?;
+        let offload = features.iter().find(|it| it.name == VLAN_OFFLOAD);
+        if !offload.is_some_and(|it| it.on) {
+            return Ok(());
+        }
+        if let Some(keep) = &self.keep {
+            keep.note_vlan_offload(name)
+                .context("cannot note the VLAN offload")?;
+        }
+        ethtool::set_feature(name, VLAN_OFFLOAD, false)
+            .with_context(|| format!("{name} takes VLAN tags out of frames, where XDP cannot see them: `ethtool -K {name} rxvlan off` is refused"))?;
+        self.vlan_offload_off = true;
+        Ok(())
+    }
+
+    fn restore_vlan_offload(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.vlan_offload_off) {
+            restore_vlan_offload(&self.link.name)?;
+            if let Some(keep) = &self.keep {
+                keep.forget_vlan_offload(&self.link.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Turns VLAN offload at receive on again; a device that is gone needs nothing.
+pub fn restore_vlan_offload(name: &str) -> Result<()> {
+    match ethtool::set_feature(name, VLAN_OFFLOAD, true) {
+        Err(error) if error.kind() != hostnet::ErrorKind::NotFound => {
+            Err(error).with_context(|| {
+                format!(
+                    "cannot turn VLAN offload of {name} on again: `ethtool -K {name} rxvlan on`"
+                )
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Attachment {
+    /// Its hook.
+    pub fn hook(&self) -> Hook {
+        match self {
+            Self::Link {
+                place: Place::Xdp, ..
+            } => Hook::Xdp,
+            _ => Hook::Tcx,
+        }
+    }
+
+    /// The name of the kernel's mechanism.
+    pub fn mechanism(&self) -> &'static str {
+        match self {
+            Self::Link {
+                place: Place::Xdp, ..
+            } => "xdp",
+            Self::Link { .. } => "tcx",
+            Self::Filter(_) => "tc",
+        }
+    }
+
+    fn detach(self) -> Result<()> {
+        match self {
+            Self::Link { link, pin, .. } => {
+                if let Some(pin) = pin {
+                    // Detached all the same.
+                    let _ = std::fs::remove_file(pin);
+                }
+                match link.detach() {
+                    // Its device is gone.
+                    Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => {
+                        Err(error).context("cannot detach a program")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::Filter(filter) => filter.detach(),
+        }
+    }
+}
+
+fn has_no_tcx(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+}
+
+/// The refusal of a place, with its likely cause.
+fn refused(error: io::Error, place: Place, link: &Link) -> anyhow::Error {
+    let name = &link.name;
+    let errno = error.raw_os_error();
+    let cause = match (place, errno) {
+        (_, Some(libc::EPERM)) => "this needs CAP_NET_ADMIN and CAP_BPF: run it as root".into(),
+        (Place::Xdp, Some(libc::EBUSY | libc::EEXIST)) => {
+            format!("another XDP program is attached to {name}: `bpftool net` shows it")
+        }
+        (Place::Xdp, Some(libc::ERANGE | libc::EINVAL)) => format!(
+            "its MTU of {} or its number of queues is none that its driver has with XDP",
+            link.mtu
+        ),
+        (Place::Xdp, Some(libc::EOPNOTSUPP)) => "its driver has no XDP".into(),
+        (Place::Xdp, _) => "the driver refuses".into(),
+        (Place::Tcx, _) => "the kernel refuses".into(),
+    };
+    anyhow::Error::new(error).context(cause)
+}
