@@ -1,0 +1,125 @@
+# shellcheck shell=bash
+# Sourced by ./run: `weir switch` in emulated guests whose kernels have VLANs and bonds, between virtual
+# machines, and counted in instructions beside the kernel's bridge and Open vSwitch.
+# crates/weir/tests/guest/README.md describes the scripts that run in the guests.
+
+switch_seconds=600 # how long a script may take in a guest, with all its modes
+# Kernel and card of each guest.
+switch_rows=("6.1 virtio-net" "6.12 virtio-net" "newest igb")
+
+run_switch() {
+    local what=${1-}
+    (($# == 0)) || shift
+    case $what in
+    guests | vms | count) ;;
+    *) usage_error "'switch' takes guests, vms or count, got: '$what'" ;;
+    esac
+    install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
+    check_scale
+    fetch_crates
+    begin_steps
+    "switch_$what" "$@"
+}
+
+# Sets the variables of the options of all: plain, format, kernel_wanted, scripts.
+switch_arguments() {
+    while (($# > 0)); do
+        case $1 in
+        --plain) plain=1 && shift && continue ;;
+        --kernel | --format)
+            (($# > 1)) || usage_error "$1 needs a value"
+            ;;&
+        --kernel) kernel_wanted=$2 ;;
+        --format)
+            [[ $2 == table || $2 == json ]] || usage_error "--format is table or json, not '$2'"
+            format=$2
+            ;;
+        -*) usage_error "'switch' has no option $1" ;;
+        *) scripts+=("$1") && shift && continue ;;
+        esac
+        shift 2
+    done
+}
+
+# ./run switch guests [--plain] [--kernel K] [--format json] [SCRIPT…]
+switch_guests() {
+    local plain="" format=table kernel_wanted="" scripts=() row kernel card results
+    switch_arguments "$@"
+    ((${#scripts[@]} > 0)) || mapfile -t scripts < <(cd "$guest_sources" && ls -- switch-*.sh)
+    results=$(mktemp "$log_dir/switch.XXXXXX")
+    for row in "${switch_rows[@]}"; do
+        read -r kernel card <<<"$row"
+        [[ ${kernel_wanted:-$kernel} == "$kernel" ]] || continue
+        switch_guest "$kernel" "$card" "$plain" "${scripts[@]}" >>"$results"
+    done
+    [[ -s $results ]] || usage_error "no guest has the kernel '$kernel_wanted'"
+    "switch_guests_$format" "$results"
+    awk -F '\t' '{ failed += $4 } END { exit failed > 0 }' "$results"
+}
+
+# switch_guest KERNEL CARD PLAIN SCRIPT…: prints for each script a line: kernel, script, how many checks
+# passed, failed and were skipped, and the failed ones.
+switch_guest() {
+    local kernel=$1 card=$2 plain=$3 script console part status took version switch_machine
+    shift 3
+    if ! guest_prepare "$kernel" || ! guests_qemu || ! guest_payload; then
+        say "switch: Linux $kernel: nothing was tested, $(guest_reason)"
+        printf '%s\t-\t0\t%d\t%d\t%s\n' "$kernel" $((${#guest_missing} == 0)) $((${#guest_missing} > 0)) "$(guest_reason)"
+        return
+    fi
+    version=$(guest_version)
+    cp "$guest_sources/card-lab" "$guest_payload" && guests_settings "$card" >"$guest_payload/settings" || return
+    printf 'MODES=%q\nACCELERATE=%q\n' "${MODES:-bridge xdp tcx auto}" "${plain:+no}" >>"$guest_payload/settings"
+    switch_cards "$card"
+    local guest_qemu=("${guests_emulator[@]}") guest_name=switch-guest-$kernel
+    say "switch: $* on Linux $version"
+    guest_run switch_machine "$guest_payload" "$switch_seconds" "$@" || true
+    console=$log
+    for script in "$@"; do
+        part=$log_dir/$guest_name-${script%.sh}.log
+        guest_log "$script" <"$console" >"$part"
+        read -r status took < <(guest_status "$part")
+        switch_checks "$version" "$script" "$status" "$took" <"$part"
+    done
+}
+
+# Sets switch_machine: three cards, of which the first two are joined.
+switch_cards() {
+    local device=$1,romfile= number
+    [[ $1 != virtio-net ]] || device=virtio-net-pci,romfile=,$guests_virtio
+    switch_machine=("${guests_cpus[@]}")
+    for number in 0 1 2; do
+        switch_machine+=(
+            -netdev "hubport,id=n$number,hubid=$((number / 2))"
+            -device "pcie-root-port,id=p$number,chassis=$number"
+            -device "$device,bus=p$number,netdev=n$number,mac=02:00:00:00:01:0$number"
+        )
+    done
+}
+
+# switch_checks VERSION SCRIPT STATUS SECONDS: the line of a script, from its output.
+switch_checks() {
+    tr -d '\r' | awk -v version="$1" -v script="$2" -v status="$3" -v seconds="$4" '
+        /^ok / && / # SKIP/ { skipped++; next }
+        /^ok / { passed++ }
+        /^not ok / { failed++; notes = notes $3 " " }
+        END {
+            if (status != 0 && !failed) { failed++; notes = "ended with status " status }
+            if (!passed && !failed && !skipped) { failed++; notes = "ran nothing" }
+            sub(/ $/, "", notes)
+            printf "%s\t%s\t%d\t%d\t%d\t%s\t%d\n", version, script, passed, failed, skipped, notes, seconds
+        }'
+}
+
+switch_guests_table() {
+    awk -F '\t' '
+        BEGIN { print "| Kernel | Script | Passed | Failed | Skipped | Failures | Seconds |"; print "|---|---|---:|---:|---:|---|---:|" }
+        { printf "|"; for (i = 1; i <= 7; i++) printf " %s |", $i; print "" }' "$1"
+}
+
+switch_guests_json() {
+    awk -F '\t' '
+        BEGIN { print "[" }
+        { printf "%s  {\"kernel\": \"%s\", \"script\": \"%s\", \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"failures\": \"%s\", \"seconds\": %d}", (NR > 1 ? ",\n" : ""), $1, $2, $3, $4, $5, $6, $7 }
+        END { print "\n]" }' "$1"
+}
