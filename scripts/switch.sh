@@ -123,3 +123,57 @@ switch_guests_json() {
         { printf "%s  {\"kernel\": \"%s\", \"script\": \"%s\", \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"failures\": \"%s\", \"seconds\": %d}", (NR > 1 ? ",\n" : ""), $1, $2, $3, $4, $5, $6, $7 }
         END { print "\n]" }' "$1"
 }
+
+# ./run switch vms [--plain] [--format json]
+switch_vms() {
+    local plain="" format=table kernel_wanted="" scripts=() modes="bridge weir" results image status=0
+    switch_arguments "$@"
+    am_root || die "the virtual machines' taps and namespaces need root"
+    install_needs "iperf3:iperf3:the streams between virtual machines"
+    guest_prepare "" || die "there is no guest: $(guest_reason)"
+    guest_payload || die "the build failed; the compiler's words are above"
+    if [[ -n $plain ]]; then
+        modes=bridge
+    elif ! "$target_dir/debug/weir" switch --help >/dev/null 2>&1; then
+        say "switch: this weir has no command switch: the kernel's bridge alone"
+        modes=bridge
+    fi
+    results=$(mktemp "$log_dir/switch-vms.XXXXXX")
+    image=$guest_dir/switch-vms.initramfs
+    rm -rf "$guest_dir/vms" && mkdir "$guest_dir/vms" &&
+        cp "$guest_sources/switch-vm" "$(command -v iperf3)" "$guest_dir/vms" &&
+        guest_image "$guest_dir/vms" >"$image" || die "the machines' image could not be made"
+    run_step switch-vms 1800 unshare --net --mount --pid --fork --kill-child \
+        bash scripts/switch-vms.sh "$guest_dir" "$image" "$target_dir/debug/weir" "$modes" "${OFFLOADS:-on off}" \
+        "$results" -- "${guest_qemu[@]}" || status=$?
+    "switch_vms_$format" "$results"
+    rm "$results"
+    return "$status"
+}
+
+# Of each event, the packets of all streams that were lost, beside those sent.
+switch_vms_table() {
+    awk -F '\t' '
+        BEGIN { print "| Offloads | Event | Forwarded by | ping | UDP | UDP back | TCP retransmitted | TCP Mbit/s | back |"
+                print "|---|---|---|---:|---:|---:|---:|---:|---:|" }
+        { key = $1 "\t" $3 "\t" $2; if (!(key in seen)) { seen[key] = 1; order[++count] = key }
+          value[key, $4] = $6 == "" ? $5 : ($5 - $6) " of " $5 }
+        function cell(key, stream) { return (key, stream) in value ? value[key, stream] : "-" }
+        END {
+            for (i = 1; i <= count; i++) {
+                split(order[i], part, "\t")
+                k = order[i]
+                print "| " part[1] " | " part[2] " | " part[3] " | " cell(k, "ping") " | " cell(k, "udp") " | " cell(k, "udp-back") " | " \
+                    cell(k, "tcp-retransmitted") " | " cell(k, "tcp") " | " cell(k, "tcp-back") " |"
+            }
+        }' "$1"
+}
+
+switch_vms_json() {
+    awk -F '\t' '
+        BEGIN { print "[" }
+        { printf "%s  {\"offloads\": \"%s\", \"forwarded_by\": \"%s\", \"event\": \"%s\", \"stream\": \"%s\", ", (NR > 1 ? ",\n" : ""), $1, $2, $3, $4
+          if ($6 == "") printf "\"value\": %s}", $5
+          else printf "\"sent\": %d, \"received\": %d, \"lost\": %d}", $5, $6, $5 - $6 }
+        END { print "\n]" }' "$1"
+}
