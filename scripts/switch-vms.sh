@@ -31,6 +31,7 @@ prepare() {
     work=$(mktemp -d)
     mount -t proc proc /proc
     mount -t tmpfs tmpfs /run
+    mkdir /run/weir
     mount -t sysfs sysfs /sys
     mount -t bpf bpf /sys/fs/bpf
     sysctl -q -w net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 || true

@@ -140,9 +140,9 @@ switch_vms() {
     fi
     results=$(mktemp "$log_dir/switch-vms.XXXXXX")
     image=$guest_dir/switch-vms.initramfs
-    rm -rf "$guest_dir/vms" && mkdir "$guest_dir/vms" &&
-        cp "$guest_sources/switch-vm" "$(command -v iperf3)" "$guest_dir/vms" &&
-        guest_image "$guest_dir/vms" >"$image" || die "the machines' image could not be made"
+    rm -rf "$guest_dir/vms" && mkdir "$guest_dir/vms" || return
+    cp "$guest_sources/switch-vm" "$(command -v iperf3)" "$guest_dir/vms" || return
+    guest_image "$guest_dir/vms" >"$image" || die "the machines' image could not be made"
     run_step switch-vms 1800 unshare --net --mount --pid --fork --kill-child \
         bash scripts/switch-vms.sh "$guest_dir" "$image" "$target_dir/debug/weir" "$modes" "${OFFLOADS:-on off}" \
         "$results" -- "${guest_qemu[@]}" || status=$?
@@ -176,4 +176,57 @@ switch_vms_json() {
           if ($6 == "") printf "\"value\": %s}", $5
           else printf "\"sent\": %d, \"received\": %d, \"lost\": %d}", $5, $6, $5 - $6 }
         END { print "\n]" }' "$1"
+}
+
+# ./run switch count [--plain] [--kernel K] [--format json]: PATHS has the paths, RECEIVERS the numbers of destinations.
+switch_count() {
+    local plain="" format=table kernel_wanted=newest scripts=() paths version switch_machine
+    switch_arguments "$@"
+    if ! guest_prepare "$kernel_wanted" || ! guests_qemu; then
+        die "there is no guest: $(guest_reason)"
+    fi
+    guest_payload || die "the build failed; the compiler's words are above"
+    guest_files=$guest_dir/openvswitch
+    switch_openvswitch "$guest_files" || die "Open vSwitch could not be copied: $(guest_reason)"
+    paths="bridge bridge_vlan ovs"
+    if [[ -z $plain ]] && "$target_dir/debug/weir" switch --help >/dev/null 2>&1; then
+        paths+=" weir_xdp weir_xdp_vlan weir_tcx weir_tcx_vlan"
+    fi
+    version=$(guest_version)
+    cp "$guest_sources/switch-count" "$guest_payload" || return
+    printf 'turns=8\nframes=4096\npaths=%q\nreceivers_list=%q\n' "${PATHS:-$paths}" "${RECEIVERS:-1 64}" >"$guest_payload/settings"
+    # shellcheck disable=SC2034 # guest_run gets its name
+    switch_machine=(-accel "tcg,thread=single" "${guest_count[@]}")
+    local guest_qemu=("${guests_emulator[@]}") guest_name=switch-count
+    say "switch: counting on Linux $version"
+    guest_run_one switch_machine "$guest_payload" 900 switch-count || die "nothing was counted"
+    "switch_count_$format" "$version" <"$log.script"
+}
+
+# Debian 13's Open vSwitch with all its libraries, as files of a guest below DIRECTORY.
+switch_openvswitch() {
+    local tree=$target_dir/debian/openvswitch directory=$1/opt/openvswitch libraries program
+    guest_missing=$(debian_root trixie "$tree" openvswitch-switch) || return
+    libraries=$tree/usr/lib/x86_64-linux-gnu
+    rm -rf "$1" && mkdir -p "$directory"/{bin,lib} || return
+    for program in usr/lib/openvswitch-switch/ovs-vswitchd usr/sbin/ovsdb-server usr/bin/{ovs-vsctl,ovs-appctl,ovsdb-tool}; do
+        cp -L "$tree/$program" "$directory/bin/" || return
+        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$tree/$program" |
+            sed -nE 's/^.* => (\/[^ ]+).*$/\1/p' | xargs cp -Lt "$directory/lib" || return
+    done
+    cp "$tree/usr/share/openvswitch/vswitch.ovsschema" "$directory/"
+}
+
+switch_count_table() {
+    awk -v version="$1" '
+        BEGIN { print "| Path | Destinations | Instructions a packet | without the load | Frames that arrived |"; print "|---|---:|---:|---:|---:|" }
+        $1 == "count" { printf "| %s | %d | %d | %d | %d of %d |\n", $2, $3, $4, $5, $6, $7 }
+        END { print "\nLinux " version }'
+}
+
+switch_count_json() {
+    awk -v version="$1" '
+        BEGIN { print "[" }
+        $1 == "count" { printf "%s  {\"kernel\": \"%s\", \"path\": \"%s\", \"destinations\": %d, \"instructions\": %d, \"without_load\": %d, \"arrived\": %d, \"sent\": %d}", (n++ ? ",\n" : ""), version, $2, $3, $4, $5, $6, $7 }
+        END { print "\n]" }'
 }
