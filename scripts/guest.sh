@@ -19,7 +19,7 @@ guest_kernels=(
 )
 
 # The kernel modules of the guest: networking, its dependencies, and of the cards those that QEMU has.
-guest_modules=(net drivers/net drivers/virtio drivers/dca drivers/i2c/algos lib crypto arch/x86/crypto)
+guest_modules=(net drivers/net drivers/virtio drivers/vhost drivers/dca drivers/i2c/algos lib crypto arch/x86/crypto)
 guest_cards=(e1000 e1000e igb igbvf)
 # The shell is bash, because busybox's runs its own ip instead of the one in PATH.
 guest_tools=(bash ip bridge tc ethtool)

@@ -60,7 +60,7 @@ switch_guests() {
 # switch_guest KERNEL CARD PLAIN SCRIPT…: prints for each script a line: kernel, script, how many checks
 # passed, failed and were skipped, and the failed ones.
 switch_guest() {
-    local kernel=$1 card=$2 plain=$3 script console part status took version switch_machine
+    local kernel=$1 card=$2 plain=$3 script console part status took version switch_machine guest_files=""
     shift 3
     if ! guest_prepare "$kernel" || ! guests_qemu || ! guest_payload; then
         say "switch: Linux $kernel: nothing was tested, $(guest_reason)"
@@ -70,6 +70,11 @@ switch_guest() {
     version=$(guest_version)
     cp "$guest_sources/card-lab" "$guest_payload" && guests_settings "$card" >"$guest_payload/settings" || return
     printf 'MODES=%q\nACCELERATE=%q\n' "${MODES:-bridge xdp tcx auto}" "${plain:+no}" >>"$guest_payload/settings"
+    if [[ " $* " == *" switch-vhost.sh "* ]]; then
+        guest_files=$guest_dir/dpdk
+        # Without it the script is skipped.
+        switch_dpdk "$guest_files" || guest_files=""
+    fi
     switch_cards "$card"
     local guest_qemu=("${guests_emulator[@]}") guest_name=switch-guest-$kernel
     say "switch: $* on Linux $version"
@@ -205,16 +210,36 @@ switch_count() {
 
 # Debian 13's Open vSwitch with all its libraries, as files of a guest below DIRECTORY.
 switch_openvswitch() {
-    local tree=$target_dir/debian/openvswitch directory=$1/opt/openvswitch libraries program
+    local tree=$target_dir/debian/openvswitch
     guest_missing=$(debian_root trixie "$tree" openvswitch-switch) || return
-    libraries=$tree/usr/lib/x86_64-linux-gnu
-    rm -rf "$1" && mkdir -p "$directory"/{bin,lib} || return
-    for program in usr/lib/openvswitch-switch/ovs-vswitchd usr/sbin/ovsdb-server usr/bin/{ovs-vsctl,ovs-appctl,ovsdb-tool}; do
-        cp -L "$tree/$program" "$directory/bin/" || return
-        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$tree/$program" |
+    rm -rf "$1" && mkdir -p "$1/opt/openvswitch" || return
+    switch_programs "$tree" "$1/opt/openvswitch" usr/lib/openvswitch-switch/ovs-vswitchd usr/sbin/ovsdb-server \
+        usr/bin/{ovs-vsctl,ovs-appctl,ovsdb-tool} || return
+    cp "$tree/usr/share/openvswitch/vswitch.ovsschema" "$1/opt/openvswitch/"
+}
+
+# The same for Debian 13's testpmd, with the drivers of the end of a vhost.
+switch_dpdk() {
+    local tree=$target_dir/debian/dpdk driver drivers=usr/lib/x86_64-linux-gnu/dpdk/pmds-25.0
+    guest_missing=$(debian_root trixie "$tree" dpdk-dev librte-net-virtio25 librte-mempool-ring25) || return
+    rm -rf "$1" && mkdir -p "$1/opt/dpdk" || return
+    switch_programs "$tree" "$1/opt/dpdk" usr/bin/dpdk-testpmd "$drivers"/librte_{mempool_ring,net_virtio}.so || return
+    for driver in mempool_ring net_virtio; do
+        mv "$1/opt/dpdk/bin/librte_$driver.so" "$1/opt/dpdk/lib/" || return
+    done
+}
+
+# switch_programs TREE DIRECTORY FILE…: programs of the tree into DIRECTORY/bin, and the libraries of them and of
+# plugins into DIRECTORY/lib, the loader among them.
+switch_programs() {
+    local tree=$1 directory=$2 libraries=$1/usr/lib/x86_64-linux-gnu file
+    shift 2
+    mkdir -p "$directory"/{bin,lib} || return
+    for file in "$@"; do
+        cp -L "$tree/$file" "$directory/bin/" || return
+        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" --list "$tree/$file" |
             sed -nE 's/^.* => (\/[^ ]+).*$/\1/p' | xargs cp -Lt "$directory/lib" || return
     done
-    cp "$tree/usr/share/openvswitch/vswitch.ovsschema" "$directory/"
 }
 
 switch_count_table() {
