@@ -28,10 +28,10 @@ die() {
 
 # Nothing of this machine's, and nothing of here there.
 prepare() {
-    work=$(mktemp -d)
     mount -t proc proc /proc
     mount -t tmpfs tmpfs /run
-    mkdir /run/weir
+    work=/run/machines
+    mkdir /run/weir "$work"
     mount -t sysfs sysfs /sys
     mount -t bpf bpf /sys/fs/bpf
     sysctl -q -w net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 || true
@@ -242,4 +242,3 @@ for offload in $offloads; do
     done
     for name in a0 b0 b1; do ip link del "$name" 2>/dev/null || true; done
 done
-rm -rf "$work"
