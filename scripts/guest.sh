@@ -19,10 +19,10 @@ guest_kernels=(
 )
 
 # The kernel modules of the guest: networking, its dependencies, and of the cards those that QEMU has.
-guest_modules=(net drivers/net drivers/virtio drivers/dca drivers/i2c/algos lib crypto arch/x86/crypto)
+guest_modules=(net drivers/net drivers/virtio drivers/vhost drivers/dca drivers/i2c/algos lib crypto arch/x86/crypto)
 guest_cards=(e1000 e1000e igb igbvf)
 # The shell is bash, because busybox's runs its own ip instead of the one in PATH.
-guest_tools=(bash ip tc ethtool)
+guest_tools=(bash ip bridge tc ethtool)
 
 # Why there is no guest.
 guest_reason() { echo "${guest_missing:-something failed; the reason is above}"; }
@@ -229,12 +229,13 @@ guest_count=(
     -smp 1 -m 1024 -icount "shift=0,sleep=off" -rtc "base=2020-01-01,clock=vm" -seed 1
 )
 
-# The scripts' directory in the guest: weir, and each other. Sets guest_payload.
+# The scripts' directory in the guest: weir, the scripts, and what they use. Sets guest_payload.
 guest_payload() {
     guest_payload=$guest_dir/scripts
-    run_step guest-build 900 cargo build --locked --workspace --all-features --bins || return
+    run_step guest-build 900 cargo build --locked --workspace --all-features --bins &&
+        run_step guest-build-frames 300 cargo build --locked --package hostnet --example frames || return
     rm -rf "$guest_payload" && mkdir "$guest_payload" &&
-        cp "$target_dir/debug/weir" "$guest_sources"/*.sh "$guest_payload"
+        cp "$target_dir"/debug/{weir,examples/frames} "$guest_sources"/{switch-lab,*.sh} "$guest_payload"
 }
 
 # guest_count_payload PROFILE WORDS…: the same for `weir bench-count WORDS…` from a cargo profile.
