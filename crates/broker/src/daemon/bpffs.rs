@@ -13,7 +13,10 @@ const MAGIC: i64 = 0xcafe_4a11;
 /// The BPF filesystem. One that was mounted for this stays: the broker's view of the mounts is its own
 /// when it ends, and the switch's programs outlive it.
 #[derive(Debug)]
-pub struct Bpffs(PathBuf);
+pub struct Bpffs {
+    path: PathBuf,
+    is_new: bool,
+}
 
 impl Bpffs {
     /// Mounts a BPF filesystem where there is none.
@@ -36,11 +39,19 @@ impl Bpffs {
                 json!({"filesystem": "bpf", "on": shown.to_string()}),
             );
         }
-        Ok(Self(path.into()))
+        Ok(Self {
+            path: path.into(),
+            is_new: there.f_type != MAGIC,
+        })
+    }
+
+    /// Whether it was mounted for this.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// The directory of a part of weir.
     pub fn directory(&self, part: &str) -> PathBuf {
-        self.0.join("weir").join(part)
+        self.path.join("weir").join(part)
     }
 }

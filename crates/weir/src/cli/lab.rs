@@ -9,8 +9,9 @@ use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 
 use crate::cli::output::print;
+use crate::lab::bridge::BRIDGE;
 use crate::lab::named::{LabName, LabStatus, Removed, SideStatus, Which};
-use crate::lab::{LabConfig, named};
+use crate::lab::{APP_DEVICE, LabConfig, named};
 use hostnet::netns;
 
 const DEFAULT_NAME: &str = "lab";
@@ -40,6 +41,10 @@ pub struct UpArgs {
     /// MTU of the devices
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
+    /// Containers on a bridge br0 with the application's device, their addresses 192.0.2.1 and so on
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2", require_equals = true,
+          value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub bridge: Option<u8>,
 }
 
 /// `weir lab down`
@@ -89,10 +94,21 @@ fn up(args: &UpArgs) -> Result<()> {
         queues: args.queues,
         mtu: args.mtu,
     };
-    let lab = named::up(name, &config)?;
+    let containers = args.bridge.unwrap_or(0);
+    let lab = named::up(name, &config, containers)?;
     let mut text = format!("Lab {name} is up:\n");
     for note in lab.notes() {
         let _ = writeln!(text, "  {note}");
+    }
+    if containers > 0 {
+        let _ = writeln!(
+            text,
+            "  {BRIDGE} joins {APP_DEVICE} and the ports c1 to c{containers}, behind which containers with the \
+             addresses 192.0.2.1 and so on are; the first is `ip netns exec {} COMMAND`.\n\nAccelerate it:\n  \
+             weir switch run --netns {} &\n  weir switch attach {BRIDGE}",
+            name.container(1),
+            name.netns_name(Which::App),
+        );
     }
     let _ = writeln!(
         text,
@@ -173,6 +189,9 @@ fn status_table(labs: &[LabStatus]) -> Table {
         "processes",
     ]);
     for lab in labs {
+        let containers = lab.containers.iter();
+        let containers =
+            containers.map(|it| vec![lab.name.clone(), "container".into(), it.clone()]);
         for (which, side) in [("app", &lab.app), ("load", &lab.load)] {
             table.add_row(match side {
                 Some(side) => side_row(&lab.name, which, side),
@@ -184,6 +203,7 @@ fn status_table(labs: &[LabStatus]) -> Table {
                 ],
             });
         }
+        table.add_rows(containers);
     }
     table
 }

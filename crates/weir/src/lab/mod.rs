@@ -10,7 +10,7 @@
 //! made it, so it is gone with that process, also after `kill -9`. A [`named`] one stays,
 //! where `ip netns` sees it, until it is taken down.
 
-mod bridge;
+pub mod bridge;
 pub mod named;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

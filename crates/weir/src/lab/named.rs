@@ -1,18 +1,22 @@
 //! Labs with names, which outlive the program that made them: their namespaces are mounted in
-//! `/run/netns` as `weir-NAME-app` and `weir-NAME-load`, where `ip netns` sees them.
+//! `/run/netns` as `weir-NAME-app` and `weir-NAME-load`, where `ip netns` sees them. Those of containers
+//! are `weir-NAME-c1` and so on.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Serialize;
 
+use super::bridge::{BRIDGE, CONTAINER_DEVICE};
 use super::{APP_DEVICE, LOAD_DEVICE, Lab, LabConfig, Side};
 use hostnet::device::{Counters, Device};
 use hostnet::netns::named::{self, DIRECTORY, Directory};
 use hostnet::{ErrorKind, netns};
 
+/// Between the name of a lab and the number of a container.
+const CONTAINER: &str = "-c";
 /// A namespace's file is called weir-NAME-load at most; names stay short enough to be read.
 const MAX_NAME: usize = 32;
 
@@ -74,46 +78,77 @@ impl LabName {
         format!("weir-{self}{}", which.suffix())
     }
 
+    /// The name of a container's namespace; the first has number 1.
+    pub fn container(&self, number: u8) -> String {
+        format!("{}{number}", self.container_prefix())
+    }
+
+    /// The numbers of the containers that have a namespace.
+    fn containers(&self) -> Result<Vec<u8>> {
+        let files = named::names()?;
+        let prefix = self.container_prefix();
+        let numbers = files
+            .iter()
+            .filter_map(|file| file.strip_prefix(&prefix)?.parse().ok());
+        Ok(numbers.collect())
+    }
+
+    fn container_prefix(&self) -> String {
+        format!("weir-{self}{CONTAINER}")
+    }
+
     fn path(&self, which: Which) -> PathBuf {
         Path::new(DIRECTORY).join(self.netns_name(which))
     }
 }
 
-/// Makes the lab `name`. It stays when this process ends, until [`down`].
+/// Makes the lab `name`, with so many containers on a bridge of its application's side. It stays when this
+/// process ends, until [`down`].
 ///
 /// The lab is complete before it gets its names, and a failure to name it removes the names
 /// again; only a kill in between can leave a part, which [`down`] removes.
-pub fn up(name: &LabName, config: &LabConfig) -> Result<Lab> {
-    let lab = Lab::anonymous(config)?;
+pub fn up(name: &LabName, config: &LabConfig, containers: u8) -> Result<Lab> {
+    let mut lab = Lab::anonymous(config)?;
+    let containers = match containers {
+        0 => Vec::new(),
+        count => lab.add_containers(count)?,
+    };
     let directory = Directory::create()?;
-    let added = add_both(&directory, name, &lab);
+    let added = add_all(&directory, name, &lab, &containers);
     directory.release()?;
     added.map(|()| lab)
 }
 
-fn add_both(directory: &Directory, name: &LabName, lab: &Lab) -> Result<()> {
-    for (index, which) in Which::ALL.into_iter().enumerate() {
+fn add_all(directory: &Directory, name: &LabName, lab: &Lab, containers: &[OwnedFd]) -> Result<()> {
+    let sides = Which::ALL.into_iter().map(|which| {
         let side = match which {
             Which::App => lab.app(),
             Which::Load => lab.load(),
         };
-        if let Err(error) = directory.add(&name.netns_name(which), side.netns()) {
-            for added in &Which::ALL[..index] {
-                directory.remove(&name.netns_name(*added))?;
+        (name.netns_name(which), side.netns())
+    });
+    let containers = (1..).zip(containers);
+    let containers = containers.map(|(number, it)| (name.container(number), it.as_fd()));
+    let mut added: Vec<String> = Vec::new();
+    for (file, namespace) in sides.chain(containers) {
+        if let Err(error) = directory.add(&file, namespace) {
+            for added in added {
+                directory.remove(&added)?;
             }
-            return Err(refused(name, which, error));
+            return Err(refused(name, &file, error));
         }
+        added.push(file);
     }
     Ok(())
 }
 
-fn refused(name: &LabName, which: Which, error: hostnet::Error) -> anyhow::Error {
+fn refused(name: &LabName, file: &str, error: hostnet::Error) -> anyhow::Error {
     if error.kind() != ErrorKind::AlreadyExists {
         return error.into();
     }
     anyhow!(
-        "there is a lab {name} already ({}): choose another name, or remove it with `weir lab down {name}`",
-        name.path(which).display()
+        "there is a lab {name} already ({DIRECTORY}/{file}): choose another name, or remove it with `weir lab \
+         down {name}`"
     )
 }
 
@@ -148,14 +183,26 @@ fn remove_lab(directory: &Directory, name: &LabName) -> Result<Removed> {
         .into_iter()
         .filter(|which| name.path(*which).exists())
         .collect();
-    ensure!(!existing.is_empty(), no_lab(name));
+    let containers = name.containers()?;
+    ensure!(!existing.is_empty() || !containers.is_empty(), no_lab(name));
     let mut processes = Vec::new();
+    for number in containers {
+        let file = name.container(number);
+        if let Ok(namespace) = netns::open(&Path::new(DIRECTORY).join(&file)) {
+            processes.extend(netns::processes(namespace.as_fd())?);
+            delete_device(namespace.as_fd(), CONTAINER_DEVICE)?;
+        }
+        directory.remove(&file)?;
+    }
     for which in existing {
         // Without its mount the file is an empty leftover that holds nothing.
         if let Ok(namespace) = netns::open(&name.path(which)) {
             processes.extend(netns::processes(namespace.as_fd())?);
             // A process in the namespace would keep it and its device alive.
             delete_device(namespace.as_fd(), which.device())?;
+            if which == Which::App {
+                delete_device(namespace.as_fd(), BRIDGE)?;
+            }
         }
         directory.remove(&name.netns_name(which))?;
     }
@@ -194,10 +241,14 @@ pub fn names() -> Result<Vec<LabName>> {
 
 fn lab_of_file(file: &str) -> Option<LabName> {
     let rest = file.strip_prefix("weir-")?;
-    let name = Which::ALL
+    let of_side = Which::ALL
         .iter()
-        .find_map(|which| rest.strip_suffix(which.suffix()))?;
-    name.parse().ok()
+        .find_map(|which| rest.strip_suffix(which.suffix()));
+    let of_container = || {
+        let (name, number) = rest.rsplit_once(CONTAINER)?;
+        number.parse::<u8>().ok().map(|_| name)
+    };
+    of_side.or_else(of_container)?.parse().ok()
 }
 
 /// The state of a lab.
@@ -209,6 +260,8 @@ pub struct LabStatus {
     pub app: Option<SideStatus>,
     /// The load's side; `None` if it is not there.
     pub load: Option<SideStatus>,
+    /// The namespaces of containers.
+    pub containers: Vec<String>,
 }
 
 /// The state of one side of a lab.
@@ -240,6 +293,11 @@ pub fn status(name: &LabName) -> Result<LabStatus> {
         name: name.to_string(),
         app: side_status(name, Which::App)?,
         load: side_status(name, Which::Load)?,
+        containers: name
+            .containers()?
+            .into_iter()
+            .map(|it| name.container(it))
+            .collect(),
     })
 }
 
@@ -319,6 +377,9 @@ mod tests {
         assert_eq!(name("weir-a-app-load").as_deref(), Some("a-app"));
         assert_eq!(name("weir--app"), None);
         assert_eq!(name("weir-lab"), None);
+        assert_eq!(name("weir-lab-c1").as_deref(), Some("lab"));
+        assert_eq!(name("weir-a-c1-app").as_deref(), Some("a-c1"));
+        assert_eq!(name("weir-lab-cx"), None);
         assert_eq!(name("other-lab-app"), None);
     }
 }

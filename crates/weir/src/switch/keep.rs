@@ -2,23 +2,28 @@
 //!
 //! | path | content |
 //! |---|---|
-//! | `BPFFS/weir/switch/BRIDGE/IFINDEX-HOOK` | the link of a port's program |
+//! | `BPFFS/weir/switch/NETNS/BRIDGE/IFINDEX-HOOK` | the link of a port's program, by the inode of the network namespace |
+//! | `STATE/bpffs` | the BPF filesystem was mounted for this |
 //! | `STATE/BRIDGE/settings.json` | the settings, for a daemon that is started again |
 //! | `STATE/BRIDGE/rxvlan-IF` | VLAN offload at receive of the device was on |
 //! | `STATE/BRIDGE/tc-IFINDEX` | a filter of tc on the device; `made-qdisc` where its qdisc is ours |
 //! | `STATE/BRIDGE/netns` | the path of the network namespace, where it is not the daemon's |
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 
 use super::settings::Settings;
 use crate::bpf::hook::{NetLink, Place, TcFilter};
 use crate::report::atomic_file::ReportFile;
 
 const SETTINGS: &str = "settings.json";
+const BPFFS: &str = "bpffs";
 const NETNS: &str = "netns";
 const VLAN_OFFLOAD: &str = "rxvlan-";
 const FILTER: &str = "tc-";
@@ -165,15 +170,61 @@ fn names(directory: &Path, prefix: &str) -> Vec<String> {
     files.filter_map(name).collect()
 }
 
-/// The bridges that have a directory below one of these.
-pub fn bridges(pins: &Path, state: &Path) -> Vec<String> {
-    let all = [files(pins), files(state)].concat();
-    let directories = all.iter().filter(|path| path.is_dir());
-    let names = directories.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
-    let mut names: Vec<String> = names.collect();
+/// The directories in one, by their names.
+pub fn directories(directory: &Path) -> Vec<String> {
+    let all = files(directory).into_iter().filter(|path| path.is_dir());
+    let mut names: Vec<String> = all
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
     names.sort_unstable();
-    names.dedup();
     names
+}
+
+/// Locks a directory that one daemon has at a time; none where another process has it.
+///
+/// # Errors
+///
+/// Where it cannot be opened.
+pub fn lock(directory: &Path) -> Result<Option<File>> {
+    let shown = directory.display();
+    let file = File::open(directory).with_context(|| format!("cannot open {shown}"))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno).with_context(|| format!("cannot lock {shown}")),
+    }
+}
+
+/// Notes that a BPF filesystem was mounted.
+pub fn note_bpffs(state: &Path) -> Result<()> {
+    fs::write(state.join(BPFFS), "").context("cannot note that the BPF filesystem was mounted")
+}
+
+/// Removes what no bridge needs any more: empty directories, and a BPF filesystem that was mounted for them.
+pub fn tidy(bpffs: &Path, state: &Path) {
+    let part = bpffs.join("weir/switch");
+    for directory in directories(&part) {
+        let _ = fs::remove_dir(part.join(directory));
+    }
+    // Others may have pins in it.
+    let _ = fs::remove_dir(&part);
+    let _ = fs::remove_dir(bpffs.join("weir"));
+    let note = state.join(BPFFS);
+    if note.exists() && directories(bpffs).is_empty() && is_unused(bpffs) {
+        let _ = unmount(bpffs, UnmountFlags::empty());
+        let _ = fs::remove_file(&note);
+    }
+    let _ = fs::remove_dir(state);
+}
+
+/// Whether a BPF filesystem has no files but the two that the kernel makes.
+fn is_unused(bpffs: &Path) -> bool {
+    let made = ["maps.debug", "progs.debug"];
+    let is_made = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| made.contains(&name))
+    };
+    files(bpffs).iter().all(is_made)
 }
 
 /// Detaches a pinned program and removes the pin.
@@ -216,11 +267,11 @@ mod tests {
         keep.note_vlan_offload("eth0").expect("written");
         assert_eq!(keep.filters(), [filter]);
         assert_eq!(keep.vlan_offloads(), ["eth0"]);
-        assert_eq!(bridges(Path::new("/nowhere"), &directory), ["br0"]);
+        assert_eq!(directories(&directory), ["br0"]);
         keep.forget_filter(9);
         keep.forget_vlan_offload("eth0");
         keep.remove();
-        assert!(bridges(Path::new("/nowhere"), &directory).is_empty());
+        assert!(directories(&directory).is_empty());
         fs::remove_dir(&directory).expect("nothing is left");
     }
 }

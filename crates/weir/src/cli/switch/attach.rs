@@ -131,8 +131,7 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     };
     let names: Vec<String> = match ask(&args.socket.socket, &request) {
         Err(error) if args.all && error.downcast_ref::<NoDaemon>().is_some() => {
-            let pins = args.bpffs.join("weir/switch");
-            offline::detach_all(&pins, &args.state)
+            offline::detach_all(&args.bpffs, &args.state)
                 .context("something stays attached: run as root (CAP_NET_ADMIN, CAP_BPF)")?
         }
         answer => answer?,

@@ -24,8 +24,9 @@ pub fn bridges(reports: &[Report]) -> String {
 pub fn bridge(status: &BridgeStatus) -> String {
     let mut text = head(status);
     text += &ports(&status.ports);
+    let has_xdp = status.ports.iter().any(|port| port.hook == "xdp");
     for port in &status.ports {
-        text += &notes(port);
+        text += &notes(port, has_xdp);
     }
     if !status.vlans.is_empty() {
         text += &vlans(status);
@@ -93,7 +94,7 @@ fn ports(ports: &[PortStatus]) -> String {
 /// The reasons of drops.
 const DROPS: [&str; 2] = ["storm", "mac-limit"];
 
-fn notes(port: &PortStatus) -> String {
+fn notes(port: &PortStatus, has_xdp: bool) -> String {
     let mut text = String::new();
     let name = plain(&port.port);
     let _ = writeln!(
@@ -101,7 +102,7 @@ fn notes(port: &PortStatus) -> String {
         "{}",
         wrap(&format!("{name}: {}: {}", port.hook, plain(&port.why)), 2)
     );
-    if let Some(why) = &port.no_redirect {
+    if let Some(why) = port.no_redirect.as_ref().filter(|_| has_xdp) {
         let line = format!(
             "{name}: XDP ports cannot send to it, the kernel does: {}",
             plain(why)

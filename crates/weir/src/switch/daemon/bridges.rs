@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -67,7 +67,7 @@ impl Bridges {
 
     /// The bridges that an earlier daemon had attached by hand, with their settings.
     pub fn left(&self) -> Vec<(String, Settings)> {
-        let names = keep::bridges(Path::new(""), &self.state).into_iter();
+        let names = keep::directories(&self.state).into_iter();
         let left = |name: String| {
             let keep = Keep {
                 pins: None,
@@ -191,6 +191,15 @@ impl Bridges {
             result = self.detach(name).and(result);
         }
         result.map(|()| names)
+    }
+
+    /// Removes the notes of bridges that wait: nothing of them is attached.
+    pub fn forget_waiting(&self) {
+        for (name, bridge) in &self.all {
+            if matches!(bridge.state, State::Waiting { .. }) && bridge.configured {
+                let _ = fs::remove_dir(self.state.join(name));
+            }
+        }
     }
 
     /// The bridges that are accelerated.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use broker::daemon::bpffs::Bpffs;
 use broker::daemon::listen::{Access, Listening};
 use broker::daemon::log::event;
@@ -15,7 +15,6 @@ use broker::daemon::systemd::{self, Manager};
 use broker::message;
 use hostnet::netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketFlags, SocketType, accept_with};
@@ -26,6 +25,7 @@ use signal_hook::low_level::pipe;
 use super::bridges::Bridges;
 use super::config::Config;
 use super::request::{self, MOST_BYTES, Request};
+use crate::switch::keep;
 
 /// A peer that does not read or write is not waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -62,41 +62,45 @@ pub fn run(flags: &Flags) -> Result<()> {
     let (manager, _) = systemd::take()?;
     let config = read_config(flags)?;
     let signals = Signals::new().context("cannot handle signals")?;
-    let _lock = lock(&flags.state)?;
-    let pins = match Bpffs::new(&flags.bpffs) {
-        Ok(bpffs) => Some(bpffs.directory("switch")),
-        Err(error) => {
-            let effect = "programs end with this daemon";
-            event(
-                "no-bpffs",
-                json!({"error": format!("{error:#}"), "effect": effect}),
-            );
-            None
-        }
-    };
+    let directory = flags.socket.parent().unwrap_or(Path::new("/"));
+    let made_directory = !directory.exists();
+    let ended = run_locked(flags, &config, &manager, signals);
+    keep::tidy(&flags.bpffs, &flags.state);
+    if made_directory {
+        // Another daemon's socket may be in it.
+        let _ = fs::remove_dir(directory);
+    }
+    event(
+        "stop",
+        json!({"error": ended.as_ref().err().map(|error| format!("{error:#}"))}),
+    );
+    ended
+}
+
+fn run_locked(flags: &Flags, config: &Config, manager: &Manager, signals: Signals) -> Result<()> {
+    let _state = lock(&flags.state)?;
+    let bpffs = open_bpffs(flags);
     let listening = Listening::new(&flags.socket, SocketType::SEQPACKET, &Access::Root)?;
     if let Some(path) = &flags.netns {
         let namespace = netns::open(path)
             .with_context(|| format!("there is no network namespace {}", path.display()))?;
         netns::enter(namespace.as_fd())?;
     }
+    let (pins, _pins) = bpffs.map(|bpffs| pins(&bpffs)).transpose()?.unzip();
     let mut daemon = Daemon {
         bridges: Bridges::new(pins, flags.state.clone(), flags.netns.clone()),
         flags: flags.clone(),
     };
-    daemon.start(&config);
+    daemon.start(config);
     event(
         "start",
         json!({"version": env!("WEIR_VERSION"), "socket": flags.socket.display().to_string()}),
     );
     // A manager that does not answer does not matter.
     let _ = manager.ready("");
-    let ended = daemon.serve(&listening, &manager, signals);
+    let ended = daemon.serve(&listening, manager, signals);
     let _ = manager.stopping();
-    event(
-        "stop",
-        json!({"error": ended.as_ref().err().map(|error| format!("{error:#}"))}),
-    );
+    daemon.bridges.forget_waiting();
     ended
 }
 
@@ -107,19 +111,42 @@ fn read_config(flags: &Flags) -> Result<Config> {
     }
 }
 
-/// Makes the directory of notes, which one daemon has at a time.
-fn lock(state: &Path) -> Result<File> {
-    let shown = state.display();
-    fs::create_dir_all(state).with_context(|| format!("cannot make {shown}: run as root"))?;
-    let directory = File::open(state).with_context(|| format!("cannot open {shown}"))?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(directory),
-        Err(Errno::WOULDBLOCK) => bail!(
-            "another `weir switch run` has {shown}: talk to it (`weir switch status`), end it, or give this \
-             one another --state, --socket and --bpffs"
-        ),
-        Err(errno) => Err(errno).with_context(|| format!("cannot lock {shown}")),
+/// Makes a directory that one daemon has at a time.
+fn lock(directory: &Path) -> Result<File> {
+    let shown = directory.display();
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {shown}: run as root"))?;
+    keep::lock(directory)?.with_context(|| {
+        format!(
+            "another `weir switch run` has {shown}: talk to it (`weir switch status`), or end it; one in \
+             another network namespace needs another --state and --socket"
+        )
+    })
+}
+
+/// The BPF filesystem; without one the programs end with this daemon.
+fn open_bpffs(flags: &Flags) -> Option<Bpffs> {
+    let opened = Bpffs::new(&flags.bpffs).and_then(|bpffs| {
+        if bpffs.is_new() {
+            keep::note_bpffs(&flags.state)?;
+        }
+        Ok(bpffs)
+    });
+    if let Err(error) = &opened {
+        let effect = "programs end with this daemon";
+        event(
+            "no-bpffs",
+            json!({"error": format!("{error:#}"), "effect": effect}),
+        );
     }
+    opened.ok()
+}
+
+/// The directory of this network namespace's pins, locked.
+fn pins(bpffs: &Bpffs) -> Result<(PathBuf, File)> {
+    let namespace = netns::current()?.to_string();
+    let directory = bpffs.directory("switch").join(namespace);
+    let lock = lock(&directory)?;
+    Ok((directory, lock))
 }
 
 impl Daemon {
