@@ -91,6 +91,8 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const INFO_SLAVE_KIND: u16 = 4;
 const INFO_SLAVE_DATA: u16 = 5;
+/// `IFLA_BOND_SLAVE_STATE`: `BOND_STATE_ACTIVE` or, 1, `BOND_STATE_BACKUP`.
+const BOND_SLAVE_STATE: u16 = 1;
 /// `IFLA_TUN_VNET_HDR` (Linux 4.17).
 const TUN_VNET_HDR: u16 = 5;
 /// Attributes in `IFLA_XDP`.
@@ -165,6 +167,9 @@ pub struct Link {
     pub queues: u32,
     /// The number of send queues (`IFLA_NUM_TX_QUEUES`).
     pub tx_queues: u32,
+    /// Whether the device is a leg of a bond that the bond does not use at present: it drops what
+    /// comes from it.
+    pub bond_backup: bool,
     /// Of a tap or tun device: whether its packets have a header for pending offloads
     /// (`IFF_VNET_HDR`); none where the kernel does not say.
     pub tap_vnet_header: Option<bool>,
@@ -413,9 +418,15 @@ impl Link {
             let header = Attributes(data).find(|(kind, _)| *kind == TUN_VNET_HDR);
             self.tap_vnet_header = header.map(|(_, value)| value.first() != Some(&0));
         }
-        if find(INFO_SLAVE_KIND).is_some_and(|(_, kind)| text(kind) == "bridge") {
-            let (_, data) = find(INFO_SLAVE_DATA).unwrap_or_default();
-            self.bridge_port = Some(BridgePort::read(data));
+        let of = find(INFO_SLAVE_KIND).map(|(_, kind)| text(kind));
+        let (_, data) = find(INFO_SLAVE_DATA).unwrap_or_default();
+        match of.as_deref() {
+            Some("bridge") => self.bridge_port = Some(BridgePort::read(data)),
+            Some("bond") => {
+                let state = Attributes(data).find(|(kind, _)| *kind == BOND_SLAVE_STATE);
+                self.bond_backup = state.is_some_and(|(_, value)| value.first() == Some(&1));
+            }
+            _ => {}
         }
     }
 

@@ -98,7 +98,7 @@ shared_structs! {
     /// A device of the bridge.
     #[derive(Default)]
     pub struct Slot = "slot" {
-        /// 0: none.
+        /// The device; 0 for none.
         ifindex: u32,
         /// The number of its port.
         port: u32,
@@ -107,6 +107,7 @@ shared_structs! {
     /// A port.
     #[derive(Default)]
     pub struct Port = "port" {
+        /// The device.
         ifindex: u32,
         /// Bits of [`flag`].
         flags: u32,
@@ -120,6 +121,7 @@ shared_structs! {
         mac_limit: u32,
         /// Addresses behind it.
         macs: u32,
+        /// 0.
         padding: u32,
         /// Of [`Meter::newcomers`], those that `macs` includes.
         newcomers_seen: u64,
@@ -127,13 +129,16 @@ shared_structs! {
 
     /// The VLANs of a port.
     pub struct PortVlans = "port_vlans" {
+        /// Those that it is in.
         member: [u64; VLAN_WORDS],
+        /// Those whose frames leave it without a tag.
         untagged: [u64; VLAN_WORDS],
     }
 
     /// An address in a VLAN.
     #[derive(PartialOrd, Ord, Hash)]
     pub struct FdbKey = "fdb_key" {
+        /// The address.
         mac: [u8; 6],
         /// 0 in a bridge that is not VLAN-aware.
         vlan: u16,
@@ -142,8 +147,11 @@ shared_structs! {
     /// The port of an address.
     #[derive(Default)]
     pub struct FdbValue = "fdb_value" {
+        /// The tick from which on it is used.
         valid_from: u64,
+        /// The epoch in which the kernel last got a frame from it.
         used: u64,
+        /// The number of its port.
         port: u32,
         /// Whether the kernel forgets it.
         ages: u16,
@@ -154,37 +162,52 @@ shared_structs! {
     /// The meters of a port.
     #[derive(Default)]
     pub struct Meter = "meter" {
+        /// When the count began, by kind.
         start: [u64; STORMS],
+        /// Frames since then, by kind.
         count: [u64; STORMS],
+        /// Addresses that were let through to be learned.
         newcomers: u64,
     }
 
     /// An address that was let through to be learned.
     pub struct NewcomerKey = "newcomer_key" {
+        /// The address.
         mac: [u8; 6],
+        /// Its VLAN.
         vlan: u16,
+        /// The number of its port.
         port: u32,
+        /// 0.
         padding: u32,
     }
 
     /// Its number.
     pub struct NewcomerValue = "newcomer_value" {
+        /// Of the address among those of its port.
         number: u64,
     }
 
     /// Counters of a port.
     pub struct PortCounters = "port_counters" {
+        /// Frames from it that were forwarded.
         rx_packets: u64,
+        /// Their bytes.
         rx_bytes: u64,
+        /// Frames to it that were forwarded.
         tx_packets: u64,
+        /// Their bytes.
         tx_bytes: u64,
+        /// Frames from it that were not, in the order of [`REASONS`].
         reasons: [u64; REASON_COUNT],
     }
 
     /// Counters of a VLAN.
     #[derive(Default)]
     pub struct VlanCounters = "vlan_counters" {
+        /// Forwarded frames.
         packets: u64,
+        /// Their bytes.
         bytes: u64,
     }
 
@@ -192,7 +215,9 @@ shared_structs! {
     pub struct Sample = "sample" {
         /// Nanoseconds of `CLOCK_MONOTONIC`.
         time: u64,
+        /// The device that it came from.
         ingress: u32,
+        /// The device that it went to.
         egress: u32,
         /// Of the tag beside the frame; 0: none.
         vlan: u32,
@@ -200,7 +225,9 @@ shared_structs! {
         length: u32,
         /// Of `bytes`, those that are the frame's.
         bytes_used: u32,
+        /// 0.
         padding: u32,
+        /// Its beginning.
         bytes: [u8; SAMPLE_BYTES],
     }
 }

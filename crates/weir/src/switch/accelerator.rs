@@ -549,15 +549,12 @@ impl Accelerator {
             return self.look_at_rules();
         }
         let is_port = self.ports.contains_key(&index);
-        let is_leg = self.ports.values().any(|port| port.legs.contains(&index));
-        if !is_port && !is_leg && controller != Some(self.bridge.index) {
-            // A leg that a bond has just got.
-            let bond = controller.filter(|bond| self.ports.contains_key(bond));
+        if !is_port && controller != Some(self.bridge.index) {
+            let mut bonds = self.ports.iter();
+            let of_bond =
+                bonds.find(|(bond, port)| port.legs.contains(&index) || controller == Some(**bond));
+            let bond = of_bond.map(|(bond, _)| *bond);
             return bond.map_or(Ok(()), |bond| self.look_at(bond, Some(self.bridge.index)));
-        }
-        if is_leg {
-            self.resync = true;
-            return Ok(());
         }
         let link = match self.rtnetlink.link_by_index(index) {
             Ok(link) if link.controller == Some(self.bridge.index) => link,
@@ -666,8 +663,12 @@ impl Accelerator {
         let value = port.value(macs, newcomers);
         let number = port.number;
         let legs = port.legs.clone();
-        if port.written == Some(value) {
+        if port.written == Some(value) && port.written_legs == legs {
             return Ok(());
+        }
+        let unused = port.written_legs.iter().filter(|leg| !legs.contains(leg));
+        for leg in unused.copied().collect::<Vec<u32>>() {
+            self.datapath.remove_slot(leg)?;
         }
         let is_new = port
             .written
@@ -677,11 +678,12 @@ impl Accelerator {
         } else {
             self.datapath.change_port(number, &value)?;
         }
-        for leg in legs {
-            self.datapath.add_slot(leg, number)?;
+        for leg in &legs {
+            self.datapath.add_slot(*leg, number)?;
         }
         if let Some(port) = self.ports.get_mut(&index) {
             port.written = Some(value);
+            port.written_legs = legs;
         }
         Ok(())
     }
@@ -766,6 +768,7 @@ impl Accelerator {
             let port = self.ports.get_mut(index).context("it is there")?;
             port.counted.add(&old.counters(port.number)?);
             port.written = None;
+            port.written_legs.clear();
             let (number, vlans) = (port.number, port.vlans);
             self.write_port(*index)?;
             self.datapath.set_vlans(number, &vlans)?;
@@ -895,13 +898,13 @@ fn vlans_of(vlans: &[BridgeVlan]) -> PortVlans {
     set
 }
 
-/// The devices of a bond.
+/// The devices of a bond that it uses.
 fn legs(link: &Link, links: &[Link]) -> Vec<u32> {
     if link.kind.as_deref() != Some("bond") {
         return Vec::new();
     }
     let legs = links
         .iter()
-        .filter(|leg| leg.controller == Some(link.index));
+        .filter(|leg| leg.controller == Some(link.index) && !leg.bond_backup);
     legs.map(|leg| leg.index).collect()
 }

@@ -32,6 +32,17 @@ pub struct Known {
     generation: u32,
 }
 
+impl Known {
+    /// An address behind a port, which ages or not.
+    pub fn new(port: u32, ages: bool) -> Self {
+        Self {
+            port,
+            ages,
+            generation: 0,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Moves {
     since: Instant,

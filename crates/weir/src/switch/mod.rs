@@ -4,13 +4,13 @@
 //! VLANs are mirrored into the maps of two BPF programs, which forward frames between known addresses:
 //! `bpf/switch.bpf.c` says how.
 
-mod abi;
+pub mod abi;
 mod accelerator;
 mod choice;
 pub mod daemon;
-mod datapath;
+pub mod datapath;
 mod facts;
-mod fdb;
+pub mod fdb;
 pub mod keep;
 mod netfilter;
 mod port;

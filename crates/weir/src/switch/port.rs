@@ -48,7 +48,7 @@ pub struct OnPort {
     pub vlans: PortVlans,
     /// The VLAN of frames without a tag; 0 for none.
     pub pvid: u16,
-    /// The devices of a bond.
+    /// The devices of a bond that it uses.
     pub legs: Vec<u32>,
     /// Its hook and why.
     pub choice: Choice,
@@ -60,6 +60,8 @@ pub struct OnPort {
     pub attached: Option<Attachment>,
     /// The port in the map.
     pub written: Option<Port>,
+    /// The devices of a bond in the map.
+    pub written_legs: Vec<u32>,
     /// The counters of programs that were replaced.
     pub counted: PortCounters,
     /// VLAN offload at receive was turned off for XDP.
@@ -115,6 +117,7 @@ impl OnPort {
             no_redirect: None,
             attached: None,
             written: None,
+            written_legs: Vec::new(),
             counted: PortCounters::default(),
             vlan_offload_off,
             program: None,
