@@ -166,11 +166,12 @@ event_silence() {
     sleep 8
     start_daemon
 }
+# Another file of the program, which loads its own BPF programs and puts them in the place of the old ones.
 event_upgrade() {
-    local old=$daemon
+    cp "$weir" "$work/weir.$identifier"
+    end_daemon TERM
+    weir=$work/weir.$identifier
     start_daemon
-    sleep 1
-    kill -TERM "$old" 2>/dev/null || true
 }
 event_detach() { "$weir" switch detach "$bridge"; }
 event_attach() { "$weir" switch attach "$bridge"; }

@@ -78,7 +78,7 @@ uplink() {
     fast after-queues h1:1-8 tx/tx0:8-1@10 = "h1 8-1" "tx/tx0 1-8@10"
     ethtool -L rx0 combined 2 && link_is_up
 
-    [ "$mode" = bridge ] || ./weir switch detach br0
+    detach
     link_is_up
     if [ "$(offload rx0)" = "$offload_before" ]; then passed offload-restored; else fail offload-restored "$offload_before before, $(offload rx0) after"; fi
     expect detached-traffic h1:1-8 tx/tx0:8-1@10 = "h1 8-1" "tx/tx0 1-8@10"
@@ -87,7 +87,6 @@ uplink() {
     ip link set rx0 netns rx
     ip -n rx link set rx0 promisc on up
     ports=" p1 p2" hosts=" h1 h2"
-    for name in h1 h2; do ip netns del "$name"; done
 }
 
 card_is_there
