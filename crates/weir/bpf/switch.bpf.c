@@ -9,9 +9,9 @@
  * An address that comes from another port has moved. Its entry is marked, so that from this frame on
  * nothing is sent to the old port, and the kernel learns the new one from this same frame.
  *
- * An entry is used from a later tick on than it was written in. User space lets the clock tick only after
- * it has read everything that the kernel reported, so an entry that was outdated when it was
- * written is corrected before it is used.
+ * An entry is pending when it is written. User space has it used only after it has read everything that the
+ * kernel reported until some time later, so one that was outdated when it was written is corrected
+ * before it is used.
  *
  * The kernel forgets an address when it gets no frame from it for long. So it gets the first of each
  * epoch, of which the ageing time has several. (RTM_NEWNEIGH with NTF_USE would reset an age, too, but
@@ -46,6 +46,7 @@
 
 SHARED_ENUM(switch_constants);
 SHARED_ENUM(port_flag);
+SHARED_ENUM(place_flag);
 SHARED_ENUM(storm);
 SHARED_ENUM(reason);
 /* Otherwise known by pointers only, and so not in the object's types. */
@@ -90,11 +91,11 @@ struct {
 } devices SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, struct fdb_key);
-	__type(value, struct fdb_value);
+	__type(key, __u32);
+	__type(value, struct fdb_bucket);
 } fdb SEC(".maps");
 
 struct {
@@ -219,10 +220,9 @@ static __always_inline bool is_storm(struct port *port, __u32 number, enum storm
 }
 
 /* Whether an address that is not in the FDB is one more than the port may have. */
-static __always_inline bool is_above_limit(struct port *port, __u32 number,
-					   const struct fdb_key *key)
+static __always_inline bool is_above_limit(struct port *port, __u32 number, __u64 address)
 {
-	struct newcomer_key newcomer = { .port = number, .vlan = key->vlan };
+	struct newcomer_key newcomer = { .address = address, .port = number };
 	struct newcomer_value admitted = {}, *known;
 	struct meter *meter;
 
@@ -231,7 +231,6 @@ static __always_inline bool is_above_limit(struct port *port, __u32 number,
 	meter = bpf_map_lookup_elem(&meters, &number);
 	if (!meter)
 		return false;
-	__builtin_memcpy(newcomer.mac, key->mac, ETH_ALEN);
 	known = bpf_map_lookup_elem(&newcomers, &newcomer);
 	/* User space has not counted it yet. */
 	if (known && known->number >= port->newcomers_seen)
@@ -287,28 +286,58 @@ static __always_inline bool has_odd_tags(const struct frame *frame)
 	       (frame->tag_type != features.vlan_protocol || !frame->vid);
 }
 
+/* The key of an address. */
+static __always_inline __u64 key_of(const __u8 *mac, __u16 vid)
+{
+	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32 | (__u64)vid << 48;
+}
+
+/* The place of an address, read into `now` at once; null for an unknown one. */
+static __always_inline struct fdb_place *find(__u64 key, struct fdb_place *now)
+{
+	__u32 first = (key * features.hash_factor) >> 32;
+
+	for (int i = 0; i < BUCKETS; i++) {
+		__u32 number = (first + i) & features.bucket_mask;
+		struct fdb_bucket *bucket = bpf_map_lookup_elem(&fdb, &number);
+
+		if (!bucket)
+			return NULL;
+		for (int slot = 0; slot < BUCKET_SLOTS; slot++) {
+			volatile __u64 *there = &bucket->key[slot];
+
+			if (*there != key)
+				continue;
+			*(__u64 *)now = *(volatile __u64 *)&bucket->place[slot];
+			/* Another address may have come into the slot since its key was read. */
+			return *there == key ? &bucket->place[slot] : NULL;
+		}
+	}
+	return NULL;
+}
+
 /*
  * Checks that the source address is known behind the port, and marks the entry of one that is known
  * behind another: the kernel learns the new port from this frame, whatever its destination.
  */
-static __always_inline int check_source(struct port *port, __u32 number, const struct fdb_key *key,
-					const struct switch_config *now)
+static __always_inline int check_source(struct port *port, __u32 number, __u64 key,
+					const struct switch_config *config)
 {
-	struct fdb_value *source = bpf_map_lookup_elem(&fdb, key);
+	struct fdb_place now = {}, *source = find(key, &now);
 
 	if (!source)
 		return is_above_limit(port, number, key) ? REASON_MAC_LIMIT : REASON_SOURCE_UNKNOWN;
-	if (source->port != number && BROKEN != BROKEN_SOURCE_CHECK) {
+	if (now.port != number && BROKEN != BROKEN_SOURCE_CHECK) {
 		if (is_above_limit(port, number, key))
 			return REASON_MAC_LIMIT;
 		if (BROKEN != BROKEN_MOVE && port->flags & PORT_LEARNING)
 			source->moved = 1;
 		return REASON_SOURCE_MOVED;
 	}
-	if (source->moved || source->valid_from > now->tick)
+	if (now.moved || now.flags & PLACE_PENDING)
 		return REASON_SOURCE_UNKNOWN;
-	if (source->ages && source->used != now->epoch) {
-		source->used = now->epoch;
+	if (now.flags & PLACE_AGES && now.used != config->epoch) {
+		source->used = config->epoch;
 		return REASON_REFRESH;
 	}
 	return -1;
@@ -350,18 +379,18 @@ static __always_inline int check_tag(const struct frame *frame, struct verdict *
 
 /* Finds the port of the destination address. */
 static __always_inline int look_up(const struct frame *frame, struct port *port, __u32 number,
-				   const struct fdb_key *key, struct verdict *verdict)
+				   __u64 key, struct verdict *verdict)
 {
-	struct fdb_value *destination = bpf_map_lookup_elem(&fdb, key);
+	struct fdb_place now = {};
 	int reason;
 
-	if (!destination)
+	if (!find(key, &now))
 		return is_storm(port, number, STORM_UNKNOWN) ? REASON_STORM : REASON_UNKNOWN;
-	if (destination->moved || destination->valid_from > verdict->config->tick)
+	if (now.moved || now.flags & PLACE_PENDING)
 		return REASON_MOVED;
-	if (destination->port == number)
+	if (now.port == number)
 		return REASON_SAME_PORT;
-	verdict->number = destination->port;
+	verdict->number = now.port;
 	verdict->port = bpf_map_lookup_elem(&ports, &verdict->number);
 	if (!verdict->port)
 		return REASON_EGRESS;
@@ -375,7 +404,6 @@ static __always_inline int forward(const struct frame *frame, struct port *port,
 {
 	bool forwards = port->flags & PORT_FORWARDING || BROKEN == BROKEN_STATE;
 	const __u8 *destination = frame->ethernet->h_dest;
-	struct fdb_key key = {};
 	int reason;
 
 	/* A port that learns and does not forward is left to the kernel; its addresses are watched. */
@@ -384,9 +412,8 @@ static __always_inline int forward(const struct frame *frame, struct port *port,
 	reason = classify(frame, port, number, &verdict->vid);
 	if (reason >= 0)
 		return reason;
-	key.vlan = verdict->vid;
-	__builtin_memcpy(key.mac, frame->ethernet->h_source, ETH_ALEN);
-	reason = check_source(port, number, &key, verdict->config);
+	reason = check_source(port, number, key_of(frame->ethernet->h_source, verdict->vid),
+			      verdict->config);
 	if (reason == REASON_MAC_LIMIT)
 		return reason;
 	if (is_group(destination)) {
@@ -402,8 +429,7 @@ static __always_inline int forward(const struct frame *frame, struct port *port,
 		return REASON_TAGS;
 	if (is_for_kernel(frame))
 		return REASON_PROTOCOL;
-	__builtin_memcpy(key.mac, destination, ETH_ALEN);
-	return look_up(frame, port, number, &key, verdict);
+	return look_up(frame, port, number, key_of(destination, verdict->vid), verdict);
 }
 
 static __always_inline void count_forwarded(const struct frame *frame, struct port_counters *in,

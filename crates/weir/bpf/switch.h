@@ -8,6 +8,9 @@
 enum switch_constants {
 	/* Slots that are tried for a device before it counts as none of the bridge's. */
 	PROBES = 8,
+	/* Addresses in a bucket, and buckets that are searched for one. */
+	BUCKET_SLOTS = 4,
+	BUCKETS = 4,
 	/* Words of a set of VLANs. */
 	VLAN_WORDS = 64,
 	VLANS = 4096,
@@ -66,17 +69,20 @@ enum reason {
 
 /* Set before the programs are loaded: constants to the verifier, so unused code costs nothing. */
 struct switch_features {
+	__u64 hash_factor; /* odd, and different in each switch, so that nobody can aim at a bucket */
+	__u32 bucket_mask;   /* number of buckets, a power of two, less one */
 	__u32 slot_mask;     /* number of slots, a power of two, less one */
 	__u32 vlan_protocol; /* of a VLAN-aware bridge, in network byte order; 0 for another one */
+	__u32 padding;
 };
 
 /* Changed while the programs run. */
 struct switch_config {
 	__u64 deadline; /* in CLOCK_MONOTONIC's nanoseconds: from then on the kernel gets all frames */
-	__u64 tick;	/* see `fdb_value.valid_from` */
-	__u64 epoch;	/* see `fdb_value.used` */
 	__u64 sample_until; /* in CLOCK_MONOTONIC's nanoseconds */
 	__u64 sample_one_in;
+	__u32 epoch; /* see `fdb_place.used` */
+	__u32 padding;
 };
 
 /* A device of the bridge, at its index or, where that slot is taken, one of the next. */
@@ -102,18 +108,31 @@ struct port_vlans {
 	__u64 untagged[VLAN_WORDS];
 };
 
-/* A key without padding. */
-struct fdb_key {
-	__u8 mac[6];
-	__u16 vlan; /* 0 in a bridge that is not VLAN-aware */
+/* Bits of `fdb_place.flags`. */
+enum place_flag {
+	/* Written, or being removed: not to be used. User space takes it away, in one step. */
+	PLACE_PENDING = 1 << 0,
+	/* The kernel forgets the address when it gets no frame from it. */
+	PLACE_AGES = 1 << 1,
 };
 
-struct fdb_value {
-	__u64 valid_from; /* the tick from which on it is used as a destination and proves a source */
-	__u64 used;	  /* the last epoch in which the kernel got a frame from it */
-	__u32 port;
-	__u16 ages; /* the kernel forgets it when it gets no frame from it */
-	__u16 moved; /* set by the programs: its address was seen at another port since it was written */
+/* Eight bytes, which user space writes at once. */
+struct fdb_place {
+	__u16 port;
+	__u8 flags;
+	__u8 moved; /* set by the programs: its address was seen at another port since it was written */
+	__u32 used; /* the last epoch in which the kernel got a frame from it; set by the programs, too */
+};
+
+/*
+ * Addresses whose hash is the bucket's number, or a little less. A key is the address in its first six
+ * bytes and the VLAN, 0 in a bridge that is not VLAN-aware, in the last two; 0 is none. User space alone adds
+ * and removes: the place comes before its key, and goes after it. A bucket is one cache line, and the only
+ * one that a look-up needs when the table is half full.
+ */
+struct fdb_bucket {
+	__u64 key[BUCKET_SLOTS];
+	struct fdb_place place[BUCKET_SLOTS];
 };
 
 /* The state of a port's meters, written by the programs alone. */
@@ -124,8 +143,7 @@ struct meter {
 };
 
 struct newcomer_key {
-	__u8 mac[6];
-	__u16 vlan;
+	__u64 address; /* as in a bucket */
 	__u32 port;
 	__u32 padding;
 };

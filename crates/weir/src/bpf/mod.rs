@@ -515,6 +515,15 @@ pub struct Map<K, V> {
 impl<K, V> Map<K, V> {
     /// An array of words, mapped into this process to be read.
     pub fn mapped(&self) -> Result<MappedArray> {
+        self.map(ProtFlags::READ)
+    }
+
+    /// An array of words, mapped into this process to be written, too.
+    pub fn mapped_for_writing(&self) -> Result<MappedArray> {
+        self.map(ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map(&self, protection: ProtFlags) -> Result<MappedArray> {
         let name = self.name();
         let (size, entries) = (self.handle.value_size(), self.handle.max_entries());
         ensure!(
@@ -528,7 +537,7 @@ impl<K, V> Map<K, V> {
             mmap(
                 ptr::null_mut(),
                 length,
-                ProtFlags::READ,
+                protection,
                 Mmap::SHARED,
                 self.handle.as_fd(),
                 0,

@@ -5,6 +5,10 @@ use crate::bpf::layout::{Constants, Layout, shared_structs};
 
 /// Slots that are tried for a device.
 pub const PROBES: u32 = 8;
+/// Addresses in a bucket.
+pub const BUCKET_SLOTS: usize = 4;
+/// Buckets that are searched for an address.
+pub const BUCKETS: u32 = 4;
 /// Words of a set of VLANs.
 pub const VLAN_WORDS: usize = 64;
 /// VLANs.
@@ -28,6 +32,31 @@ pub mod flag {
     pub const STORM: u32 = 1 << 4;
     /// The number of its addresses is limited.
     pub const MAC_LIMIT: u32 = 1 << 5;
+}
+
+/// Bits of [`Place::flags`].
+pub mod place_flag {
+    /// Not to be used.
+    pub const PENDING: u8 = 1 << 0;
+    /// The kernel forgets the address when it gets no frame from it.
+    pub const AGES: u8 = 1 << 1;
+}
+
+/// An address in a VLAN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FdbKey {
+    /// The address.
+    pub mac: [u8; 6],
+    /// 0 in a bridge that is not VLAN-aware.
+    pub vlan: u16,
+}
+
+impl FdbKey {
+    /// The key in a bucket: the first six bytes in memory are the address.
+    pub fn word(self) -> u64 {
+        let [a, b, c, d, e, f] = self.mac;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | u64::from(self.vlan) << 48
+    }
 }
 
 /// Kinds of frames that have a storm meter: broadcast, multicast, unknown destination.
@@ -74,10 +103,16 @@ pub const REASON_COUNT: usize = REASONS.len();
 shared_structs! {
     /// Constants of the programs.
     pub struct Features = "switch_features" {
+        /// Odd, and different in each switch.
+        hash_factor: u64,
+        /// The number of buckets less one.
+        bucket_mask: u32,
         /// The number of slots less one.
         slot_mask: u32,
         /// In network byte order; 0 for a bridge that is not VLAN-aware.
         vlan_protocol: u32,
+        /// 0.
+        padding: u32,
     }
 
     /// The state that is changed while the programs run.
@@ -85,14 +120,14 @@ shared_structs! {
     pub struct Config = "switch_config" {
         /// Nanoseconds of `CLOCK_MONOTONIC`.
         deadline: u64,
-        /// Entries with a later [`FdbValue::valid_from`] are not used yet.
-        tick: u64,
-        /// Written to [`FdbValue::used`].
-        epoch: u64,
         /// Nanoseconds of `CLOCK_MONOTONIC`.
         sample_until: u64,
         /// 0: none.
         sample_one_in: u64,
+        /// Written to [`Place::used`].
+        epoch: u32,
+        /// 0.
+        padding: u32,
     }
 
     /// A device of the bridge.
@@ -135,28 +170,25 @@ shared_structs! {
         untagged: [u64; VLAN_WORDS],
     }
 
-    /// An address in a VLAN.
-    #[derive(PartialOrd, Ord, Hash)]
-    pub struct FdbKey = "fdb_key" {
-        /// The address.
-        mac: [u8; 6],
-        /// 0 in a bridge that is not VLAN-aware.
-        vlan: u16,
+    /// The place of an address.
+    #[derive(Default)]
+    pub struct Place = "fdb_place" {
+        /// The number of its port.
+        port: u16,
+        /// Bits of [`place_flag`].
+        flags: u8,
+        /// Set by the programs.
+        moved: u8,
+        /// The epoch in which the kernel last got a frame from it.
+        used: u32,
     }
 
-    /// The port of an address.
-    #[derive(Default)]
-    pub struct FdbValue = "fdb_value" {
-        /// The tick from which on it is used.
-        valid_from: u64,
-        /// The epoch in which the kernel last got a frame from it.
-        used: u64,
-        /// The number of its port.
-        port: u32,
-        /// Whether the kernel forgets it.
-        ages: u16,
-        /// Set by the programs.
-        moved: u16,
+    /// Some addresses.
+    pub struct Bucket = "fdb_bucket" {
+        /// 0: none.
+        key: [u64; BUCKET_SLOTS],
+        /// Of each key.
+        place: [Place; BUCKET_SLOTS],
     }
 
     /// The meters of a port.
@@ -172,10 +204,8 @@ shared_structs! {
 
     /// An address that was let through to be learned.
     pub struct NewcomerKey = "newcomer_key" {
-        /// The address.
-        mac: [u8; 6],
-        /// Its VLAN.
-        vlan: u16,
+        /// As in a bucket.
+        address: u64,
         /// The number of its port.
         port: u32,
         /// 0.
@@ -271,8 +301,8 @@ pub const LAYOUTS: &[Layout] = &[
     Slot::LAYOUT,
     Port::LAYOUT,
     PortVlans::LAYOUT,
-    FdbKey::LAYOUT,
-    FdbValue::LAYOUT,
+    Place::LAYOUT,
+    Bucket::LAYOUT,
     Meter::LAYOUT,
     NewcomerKey::LAYOUT,
     NewcomerValue::LAYOUT,
@@ -287,6 +317,8 @@ pub const CONSTANTS: &[Constants] = &[
         name: "switch_constants",
         values: &[
             ("PROBES", PROBES as usize),
+            ("BUCKET_SLOTS", BUCKET_SLOTS),
+            ("BUCKETS", BUCKETS as usize),
             ("VLAN_WORDS", VLAN_WORDS),
             ("VLANS", VLANS as usize),
             ("SAMPLE_BYTES", SAMPLE_BYTES),
@@ -302,6 +334,13 @@ pub const CONSTANTS: &[Constants] = &[
             ("PORT_LEARNING", flag::LEARNING as usize),
             ("PORT_STORM", flag::STORM as usize),
             ("PORT_MAC_LIMIT", flag::MAC_LIMIT as usize),
+        ],
+    },
+    Constants {
+        name: "place_flag",
+        values: &[
+            ("PLACE_PENDING", place_flag::PENDING as usize),
+            ("PLACE_AGES", place_flag::AGES as usize),
         ],
     },
     Constants {

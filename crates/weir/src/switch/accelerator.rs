@@ -18,6 +18,7 @@ use super::fdb::{Fdb, Flapping, Known, Write};
 use super::keep::{self, Keep};
 use super::port::{AttachError, OnPort};
 use super::settings::{Hook, PortSettings, Settings};
+use super::table::Full;
 use super::{facts, fdb, netfilter};
 use crate::bpf::Object;
 use crate::bpf::hook::Place;
@@ -56,8 +57,10 @@ pub struct Accelerator {
     fdb: Fdb,
     /// Why the kernel gets every frame, if it does.
     pub(super) paused: Option<String>,
-    /// Ticks that the last written entry still waits for.
-    ticks: u32,
+    /// The ticks so far.
+    tick: u32,
+    /// Addresses that are not used yet, in the order in which they were written.
+    pending: VecDeque<FdbKey>,
     ticked: Instant,
     beaten: Instant,
     epoch_began: Instant,
@@ -124,7 +127,8 @@ impl Accelerator {
             ports: BTreeMap::new(),
             fdb: Fdb::default(),
             paused: None,
-            ticks: 0,
+            tick: 0,
+            pending: VecDeque::new(),
             ticked: Instant::now(),
             beaten: Instant::now(),
             epoch_began: Instant::now(),
@@ -182,7 +186,7 @@ impl Accelerator {
         if self.resync || self.fdb_due {
             return Duration::ZERO;
         }
-        let tick = if self.ticks > 0 {
+        let tick = if !self.pending.is_empty() {
             rest(self.ticked, TICK)
         } else {
             BEAT
@@ -203,10 +207,8 @@ impl Accelerator {
             self.read_again()?;
         } else if std::mem::take(&mut self.fdb_due) {
             self.read_fdb()?;
-        } else if drained && self.ticks > 0 && self.ticked.elapsed() >= TICK {
-            self.datapath.tick()?;
-            self.ticked = Instant::now();
-            self.ticks -= 1;
+        } else if drained && !self.pending.is_empty() && self.ticked.elapsed() >= TICK {
+            self.activate();
         }
         if self.beaten.elapsed() >= BEAT {
             self.look_at_rules()?;
@@ -223,7 +225,7 @@ impl Accelerator {
     pub fn settle(&mut self) -> Result<()> {
         loop {
             self.poll()?;
-            if self.ticks == 0 && !self.resync && !self.fdb_due {
+            if self.pending.is_empty() && !self.resync && !self.fdb_due {
                 return Ok(());
             }
             std::thread::sleep(TICK);
@@ -412,19 +414,38 @@ impl Accelerator {
     fn write(&mut self, write: Option<Write>) -> Result<()> {
         match write {
             None => return Ok(()),
-            Some(Write::Remove(key)) => self.datapath.remove_address(key)?,
+            Some(Write::Remove(key)) => self.datapath.remove_address(key),
             Some(Write::Set(key, known)) => self.write_address(key, known)?,
         }
         Ok(())
     }
 
     fn write_address(&mut self, key: FdbKey, known: Known) -> Result<()> {
-        self.ticks = 2;
-        match self.datapath.set_address(key, known) {
-            Err(_) if self.fdb.len() >= self.datapath.shape.addresses as usize => {
-                self.grow_or_leave(key)
+        if self.datapath.set_address(key, known).is_err() {
+            return self.grow_or_leave(key);
+        }
+        self.wait_with(key);
+        Ok(())
+    }
+
+    /// Has an address be used two ticks later: the first one may come at once.
+    fn wait_with(&mut self, key: FdbKey) {
+        self.fdb.set_due(key, self.tick.wrapping_add(2));
+        self.pending.push_back(key);
+    }
+
+    /// Lets the clock tick, and has the programs use the addresses that were written two ticks ago.
+    /// Everything that the kernel has reported since then is read.
+    fn activate(&mut self) {
+        self.tick = self.tick.wrapping_add(1);
+        self.ticked = Instant::now();
+        while let Some(key) = self.pending.front().copied() {
+            // One that was written again waits in its later place, too.
+            if self.fdb.port(key).is_some() && !self.fdb.is_due(key, self.tick) {
+                break;
             }
-            written => written,
+            self.datapath.activate(key);
+            self.pending.pop_front();
         }
     }
 
@@ -442,7 +463,8 @@ impl Accelerator {
         }
         self.figures.not_mirrored += 1;
         // An older entry would be wrong.
-        self.datapath.remove_address(key)
+        self.datapath.remove_address(key);
+        Ok(())
     }
 
     fn number_of(&self, ifindex: u32) -> Option<u32> {
@@ -773,10 +795,14 @@ impl Accelerator {
             self.write_port(*index)?;
             self.datapath.set_vlans(number, &vlans)?;
         }
-        for (key, known) in self.fdb.all() {
-            self.datapath.set_address(key, known)?;
+        let all: Vec<(FdbKey, Known)> = self.fdb.all().collect();
+        self.pending.clear();
+        for (key, known) in all {
+            match self.datapath.set_address(key, known) {
+                Ok(()) => self.wait_with(key),
+                Err(Full) => self.figures.not_mirrored += 1,
+            }
         }
-        self.ticks = 2;
         self.beat()?;
         for index in indices {
             let port = self.ports.get_mut(&index).context("it is there")?;
@@ -789,10 +815,9 @@ impl Accelerator {
     fn end_epoch(&mut self) -> Result<()> {
         self.epoch_began = Instant::now();
         self.datapath.begin_epoch()?;
-        for (key, value) in self.datapath.addresses()? {
-            if value.moved == 0 {
-                continue;
-            }
+        let all = self.fdb.all().map(|(key, _)| key);
+        let moved: Vec<FdbKey> = all.filter(|key| self.datapath.has_moved(*key)).collect();
+        for key in moved {
             // Frames came from another port, where the kernel may not have learned the address.
             let entry = self.kernels_entry(key)?;
             let write = self.fdb.forget(key);

@@ -5,14 +5,16 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes as _;
 
 use super::abi::{
-    Config, FdbKey, FdbValue, Features, Meter, PROBES, Port, PortCounters, PortVlans, Slot, VLANS,
-    VlanCounters,
+    BUCKET_SLOTS, Bucket, Config, FdbKey, Features, Meter, PROBES, Port, PortCounters, PortVlans,
+    Slot, VLANS, VlanCounters,
 };
 use super::fdb::Known;
+use super::table::{Full, Table};
 use crate::bpf::hook::{NetLink, Place, TcFilter};
 use crate::bpf::{Map, Object, Programs};
 
@@ -43,6 +45,11 @@ impl Shape {
         self.ports * Self::SLOTS_A_PORT
     }
 
+    /// Buckets that are half full with so many addresses.
+    fn buckets(&self) -> u32 {
+        (self.addresses / BUCKET_SLOTS as u32 * 2).max(1)
+    }
+
     fn sizes(&self) -> [(&'static str, u32); 9] {
         let by_vlan = |entries| {
             if self.vlan_protocol.is_some() {
@@ -56,7 +63,7 @@ impl Shape {
             ("ports", self.ports),
             ("port_vlans", by_vlan(self.ports)),
             ("devices", self.ports),
-            ("fdb", self.addresses),
+            ("fdb", self.buckets()),
             ("meters", self.ports),
             (
                 "newcomers",
@@ -78,7 +85,7 @@ pub struct Datapath {
     ports: Map<u32, Port>,
     port_vlans: Map<u32, PortVlans>,
     devices: Map<u32, u32>,
-    fdb: Map<FdbKey, FdbValue>,
+    table: Table,
     meters: Map<u32, Meter>,
     counters: Map<u32, PortCounters>,
     vlan_counters: Map<u32, VlanCounters>,
@@ -107,7 +114,12 @@ impl Datapath {
     ///
     /// Without `CAP_BPF` and `CAP_NET_ADMIN`, and on a kernel that lacks what the object needs.
     pub fn load(object: &'static Object, shape: Shape) -> Result<Self> {
+        let mut factor = [0; 8];
+        getrandom(&mut factor, GetRandomFlags::empty()).context("cannot get random bytes")?;
         let features = Features {
+            hash_factor: u64::from_ne_bytes(factor) | 1,
+            bucket_mask: shape.buckets() - 1,
+            padding: 0,
             slot_mask: shape.slots() - 1,
             vlan_protocol: shape.vlan_protocol.unwrap_or(0).to_be().into(),
         };
@@ -119,14 +131,17 @@ impl Datapath {
             ports: programs.map("ports")?,
             port_vlans: programs.map("port_vlans")?,
             devices: programs.map("devices")?,
-            fdb: programs.map("fdb")?,
+            table: Table::new(
+                programs.map::<u32, Bucket>("fdb")?.mapped_for_writing()?,
+                features.bucket_mask,
+                features.hash_factor,
+            ),
             meters: programs.map("meters")?,
             counters: programs.map("counters")?,
             vlan_counters: programs.map("vlan_counters")?,
             programs,
             shape,
             now: Config {
-                tick: 1,
                 epoch: 1,
                 ..Config::default()
             },
@@ -185,15 +200,9 @@ impl Datapath {
         self.write_config()
     }
 
-    /// Lets the clock of entries tick: those written two ticks ago are used from now on.
-    pub fn tick(&mut self) -> Result<()> {
-        self.now.tick += 1;
-        self.write_config()
-    }
-
     /// Has the kernel get the next frame from each address.
     pub fn begin_epoch(&mut self) -> Result<()> {
-        self.now.epoch += 1;
+        self.now.epoch = self.now.epoch.wrapping_add(1);
         self.write_config()
     }
 
@@ -280,30 +289,30 @@ impl Datapath {
         self.port_vlans.set(&number, vlans)
     }
 
-    /// Writes an entry of the forwarding database; it is used two ticks later.
+    /// Writes an address, which the programs do not use until [`Datapath::activate`].
     ///
     /// # Errors
     ///
-    /// Where the map is full.
-    pub fn set_address(&self, key: FdbKey, place: Known) -> Result<()> {
-        let value = FdbValue {
-            valid_from: self.now.tick + 2,
-            used: self.now.epoch,
-            port: place.port,
-            ages: place.ages.into(),
-            moved: 0,
-        };
-        self.fdb.set(&key, &value)
+    /// Where it finds no room.
+    pub fn set_address(&self, key: FdbKey, place: Known) -> Result<(), Full> {
+        // Ports have numbers below 1024.
+        self.table
+            .write(key, place.port as u16, place.ages, self.now.epoch)
     }
 
-    /// Removes an entry of the forwarding database.
-    pub fn remove_address(&self, key: FdbKey) -> Result<()> {
-        self.fdb.remove(&key)
+    /// Has the programs use an address.
+    pub fn activate(&self, key: FdbKey) {
+        self.table.activate(key);
     }
 
-    /// The forwarding database as the programs have it.
-    pub fn addresses(&self) -> Result<Vec<(FdbKey, FdbValue)>> {
-        self.fdb.entries()
+    /// Removes an address.
+    pub fn remove_address(&self, key: FdbKey) {
+        self.table.remove(key);
+    }
+
+    /// Whether the programs saw an address at another port than its own.
+    pub fn has_moved(&self, key: FdbKey) -> bool {
+        self.table.has_moved(key)
     }
 
     /// The addresses that were let through to a port's limit, see [`Meter`].

@@ -30,6 +30,8 @@ pub struct Known {
     pub ages: bool,
     /// Of the last reading of all entries that had it.
     generation: u32,
+    /// The tick from which on it is used.
+    due: u32,
 }
 
 impl Known {
@@ -39,6 +41,7 @@ impl Known {
             port,
             ages,
             generation: 0,
+            due: 0,
         }
     }
 }
@@ -102,9 +105,13 @@ impl Fdb {
             port,
             generation: self.generation,
             ages: !entry.static_,
+            due: 0,
         };
         let before = self.entries.insert(key, known);
-        if before.is_some_and(|before| before.port == port && before.ages == known.ages) {
+        if let Some(before) = before
+            && (before.port, before.ages) == (port, known.ages)
+        {
+            self.set_due(key, before.due);
             return None;
         }
         if let Some(before) = before {
@@ -112,6 +119,19 @@ impl Fdb {
         }
         self.count(port, 1);
         Some(Write::Set(key, known))
+    }
+
+    /// Has an address be used from a tick on.
+    pub fn set_due(&mut self, key: FdbKey, tick: u32) {
+        if let Some(known) = self.entries.get_mut(&key) {
+            known.due = tick;
+        }
+    }
+
+    /// Whether an address is to be used at a tick.
+    pub fn is_due(&self, key: FdbKey, tick: u32) -> bool {
+        let known = self.entries.get(&key);
+        known.is_some_and(|known| tick.wrapping_sub(known.due).cast_signed() >= 0)
     }
 
     /// Counts the move of an address between ports, and returns it where it has moved more often than

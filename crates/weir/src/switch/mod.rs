@@ -17,6 +17,7 @@ mod port;
 pub mod samples;
 mod settings;
 pub mod status;
+mod table;
 
 pub use abi::{CONSTANTS, LAYOUTS, OBJECT};
 pub use accelerator::{Accelerator, BridgeGone, Figures, LIFE, mac_text};

@@ -21,7 +21,8 @@ pub fn trials() -> Vec<Test> {
         frames_between_known_addresses_are_forwarded,
         frames_that_are_the_kernels_are_passed,
         a_source_at_another_port_has_moved,
-        an_entry_waits_for_two_ticks,
+        a_pending_entry_is_not_used,
+        a_crowded_table_keeps_its_addresses,
         the_kernel_gets_a_frame_in_each_epoch,
         tags_are_added_and_removed,
         a_port_has_its_vlans_only,
@@ -91,7 +92,6 @@ impl Bridge {
             bridge.set(port, |_| {})?;
             bridge.learn(port, 0)?;
         }
-        bridge.tick(2)?;
         bridge.datapath.beat(LIFE)?;
         Ok(bridge)
     }
@@ -108,17 +108,22 @@ impl Bridge {
         self.datapath.set_port(port as u32, &value)
     }
 
-    fn learn(&self, port: usize, vlan: u16) -> Result<()> {
+    fn write(&self, port: usize, vlan: u16) -> Result<FdbKey> {
         let key = FdbKey {
             mac: mac(port),
             vlan,
         };
-        self.datapath
-            .set_address(key, Known::new(port as u32, true))
+        let written = self
+            .datapath
+            .set_address(key, Known::new(port as u32, true));
+        ensure!(written.is_ok(), "the table is full");
+        Ok(key)
     }
 
-    fn tick(&mut self, times: u32) -> Result<()> {
-        (0..times).try_for_each(|_| self.datapath.tick())
+    fn learn(&self, port: usize, vlan: u16) -> Result<()> {
+        let key = self.write(port, vlan)?;
+        self.datapath.activate(key);
+        Ok(())
     }
 
     fn vlans(&self, port: usize, vlans: &[(u16, bool)]) -> Result<()> {
@@ -257,14 +262,55 @@ fn a_source_at_another_port_has_moved() -> Result<()> {
     Ok(())
 }
 
-fn an_entry_waits_for_two_ticks() -> Result<()> {
-    let mut bridge = Bridge::new(None, false)?;
-    bridge.learn(1, 0)?;
+fn a_pending_entry_is_not_used() -> Result<()> {
+    let bridge = Bridge::new(None, false)?;
+    let key = bridge.write(1, 0)?;
     bridge.expect(0, &plain(1, 0), Some("moved"))?;
     bridge.expect(1, &plain(0, 1), Some("source-unknown"))?;
-    bridge.tick(1)?;
+    bridge.datapath.activate(key);
+    bridge.expect(0, &plain(1, 0), None)?;
+    // One that has moved meanwhile stays unused.
+    bridge.write(1, 0)?;
+    bridge.expect(2, &plain(0, 1), Some("source-moved"))?;
+    bridge.datapath.activate(key);
     bridge.expect(0, &plain(1, 0), Some("moved"))?;
-    bridge.tick(1)?;
+    ensure!(bridge.datapath.has_moved(key), "it is known to have moved");
+    bridge.datapath.remove_address(key);
+    bridge.expect(0, &plain(1, 0), Some("unknown"))
+}
+
+fn a_crowded_table_keeps_its_addresses() -> Result<()> {
+    let bridge = Bridge::new(None, false)?;
+    let key = |last| FdbKey {
+        mac: [2, 7, 7, 7, 0, last],
+        vlan: 0,
+    };
+    let places = 0..64;
+    let known = places.filter(|last| {
+        let written = bridge
+            .datapath
+            .set_address(key(*last), Known::new(1, false));
+        bridge.datapath.activate(key(*last));
+        written.is_ok()
+    });
+    let known: Vec<u8> = known.collect();
+    ensure!(
+        (16..64).contains(&known.len()),
+        "{} found room",
+        known.len()
+    );
+    for last in 0..64 {
+        let reason = (!known.contains(&last)).then_some("unknown");
+        bridge.expect(0, &frame(key(last).mac, mac(0), &[], IPV4), reason)?;
+    }
+    for last in &known {
+        bridge.datapath.remove_address(key(*last));
+        bridge.expect(
+            0,
+            &frame(key(*last).mac, mac(0), &[], IPV4),
+            Some("unknown"),
+        )?;
+    }
     bridge.expect(0, &plain(1, 0), None)
 }
 
@@ -289,7 +335,6 @@ fn vlan_bridge(protocol: u16) -> Result<Bridge> {
         bridge.vlans(port, &[(10, access)])?;
         bridge.learn(port, 10)?;
     }
-    bridge.tick(2)?;
     Ok(bridge)
 }
 
