@@ -274,7 +274,7 @@ int sink_xdp(struct xdp_md *ctx)
 /* Whether a frame between stations is as the load made it, up to the first words of its payload. */
 static __always_inline bool is_between_stations(void *data, void *end)
 {
-	const __u8 *header = (const __u8 *)config.load_header;
+	const volatile void *header = config.load_header;
 	__u64 sequence;
 	__u32 number;
 
@@ -282,11 +282,11 @@ static __always_inline bool is_between_stations(void *data, void *end)
 		return false;
 	sequence = *(__u64 *)(data + SEQUENCE);
 	number = bpf_htonl(station(bpf_be64_to_cpu(sequence)));
-	if (*(__u16 *)data != *(const __u16 *)header ||
+	if (*(__u16 *)data != *(const volatile __u16 *)header ||
 	    *(__u32 *)(data + STATION_DESTINATION) != number ||
-	    *(__u16 *)(data + ETH_ALEN) != *(const __u16 *)(header + ETH_ALEN) ||
+	    *(__u16 *)(data + ETH_ALEN) != *(const volatile __u16 *)(header + ETH_ALEN) ||
 	    *(__u32 *)(data + STATION_SOURCE) != number ||
-	    *(__u32 *)(data + 2 * ETH_ALEN) != *(const __u32 *)(header + 2 * ETH_ALEN))
+	    *(__u32 *)(data + 2 * ETH_ALEN) != *(const volatile __u32 *)(header + 2 * ETH_ALEN))
 		return false;
 	for (int i = 2; i < HEADER_WORDS; i++)
 		if (((__u64 *)data)[i] != config.load_header[i])

@@ -2,6 +2,7 @@
 
 pub mod curve;
 pub mod flame;
+pub mod forwarding;
 pub mod host;
 pub mod report;
 pub mod sample_load;

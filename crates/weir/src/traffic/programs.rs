@@ -366,9 +366,7 @@ impl StationSink {
         let xdp = || programs.attach_xdp("count_xdp", ifindex);
         let attached = match hook {
             SinkHook::Xdp => xdp(),
-            SinkHook::Tcx => programs
-                .attach_tcx("count_tcx", ifindex)
-                .or_else(|_| xdp()),
+            SinkHook::Tcx => programs.attach_tcx("count_tcx", ifindex).or_else(|_| xdp()),
         };
         Ok(Self {
             _attached: attached?,

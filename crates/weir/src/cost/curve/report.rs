@@ -368,7 +368,7 @@ impl Summary {
 
 impl Spread {
     /// `None` without values.
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.collect();
         Some(Self {
             median: median(values.iter().copied())?,

@@ -1,0 +1,125 @@
+//! The upkeep of an accelerated bridge: following its changes, attaching and detaching, memory.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+
+use super::accelerated::{Accelerated, Hook};
+use super::report::{Attach, Following, Memory};
+use super::stage::{BRIDGE, idle_mac};
+use crate::cost::curve::report::Spread;
+use crate::lab::leg::{Leg, add_bridge_of};
+use crate::process::stop::StopSignal;
+use hostnet::netns;
+use hostnet::rtnetlink::{BridgeOptions, FdbKind, Rtnetlink};
+
+/// Changes of the forwarding database a second, and the time in which a burst of them is made.
+const CHANGES: u64 = 10_000;
+const BURST: Duration = Duration::from_millis(10);
+/// Entries that come and go; half of them are there at the end.
+const CHANGING: u64 = 2_000;
+/// Ports that are attached and detached.
+const PORTS: u8 = 4;
+
+/// A bridge with veth ports, each with a namespace behind it.
+struct Ports {
+    legs: Vec<Leg>,
+    host: OwnedFd,
+}
+
+impl Ports {
+    fn make() -> Result<Self> {
+        let host = netns::create()?;
+        netns::disable_ipv6(host.as_fd())?;
+        let legs = (1..=PORTS)
+            .map(|number| Leg::add(host.as_fd(), number))
+            .collect::<Result<Vec<_>>>()?;
+        let ports = legs
+            .iter()
+            .map(|leg| leg.port.index())
+            .collect::<Result<Vec<_>>>()?;
+        netns::run_in(host.as_fd(), || add_bridge_of(BRIDGE, &BridgeOptions::default(), &ports))?;
+        Ok(Self { legs, host })
+    }
+}
+
+/// Changes the forwarding database of an accelerated bridge ten thousand times a second for `time`,
+/// and compares both at the end.
+pub fn follow(time: Duration, stop: &StopSignal) -> Result<Following> {
+    let ports = Ports::make()?;
+    let port = ports.legs[0].port.index()?;
+    let mut accelerated = Accelerated::start(ports.host.as_fd(), BRIDGE, Hook::Tcx)?;
+    let before = accelerated.settle()?;
+    let cpu_before = accelerated.cpu_ns()?;
+    let began = Instant::now();
+    let changes = netns::run_in(ports.host.as_fd(), || change(port, time, stop))?;
+    let took = began.elapsed();
+    let after = accelerated.settle()?;
+    let settled = began.elapsed() - took;
+    let spent = accelerated.cpu_ns()? - cpu_before;
+    Ok(Following {
+        changes,
+        seconds: took.as_secs_f64(),
+        changes_per_second: changes as f64 / took.as_secs_f64(),
+        settled_ms: settled.as_secs_f64() * 1e3,
+        bridge_entries: before.entries + CHANGING.min(changes.div_ceil(2)),
+        mirror_entries: after.entries,
+        resyncs: after.resyncs - before.resyncs,
+        keeper_percent: spent as f64 / (took + settled).as_nanos() as f64 * 100.0,
+    })
+}
+
+/// Adds entries in turn, and removes those of a while ago: returns the number of changes.
+fn change(port: u32, time: Duration, stop: &StopSignal) -> Result<u64> {
+    let mut rtnetlink = Rtnetlink::open()?;
+    let (mut added, mut removed) = (0_u64, 0_u64);
+    let began = Instant::now();
+    while began.elapsed() < time {
+        stop.check()?;
+        let due = CHANGES * began.elapsed().as_millis() as u64 / 1000;
+        while added + removed < due {
+            if added - removed > CHANGING {
+                rtnetlink.delete_fdb(port, idle_mac(removed), 0)?;
+                removed += 1;
+            } else {
+                rtnetlink.add_fdb(port, idle_mac(added), 0, FdbKind::Dynamic)?;
+                added += 1;
+            }
+        }
+        sleep(BURST);
+    }
+    Ok(added + removed)
+}
+
+/// Attaches and detaches a bridge of four ports so many times.
+pub fn attach(rounds: u32, stop: &StopSignal) -> Result<Attach> {
+    let ports = Ports::make()?;
+    let (mut attach, mut detach) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        stop.check()?;
+        let began = Instant::now();
+        let accelerated = Accelerated::start(ports.host.as_fd(), BRIDGE, Hook::Xdp)?;
+        attach.push(began.elapsed().as_secs_f64() * 1e3);
+        let began = Instant::now();
+        drop(accelerated);
+        detach.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    let spread = |values: Vec<f64>| Spread::of(values.into_iter());
+    let (Some(attach_ms), Some(detach_ms)) = (spread(attach), spread(detach)) else {
+        bail!("no round");
+    };
+    Ok(Attach {
+        ports: PORTS.into(),
+        rounds: rounds as usize,
+        attach_ms,
+        detach_ms,
+    })
+}
+
+/// Memory of a daemon that accelerates a bridge with so many entries.
+pub fn memory(entries: u64, _stop: &StopSignal) -> Result<Memory> {
+    ensure!(entries > 0, "no entries");
+    bail!("this build has no daemon")
+}
