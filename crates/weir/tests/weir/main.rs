@@ -21,6 +21,7 @@ mod packet;
 mod quiet;
 mod quiet_rule;
 mod storm;
+mod switch_bench;
 
 use std::process::{Command, ExitCode, Output};
 use std::sync::{PoisonError, RwLock};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         load::trials(),
         quiet_rule::trials(),
         storm::trials(),
+        switch_bench::trials(),
     ]
     .concat();
     // At the end, where no other test has to wait for them.
