@@ -18,7 +18,9 @@ pub fn trials() -> Vec<Test> {
 
 fn bench(words: &str) -> Command {
     let mut command = weir();
-    command.arg("switch-bench").args(words.split_whitespace());
+    command
+        .args(["switch", "bench"])
+        .args(words.split_whitespace());
     command
 }
 

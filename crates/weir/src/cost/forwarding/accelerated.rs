@@ -1,34 +1,31 @@
 //! A bridge that weir accelerates, kept by a thread of this process as its daemon would.
 
 use std::fs;
-use std::os::fd::BorrowedFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
+use crate::switch::{Accelerator, Hook, PortSettings, Settings};
 use hostnet::netns;
-
-/// The hook of the ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hook {
-    /// Native XDP.
-    Xdp,
-    /// tcx, or tc where the kernel has no tcx.
-    Tcx,
-}
 
 /// An accelerated bridge.
 #[must_use = "the bridge is no longer accelerated when this is dropped"]
 pub struct Accelerated {
     requests: Option<Sender<Request>>,
+    bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     /// The thread's ID.
     tid: i32,
 }
 
-/// A request to the thread: it answers when the maps have everything that the bridge has.
+/// A request to the thread.
 struct Request {
+    /// Answers when the maps have everything that the bridge has.
     settled: Sender<Result<Mirror>>,
 }
 
@@ -37,8 +34,10 @@ struct Request {
 pub struct Mirror {
     /// Entries of the forwarding database in the maps.
     pub entries: u64,
-    /// Errors and full resynchronizations since the start.
+    /// Full resynchronizations since the start.
     pub resyncs: u64,
+    /// Frames that the programs have forwarded.
+    pub forwarded: u64,
 }
 
 impl Accelerated {
@@ -47,18 +46,23 @@ impl Accelerated {
         let host = host
             .try_clone_to_owned()
             .context("cannot duplicate a descriptor")?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .context("cannot make an eventfd")?;
+        let bell = Arc::new(bell);
         let (requests, inbox) = channel();
         let (started, start) = channel();
-        let bridge = bridge.to_owned();
+        let (bridge, heard) = (bridge.to_owned(), Arc::clone(&bell));
         let thread = std::thread::Builder::new()
             .name("weir-switch".into())
             .spawn(move || {
-                let entered = netns::enter(std::os::fd::AsFd::as_fd(&host));
+                let attached = attach(host.as_fd(), &bridge, hook);
                 let tid = rustix::thread::gettid().as_raw_nonzero().get();
-                let ready = |result: Result<()>| drop(started.send(result.map(|()| tid)));
-                match entered {
-                    Ok(()) => keep(&bridge, hook, &inbox, ready),
-                    Err(error) => ready(Err(error.into())),
+                match attached {
+                    Ok(accelerator) => {
+                        drop(started.send(Ok(tid)));
+                        keep(accelerator, &inbox, heard.as_fd());
+                    }
+                    Err(error) => drop(started.send(Err(error))),
                 }
             })
             .context("cannot start a thread")?;
@@ -67,18 +71,19 @@ impl Accelerated {
             .map_err(|_| anyhow!("the thread of the accelerator ended"))??;
         Ok(Self {
             requests: Some(requests),
+            bell,
             thread: Some(thread),
             tid,
         })
     }
 
     /// Returns when the maps have everything that the bridge has now.
-    pub fn settle(&mut self) -> Result<Mirror> {
+    pub fn settle(&self) -> Result<Mirror> {
         let (settled, answer) = channel();
         let requests = self.requests.as_ref();
-        requests
-            .and_then(|requests| requests.send(Request { settled }).ok())
-            .and_then(|()| answer.recv().ok())
+        let sent = requests.and_then(|requests| requests.send(Request { settled }).ok());
+        self.ring();
+        sent.and_then(|()| answer.recv().ok())
             .context("the thread of the accelerator ended")?
     }
 
@@ -86,17 +91,23 @@ impl Accelerated {
     pub fn cpu_ns(&self) -> Result<u64> {
         let path = format!("/proc/self/task/{}/schedstat", self.tid);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let first = text
-            .split_whitespace()
-            .next()
-            .and_then(|it| it.parse().ok());
-        first.with_context(|| format!("{path} has no CPU time"))
+        let first = text.split_whitespace().next();
+        first
+            .and_then(|it| it.parse().ok())
+            .with_context(|| format!("{path} has no CPU time"))
+    }
+
+    /// Wakes the thread.
+    fn ring(&self) {
+        // It is awake already if the counter is full.
+        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
     }
 }
 
 impl Drop for Accelerated {
     fn drop(&mut self) {
         drop(self.requests.take());
+        self.ring();
         if let Some(thread) = self.thread.take() {
             // It has told its error already.
             let _ = thread.join();
@@ -104,11 +115,72 @@ impl Drop for Accelerated {
     }
 }
 
-/// Accelerates until nobody can make a request any more.
-fn keep(_bridge: &str, _hook: Hook, _requests: &Receiver<Request>, ready: impl FnOnce(Result<()>)) {
-    ready(missing());
+fn attach(host: BorrowedFd<'_>, bridge: &str, hook: Hook) -> Result<Accelerator> {
+    netns::enter(host)?;
+    let settings = Settings {
+        default: PortSettings {
+            hook: Some(hook),
+            ..PortSettings::default()
+        },
+        ..Settings::default()
+    };
+    let mut accelerator = Accelerator::attach(bridge, &settings, None)?;
+    accelerator.settle()?;
+    Ok(accelerator)
 }
 
-fn missing() -> Result<()> {
-    bail!("this build has no accelerator of bridges")
+/// Accelerates until nobody can make a request any more.
+fn keep(mut accelerator: Accelerator, requests: &Receiver<Request>, bell: BorrowedFd<'_>) {
+    let mut fault = None;
+    loop {
+        if let Err(error) = wait(&accelerator, bell).and_then(|()| accelerator.poll()) {
+            fault = Some(error);
+        }
+        match requests.try_recv() {
+            Ok(request) => {
+                let answer = match fault.take() {
+                    Some(fault) => Err(fault),
+                    None => settle(&mut accelerator),
+                };
+                // The one who asked may have gone.
+                let _ = request.settled.send(answer);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => break,
+        }
+    }
+    // The lab goes now, and with it everything that cannot be detached.
+    let _ = accelerator.detach();
+}
+
+/// Until the kernel or this process has news, or something is due.
+fn wait(accelerator: &Accelerator, bell: BorrowedFd<'_>) -> Result<()> {
+    let patience = Timespec::try_from(accelerator.patience()).context("too long a wait")?;
+    let events = accelerator.events();
+    let mut wanted = [
+        PollFd::from_borrowed_fd(events, PollFlags::IN),
+        PollFd::from_borrowed_fd(bell, PollFlags::IN),
+    ];
+    match poll(&mut wanted, Some(&patience)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno).context("cannot wait for the kernel's reports"),
+    }
+    let mut rung = [0; 8];
+    match rustix::io::read(bell, &mut rung) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno).context("cannot read from an eventfd"),
+    }
+}
+
+fn settle(accelerator: &mut Accelerator) -> Result<Mirror> {
+    accelerator.settle()?;
+    let status = accelerator.status()?;
+    if let Some(reason) = status.why_not {
+        return Err(anyhow!("the bridge is left to the kernel: {reason}"));
+    }
+    Ok(Mirror {
+        entries: status.addresses as u64,
+        resyncs: status.mirror.resyncs,
+        forwarded: status.ports.iter().map(|port| port.received.packets).sum(),
+    })
 }

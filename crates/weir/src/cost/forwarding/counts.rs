@@ -37,6 +37,8 @@ pub struct Frames {
     pub flooded: u64,
     /// Received, but not as they were sent.
     pub corrupted: u64,
+    /// Forwarded by the programs of an accelerated bridge, by their counters; `None` of other paths.
+    pub accelerated: Option<u64>,
 }
 
 impl Counts {
@@ -75,6 +77,7 @@ impl Counts {
             dropped_switch: if in_user_space { missing } else { 0 },
             flooded: self.witness.rx_packets,
             corrupted: self.sink.corrupted,
+            accelerated: None,
         }
     }
 
@@ -111,6 +114,12 @@ impl Counts {
         }
         if frames.corrupted > 0 {
             violations.push(format!("{} frames were changed", frames.corrupted));
+        }
+        if let Some(accelerated) = frames.accelerated
+            && accelerated != frames.sent
+        {
+            let sent = frames.sent;
+            violations.push(format!("{accelerated} of {sent} frames took the fast path"));
         }
         violations
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Path;
-use super::accelerated::{Accelerated, Hook};
+use super::accelerated::Accelerated;
 use super::counts::Counts;
 use super::plan::{Settings, Traffic};
 use crate::cost::curve::forward::Forwarder;
@@ -15,6 +15,7 @@ use crate::cost::curve::ovs::Switch;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::lab::{Lab, LabConfig, Side};
 use crate::process::stop::StopSignal;
+use crate::switch::Hook;
 use crate::traffic::load::{LoadArgs, LoadEvent};
 use crate::traffic::programs::{SinkHook, StationSide, StationSink, station_mac};
 use crate::traffic::rate::Rate;
@@ -145,6 +146,14 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Frames that the programs of an accelerated bridge have forwarded; none of other paths.
+    pub fn accelerated(&self) -> Result<Option<u64>> {
+        match &self.installed {
+            Installed::Accelerated(accelerated) => Ok(Some(accelerated.settle()?.forwarded)),
+            _ => Ok(None),
+        }
+    }
+
     /// All counters, now.
     pub fn counts(&self) -> Result<Counts> {
         let ingress = self.lab.app().counters()?;
@@ -174,7 +183,7 @@ impl<'a> Stage<'a> {
             Path::WeirTcx => Hook::Tcx,
             _ => return Ok(()),
         };
-        let mut accelerated = Accelerated::start(self.host(), BRIDGE, hook)?;
+        let accelerated = Accelerated::start(self.host(), BRIDGE, hook)?;
         accelerated.settle()?;
         self.installed = Installed::Accelerated(accelerated);
         Ok(())

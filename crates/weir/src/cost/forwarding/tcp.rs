@@ -9,13 +9,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::Path;
-use super::accelerated::{Accelerated, Hook};
+use super::accelerated::Accelerated;
 use super::plan::Settings;
 use super::stage::BRIDGE;
 use crate::lab::Side;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::process::child::{Child, START};
 use crate::process::stop::StopSignal;
+use crate::switch::Hook;
 use hostnet::netns;
 use hostnet::rtnetlink::BridgeOptions;
 
@@ -56,7 +57,9 @@ impl Containers {
         netns::disable_ipv6(host.as_fd())?;
         let (client, server) = (Leg::add(host.as_fd(), 1)?, Leg::add(host.as_fd(), 2)?);
         let ports = [client.port.index()?, server.port.index()?];
-        netns::run_in(host.as_fd(), || add_bridge_of(BRIDGE, &BridgeOptions::default(), &ports))?;
+        netns::run_in(host.as_fd(), || {
+            add_bridge_of(BRIDGE, &BridgeOptions::default(), &ports)
+        })?;
         client.far.add_address(CLIENT, PREFIX)?;
         server.far.add_address(SERVER, PREFIX)?;
         let accelerated = match path {

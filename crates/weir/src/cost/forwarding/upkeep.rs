@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use super::accelerated::{Accelerated, Hook};
+use super::accelerated::Accelerated;
 use super::report::{Attach, Following, Memory};
 use super::stage::{BRIDGE, idle_mac};
 use crate::cost::curve::report::Spread;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::process::stop::StopSignal;
+use crate::switch::Hook;
 use hostnet::netns;
 use hostnet::rtnetlink::{BridgeOptions, FdbKind, Rtnetlink};
 
@@ -40,7 +41,9 @@ impl Ports {
             .iter()
             .map(|leg| leg.port.index())
             .collect::<Result<Vec<_>>>()?;
-        netns::run_in(host.as_fd(), || add_bridge_of(BRIDGE, &BridgeOptions::default(), &ports))?;
+        netns::run_in(host.as_fd(), || {
+            add_bridge_of(BRIDGE, &BridgeOptions::default(), &ports)
+        })?;
         Ok(Self { legs, host })
     }
 }
@@ -50,7 +53,7 @@ impl Ports {
 pub fn follow(time: Duration, stop: &StopSignal) -> Result<Following> {
     let ports = Ports::make()?;
     let port = ports.legs[0].port.index()?;
-    let mut accelerated = Accelerated::start(ports.host.as_fd(), BRIDGE, Hook::Tcx)?;
+    let accelerated = Accelerated::start(ports.host.as_fd(), BRIDGE, Hook::Tcx)?;
     let before = accelerated.settle()?;
     let cpu_before = accelerated.cpu_ns()?;
     let began = Instant::now();
@@ -59,12 +62,18 @@ pub fn follow(time: Duration, stop: &StopSignal) -> Result<Following> {
     let after = accelerated.settle()?;
     let settled = began.elapsed() - took;
     let spent = accelerated.cpu_ns()? - cpu_before;
+    let bridge_entries = netns::run_in(ports.host.as_fd(), || -> Result<usize> {
+        let mut rtnetlink = Rtnetlink::open()?;
+        let bridge = rtnetlink.link(BRIDGE)?.index;
+        let entries = rtnetlink.fdb(bridge)?;
+        Ok(entries.iter().filter(|it| !it.local).count())
+    })?;
     Ok(Following {
         changes,
         seconds: took.as_secs_f64(),
         changes_per_second: changes as f64 / took.as_secs_f64(),
         settled_ms: settled.as_secs_f64() * 1e3,
-        bridge_entries: before.entries + CHANGING.min(changes.div_ceil(2)),
+        bridge_entries: bridge_entries as u64,
         mirror_entries: after.entries,
         resyncs: after.resyncs - before.resyncs,
         keeper_percent: spent as f64 / (took + settled).as_nanos() as f64 * 100.0,
