@@ -315,7 +315,7 @@ fn install<'a>(
 
 /// Adds entries for stations that send nothing, behind each port in turn, in the calling thread's
 /// network namespace.
-fn add_idle_entries(ports: &[u32], count: u64) -> Result<()> {
+pub fn add_idle_entries(ports: &[u32], count: u64) -> Result<()> {
     let entries = (0..count).zip(ports.iter().cycle());
     let entries: Vec<FdbKey> = entries
         .map(|(number, port)| (*port, idle_mac(number), 0))
