@@ -1,5 +1,6 @@
 //! `weir cost`: CPU time spent on networking, by CPU, task and datapath.
 
+pub mod accelerated;
 pub mod curve;
 pub mod flame;
 pub mod forwarding;

@@ -132,7 +132,7 @@ impl BenchArgs {
     fn curve_options(&self, cpus: &Cpus) -> curve::run::Options {
         curve::run::Options {
             choices: curve::plan::Choices {
-                paths: vec![curve::Path::Bridge, curve::Path::Ovs],
+                paths: vec![curve::Path::Bridge, curve::Path::Weir, curve::Path::Ovs],
                 rates: RATES.map(Rate).to_vec(),
                 receivers: RECEIVERS.to_vec(),
                 rounds: self.rounds,

@@ -11,7 +11,6 @@
 //! The load's CPU runs the softirqs of everything in the kernel, up to the program at `far1`: the
 //! rate is that of one CPU. The switch in user space runs on the other CPU.
 
-pub mod accelerated;
 pub mod counts;
 pub mod html;
 pub mod measure;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Path;
-use super::accelerated::Accelerated;
 use super::counts::Counts;
 use super::plan::{Settings, Traffic};
+use crate::cost::accelerated::Accelerated;
 use crate::cost::curve::forward::Forwarder;
 use crate::cost::curve::ovs::Switch;
 use crate::lab::leg::{Leg, add_bridge_of};

@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::Path;
-use super::accelerated::Accelerated;
 use super::plan::Settings;
 use super::stage::BRIDGE;
+use crate::cost::accelerated::Accelerated;
 use crate::lab::Side;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::process::child::{Child, START};

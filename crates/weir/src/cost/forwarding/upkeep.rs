@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::accelerated::Accelerated;
 use super::report::{Attach, Following, Memory};
 use super::stage::{BRIDGE, add_idle_entries, idle_mac};
+use crate::cost::accelerated::Accelerated;
 use crate::cost::curve::report::Spread;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::process::child::{Child, START, own_command};

@@ -80,7 +80,7 @@ const REPORTS: [(&str, &str, &[&str]); 6] = [
     ),
     (
         "curve.json",
-        "cost curve --path bridge,xdp,af-xdp --pps 10k --receivers 2 --seconds 0.1 --format json",
+        "cost curve --path bridge,weir,xdp,af-xdp --pps 10k --receivers 2 --seconds 0.1 --format json",
         &["points", "summary", "ratios", "unavailable"],
     ),
     (
