@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
             let sample = accounting.sample()?;
             let counts = stage.counts()?;
             let keeper_ns = stage.keeper_ns()?;
-            let tasks = accounting.tasks()?.into_iter().map(own_time).collect();
+            let tasks = accounting.tasks()?.iter().map(own_time).collect();
             if now_ns() - begun <= most.max(LEAST_SKEW) {
                 return Ok(Moment {
                     at_ns: sample.at_ns,
@@ -204,7 +204,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-fn own_time(task: Task) -> (u32, u64) {
+fn own_time(task: &Task) -> (u32, u64) {
     let time = task.time;
     let own = time.running_ns.saturating_sub(time.interrupts_ns());
     (task.pid, own)

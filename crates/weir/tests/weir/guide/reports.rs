@@ -85,7 +85,7 @@ const REPORTS: [(&str, &str, &[&str]); 6] = [
     ),
     (
         "switch-bench.json",
-        "switch bench --part rate --path bridge,xdp --pairs 3 --rounds 1 --seconds 0.1 --format json",
+        "switch bench --part rate,attach,memory,following --path bridge,weir-xdp --entries 1000 --pairs 3 --rounds 1 --seconds 0.1 --format json",
         &["runs", "rates"],
     ),
     ("doctor.json", "doctor --json", &["ok"]),
