@@ -66,9 +66,9 @@ pub fn follow(time: Duration, stop: &StopSignal) -> Result<Following> {
     let began = Instant::now();
     let changes = netns::run_in(ports.host.as_fd(), || change(port, time, stop))?;
     let took = began.elapsed();
-    let changed = Instant::now();
+    let settling = Instant::now();
     let after = accelerated.settle()?;
-    let settled = changed.elapsed();
+    let settled = settling.elapsed();
     let spent = accelerated.cpu_ns()? - cpu_before;
     let bridge_entries = netns::run_in(ports.host.as_fd(), || -> Result<usize> {
         let mut rtnetlink = Rtnetlink::open()?;
