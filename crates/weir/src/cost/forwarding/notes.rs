@@ -4,6 +4,10 @@ use super::Path;
 use super::plan::{Options, Part};
 use super::report::Report;
 use crate::lab::{APP_DEVICE, LOAD_DEVICE};
+use crate::report::statistics::median;
+
+/// A share of a CPU in percent that is mentioned.
+const WORTH_A_NOTE: f64 = 5.0;
 
 /// The method of a measurement with these options.
 pub fn setting(options: &Options) -> Vec<String> {
@@ -58,6 +62,12 @@ pub fn setting(options: &Options) -> Vec<String> {
     notes
 }
 
+/// The share of the load's CPU that others had where it made as many frames as it could, in percent.
+fn others(report: &Report) -> Option<f64> {
+    let full = report.runs.iter().filter(|run| run.target_pps.is_none());
+    median(full.map(|run| 100.0 - run.load_percent - run.softirq_percent))
+}
+
 /// Missing results and their reasons.
 pub fn results(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
@@ -84,6 +94,14 @@ pub fn results(report: &Report) -> Vec<String> {
             run.path,
             run.round,
             run.violations.join("; ")
+        ));
+    }
+    if let Some(share) = others(report)
+        && share > WORTH_A_NOTE
+    {
+        notes.push(format!(
+            "Other programs had {share:.0}% of the load's CPU (median of the runs at full speed): they \
+             do not count as CPU time of a frame, but they share the caches."
         ));
     }
     if report.interrupted {

@@ -271,6 +271,7 @@ impl<'a> Session<'a> {
         let path = stage.path;
         self.progress.begin(&format!("the highest rate of {path}"));
         let saturated = self.runner.measure(stage, None)?.window;
+        let mut last = String::new();
         let mut pps = saturated.delivered as f64 * 1e9 / saturated.ns as f64 * HIGHEST;
         for _ in 0..ATTEMPTS {
             let rate = Rate(pps as u64);
@@ -286,10 +287,14 @@ impl<'a> Session<'a> {
             if run.target_reached && run.loss_percent == 0.0 {
                 return Ok(rate);
             }
+            last = format!(
+                "of {rate} frames a second the load made {:.0}, and {:.1}% were lost",
+                run.offered_pps, run.loss_percent
+            );
             pps *= LOWER;
         }
         anyhow::bail!(
-            "no rate is delivered without a loss: the machine is busy; measure when it is idle"
+            "no rate is reached without a loss ({last}): measure when the machine is idle"
         )
     }
 
