@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use crate::switch::{Accelerator, Hook, PortSettings, Settings};
 use hostnet::netns;
 
+/// The reason of the programs for leaving a frame to the kernel that resets its sender's age.
+const REFRESH: &str = "refresh";
+
 /// An accelerated bridge.
 #[must_use = "the bridge is no longer accelerated when this is dropped"]
 pub struct Accelerated {
@@ -38,6 +41,8 @@ pub struct Mirror {
     pub resyncs: u64,
     /// Frames that the programs have forwarded.
     pub forwarded: u64,
+    /// Frames that they have left to the kernel once in a while, so that it does not forget their sender.
+    pub refreshing: u64,
 }
 
 impl Accelerated {
@@ -178,9 +183,12 @@ fn settle(accelerator: &mut Accelerator) -> Result<Mirror> {
     if let Some(reason) = status.why_not {
         return Err(anyhow!("the bridge is left to the kernel: {reason}"));
     }
+    let ports = status.ports.iter();
+    let refreshing = ports.clone().filter_map(|port| port.reasons.get(REFRESH));
     Ok(Mirror {
         entries: status.addresses as u64,
         resyncs: status.mirror.resyncs,
-        forwarded: status.ports.iter().map(|port| port.received.packets).sum(),
+        refreshing: refreshing.sum(),
+        forwarded: ports.map(|port| port.received.packets).sum(),
     })
 }

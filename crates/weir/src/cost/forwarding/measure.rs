@@ -96,7 +96,7 @@ impl<'a> Runner<'a> {
     pub fn measure(&self, stage: &Stage<'_>, rate: Option<Rate>) -> Result<Measured> {
         let in_user_space = stage.path.forwards_in_user_space();
         let before = stage.counts()?;
-        let accelerated_before = stage.accelerated()?;
+        let mirror = stage.mirror()?;
         // Anew for each run: its table of processes has a limit.
         let accounting = Tracepoints::start(CpuList::online()?.as_slice())?;
         let (load, pid) = self.start_load(stage, rate)?;
@@ -112,8 +112,10 @@ impl<'a> Runner<'a> {
         settle(stage)?;
         let run = stage.counts()?.since(&before);
         let mut frames = run.frames(sent, in_user_space);
-        frames.accelerated = (stage.accelerated()?.zip(accelerated_before))
-            .map(|(after, before)| after.saturating_sub(before));
+        if let Some((earlier, now)) = mirror.zip(stage.mirror()?) {
+            frames.accelerated = Some(now.forwarded.saturating_sub(earlier.forwarded));
+            frames.refreshing = now.refreshing.saturating_sub(earlier.refreshing);
+        }
         Ok(Measured {
             window: self.window(stage, &begin, &end, pid),
             violations: run.violations(&frames),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::Path;
 use super::counts::Counts;
 use super::plan::{Settings, Traffic};
-use crate::cost::accelerated::Accelerated;
+use crate::cost::accelerated::{Accelerated, Mirror};
 use crate::cost::curve::forward::Forwarder;
 use crate::cost::curve::ovs::Switch;
 use crate::lab::leg::{Leg, add_bridge_of};
@@ -146,10 +146,10 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Frames that the programs of an accelerated bridge have forwarded; none of other paths.
-    pub fn accelerated(&self) -> Result<Option<u64>> {
+    /// The state of an accelerated bridge; none of other paths.
+    pub fn mirror(&self) -> Result<Option<Mirror>> {
         match &self.installed {
-            Installed::Accelerated(accelerated) => Ok(Some(accelerated.settle()?.forwarded)),
+            Installed::Accelerated(accelerated) => Ok(Some(accelerated.settle()?)),
             _ => Ok(None),
         }
     }

@@ -59,7 +59,7 @@ impl Datapath for Weir {
     /// (`tun_xdp_xmit` in drivers/net/tun.c).
     fn drops(&self, run: &Counts, _totals: &[Totals]) -> Drops {
         Drops {
-            receiver: run.path.forwarded.saturating_sub(run.read_from_taps()),
+            receiver: handled(run).saturating_sub(run.read_from_taps()),
             ..Drops::default()
         }
     }
@@ -67,15 +67,25 @@ impl Datapath for Weir {
     fn balance(&self, run: &Counts, _received: u64) -> Option<[(u64, &'static str); 2]> {
         Some([
             (run.host.rx_packets, "received by the device"),
-            (run.path.forwarded, "forwarded by the programs"),
+            (
+                handled(run),
+                "forwarded by the programs or for the sender's age",
+            ),
         ])
     }
 }
 
+/// Frames that the programs forwarded, and those that the kernel got instead to reset their sender's age.
+fn handled(run: &Counts) -> u64 {
+    run.path.forwarded + run.path.unknown
+}
+
 impl Installed for Accelerated {
     fn counters(&self, _lab: &Lab) -> Result<PathCounters> {
+        let mirror = self.settle()?;
         Ok(PathCounters {
-            forwarded: self.settle()?.forwarded,
+            forwarded: mirror.forwarded,
+            unknown: mirror.refreshing,
             ..PathCounters::default()
         })
     }
