@@ -45,6 +45,7 @@ test_needs=(
     "c++:?g++:the fuzz targets"
     "bpftool:?bpftool:the check that nothing is left behind"
     "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
+    "iperf3:?iperf3:bulk TCP in weir switch bench"
     "nft:?nftables:the test of the doctor on firewall rules"
     "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
     "runc:?runc:the tests of containers under the broker"

@@ -22,10 +22,12 @@ struct vlan_tag {
 #define VLAN_ID 0x0fff
 
 #define MAX_PORTS 64
+#define MAX_STATIONS (1 << 17)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_PORTS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_STATIONS);
 	__type(key, struct station);
 	__type(value, __u32);
 } stations SEC(".maps");

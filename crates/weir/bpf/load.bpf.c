@@ -11,8 +11,12 @@
  * the CPU that sends them, so each of its instructions slows the application under test.
  *
  * `drop` runs in place of an application, to measure the cost of the load alone.
+ *
+ * `count_xdp` or `count_tcx` runs behind a switch that forwards the frames of the load, sent between
+ * many stations.
  */
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
@@ -97,6 +101,24 @@ static __always_inline __u64 spread(void *data)
 	return change;
 }
 
+/*
+ * The station that the frame with this number is for, and its counterpart at the other side that it is
+ * from: each pair talks to each other alone. The hash is the finalizer of MurmurHash3.
+ */
+static __always_inline __u32 station(__u64 sequence)
+{
+	__u32 hash = sequence;
+
+	if (config.sweep)
+		return sequence % config.stations;
+	hash ^= hash >> 16;
+	hash *= 0x85ebca6b;
+	hash ^= hash >> 13;
+	hash *= 0xc2b2ae35;
+	hash ^= hash >> 16;
+	return (hash * config.stations) >> 32;
+}
+
 SEC("xdp")
 int load(struct xdp_md *ctx)
 {
@@ -118,6 +140,12 @@ int load(struct xdp_md *ctx)
 	for (int i = 0; i < HEADER_WORDS; i++)
 		((__u64 *)data)[i] = config.load_header[i];
 	change = spread(data);
+	if (config.stations) {
+		__u32 number = bpf_htonl(station(state.sent));
+
+		*(__u32 *)(data + STATION_DESTINATION) = number;
+		*(__u32 *)(data + STATION_SOURCE) = number;
+	}
 	sequence = bpf_cpu_to_be64(state.sent);
 	*(__u16 *)(data + UDP_CHECKSUM) = checksum(sequence, change);
 	*(__u64 *)(data + SEQUENCE) = sequence;
@@ -241,6 +269,55 @@ int sink_xdp(struct xdp_md *ctx)
 {
 	receive((void *)(long)ctx->data, (void *)(long)ctx->data_end);
 	return XDP_DROP;
+}
+
+/* Whether a frame between stations is as the load made it, up to the first words of its payload. */
+static __always_inline bool is_between_stations(void *data, void *end)
+{
+	const volatile void *header = config.load_header;
+	__u64 sequence;
+	__u32 number;
+
+	if ((__u64)(end - data) != config.size || data + TAIL > end)
+		return false;
+	sequence = *(__u64 *)(data + SEQUENCE);
+	number = bpf_htonl(station(bpf_be64_to_cpu(sequence)));
+	if (*(__u16 *)data != *(const volatile __u16 *)header ||
+	    *(__u32 *)(data + STATION_DESTINATION) != number ||
+	    *(__u16 *)(data + ETH_ALEN) != *(const volatile __u16 *)(header + ETH_ALEN) ||
+	    *(__u32 *)(data + STATION_SOURCE) != number ||
+	    *(__u32 *)(data + 2 * ETH_ALEN) != *(const volatile __u32 *)(header + 2 * ETH_ALEN))
+		return false;
+	for (int i = 2; i < HEADER_WORDS; i++)
+		if (((__u64 *)data)[i] != config.load_header[i])
+			return false;
+	return *(__u16 *)(data + UDP_CHECKSUM) == checksum(sequence, 0) &&
+	       *(__u64 *)(data + PAYLOAD) == config.payload[0];
+}
+
+/* One queue receives: one CPU runs this at a time. */
+static __always_inline void count(void *data, void *end)
+{
+	state.sink.packets++;
+	if (!is_between_stations(data, end))
+		state.sink.corrupted++;
+}
+
+SEC("xdp")
+int count_xdp(struct xdp_md *ctx)
+{
+	count((void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return XDP_DROP;
+}
+
+/* For frames of a socket, which a veth copies before it shows them to XDP. */
+SEC("tcx/ingress")
+int count_tcx(struct __sk_buff *skb)
+{
+	if (skb->data_end - skb->data != skb->len)
+		bpf_skb_pull_data(skb, skb->len);
+	count((void *)(long)skb->data, (void *)(long)skb->data_end);
+	return TC_ACT_SHOT;
 }
 
 /* The least work for a frame. */

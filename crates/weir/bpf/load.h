@@ -18,6 +18,10 @@ enum load_constants {
 	PAYLOAD = 50,
 	TAIL = 64,
 
+	/* In both addresses of a frame between stations: the station's number, big-endian. */
+	STATION_DESTINATION = 2,
+	STATION_SOURCE = 8,
+
 	/* Times have so many bits below the nanosecond. */
 	TIME_BITS = 10,
 
@@ -39,6 +43,8 @@ struct load_config {
 	__u64 receivers;  /* frames are for each of so many in turn */
 	__u64 by_port;	  /* receivers differ in the UDP port instead of the MAC address */
 	__u64 flows;	  /* the UDP source port takes so many values in turn */
+	__u64 stations;	  /* both addresses take so many values; 0: they are those of the headers */
+	__u64 sweep;	  /* the values come in turn, not by a hash of the frame's number */
 };
 
 /* The fate of the frames that the sink received. */

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::Result;
 
+use super::leg::add_bridge_of;
 use super::{Lab, Side};
 use hostnet::device::Device;
 use hostnet::netns;
-use hostnet::rtnetlink::{Rtnetlink, VethEnd};
+use hostnet::rtnetlink::{BridgeOptions, Rtnetlink, VethEnd};
 use hostnet::tap::Tap;
 
 /// The bridge of containers.
@@ -92,18 +93,15 @@ impl Side {
     /// Makes the side's device and these taps ports of a new bridge `name`, whose forwarding
     /// database has the MAC address behind each tap.
     pub fn add_bridge(&self, name: &str, guests: &[(&Tap, [u8; 6])]) -> Result<()> {
-        let uplink = self.index()?;
+        let mut ports = vec![self.index()?];
+        for (tap, _) in guests {
+            ports.push(tap.device().index()?);
+        }
         netns::run_in(self.netns(), || {
+            add_bridge_of(name, &BridgeOptions::default(), &ports)?;
             let mut rtnetlink = Rtnetlink::open()?;
-            rtnetlink.add_bridge(name)?;
-            let bridge = rtnetlink.link(name)?.index;
-            rtnetlink.add_port(bridge, uplink)?;
-            for (tap, _) in guests {
-                rtnetlink.add_port(bridge, tap.device().index()?)?;
-            }
-            rtnetlink.set_up(bridge)?;
-            for (tap, mac) in guests {
-                rtnetlink.add_fdb_entry(tap.device().index()?, *mac)?;
+            for ((_, mac), port) in guests.iter().zip(&ports[1..]) {
+                rtnetlink.add_fdb_entry(*port, *mac)?;
             }
             Ok(())
         })

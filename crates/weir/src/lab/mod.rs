@@ -11,6 +11,7 @@
 //! where `ip netns` sees it, until it is taken down.
 
 pub mod bridge;
+pub mod leg;
 pub mod named;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -200,14 +201,19 @@ impl Side {
     }
 
     fn set_offloads(&self) -> Result<()> {
+        // At the load's side NAPI would only cost the application, whose CPU it runs on, some
+        // 200 ns for each frame that it sends.
+        self.send_whole_frames(self.device == APP_DEVICE)
+    }
+
+    /// Turns the offloads of sending off, so that frames have their checksums and no more than the
+    /// MTU; with NAPI, by GRO, the device takes frames that are redirected into its peer.
+    pub fn send_whole_frames(&self, napi: bool) -> Result<()> {
         netns::run_in(self.netns(), || -> Result<()> {
             for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
                 ethtool::set(&self.device, offload, false)?;
             }
-            // At the load's side NAPI would only cost the application, whose CPU it runs on,
-            // some 200 ns for each frame that it sends.
-            let has_napi = self.device == APP_DEVICE;
-            Ok(ethtool::set(&self.device, Offload::Gro, has_napi)?)
+            Ok(ethtool::set(&self.device, Offload::Gro, napi)?)
         })
     }
 }

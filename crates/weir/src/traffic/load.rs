@@ -19,7 +19,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use super::frame::MIN_SIZE;
-use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread};
+use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread, StationSide, Stations};
 use super::rate::Rate;
 use super::turns;
 use crate::process::child::{Child, START, own_command};
@@ -61,6 +61,16 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
           value_parser = clap::value_parser!(u64).range(1..=32768))]
     pub flows: u64,
+    /// Number of pairs of stations that frames are between, by a hash of the frame's number
+    #[arg(long, value_name = "N", conflicts_with_all = ["sink", "receivers", "flows"],
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub stations: Option<u64>,
+    /// Every pair of stations in turn
+    #[arg(long, requires = "stations")]
+    pub sweep: bool,
+    /// Frames come from the stations of the far side
+    #[arg(long, requires = "stations")]
+    pub from_far: bool,
     /// Send nothing
     #[arg(long, conflicts_with = "pps")]
     pub no_load: bool,
@@ -84,6 +94,9 @@ impl LoadArgs {
             receivers: 1,
             by_port: false,
             flows: 1,
+            stations: None,
+            sweep: false,
+            from_far: false,
             no_load: false,
             turn: None,
             sink: None,
@@ -102,10 +115,26 @@ impl LoadArgs {
             .option("receivers", (self.receivers > 1).then_some(self.receivers))
             .flag("by-port", self.by_port)
             .option("flows", (self.flows > 1).then_some(self.flows))
+            .option("stations", self.stations)
+            .flag("sweep", self.sweep)
+            .flag("from-far", self.from_far)
             .flag("no-load", self.no_load)
             .option("turn", self.turn)
             .flag(sink.as_deref().unwrap_or_default(), sink.is_some())
             .into_vec()
+    }
+
+    fn stations(&self) -> Option<Stations> {
+        let from = if self.from_far {
+            StationSide::Far
+        } else {
+            StationSide::Near
+        };
+        self.stations.map(|pairs| Stations {
+            pairs,
+            sweep: self.sweep,
+            from,
+        })
     }
 
     /// Starts a process with these arguments by `spawn`, which chooses its network namespace, and
@@ -166,6 +195,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
             receivers: args.receivers,
             by_port: args.by_port,
             flows: args.flows,
+            stations: args.stations(),
         },
     })?;
     let before = device.counters()?;
@@ -265,7 +295,13 @@ mod tests {
             sink: Some(Sink::Drop),
             ..plain.clone()
         };
-        for args in [plain, all, sink] {
+        let stations = LoadArgs {
+            stations: Some(10_000),
+            sweep: true,
+            from_far: true,
+            ..plain.clone()
+        };
+        for args in [plain, all, sink, stations] {
             let words = std::iter::once("load".into()).chain(args.to_words());
             let parsed = Parsed::try_parse_from(words).expect("valid words");
             assert_eq!(parsed.args, args);

@@ -26,6 +26,9 @@ const HEADER_WORDS: usize = 5;
 const MAC_RECEIVER: usize = 4;
 /// The UDP destination port, which may differ between receivers.
 const UDP_DESTINATION: usize = UDP + 2;
+/// The number of a station, in the destination's and in the source's MAC address.
+const STATION_DESTINATION: usize = 2;
+const STATION_SOURCE: usize = 8;
 /// Where the words of the payload that are compared one by one end, and its sum begins.
 const TAIL: usize = MIN_SIZE;
 /// Bits below the nanosecond in the program's times.
@@ -42,6 +45,8 @@ const CONSTANTS: Constants = Constants {
         ("SEQUENCE", SEQUENCE),
         ("PAYLOAD", PATTERN),
         ("TAIL", TAIL),
+        ("STATION_DESTINATION", STATION_DESTINATION),
+        ("STATION_SOURCE", STATION_SOURCE),
         ("TIME_BITS", TIME_BITS),
         ("WINDOW_WORDS", WINDOW_WORDS as usize),
     ],
@@ -61,6 +66,8 @@ shared_structs! {
         receivers: u64,
         by_port: u64,
         flows: u64,
+        stations: u64,
+        sweep: u64,
     }
 
     /// The fate of the frames that the sink received.
@@ -116,6 +123,8 @@ impl LoadConfig {
             receivers: spread.receivers,
             by_port: spread.by_port.into(),
             flows: spread.flows,
+            stations: spread.stations.map_or(0, |it| it.pairs),
+            sweep: spread.stations.is_some_and(|it| it.sweep).into(),
         })
     }
 }
@@ -181,6 +190,49 @@ pub struct Spread {
     pub by_port: bool,
     /// The UDP source port takes so many values in turn, counted up.
     pub flows: u64,
+    /// Frames are between stations instead of from one sender.
+    pub stations: Option<Stations>,
+}
+
+/// Pairs of stations, one on either side of a switch, that talk to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stations {
+    /// The number of pairs.
+    pub pairs: u64,
+    /// Each pair sends in turn, instead of by a hash of the frame's number.
+    pub sweep: bool,
+    /// The side that frames come from.
+    pub from: StationSide,
+}
+
+/// The side of a switch that a station is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StationSide {
+    /// That of the load.
+    Near,
+    /// The other one.
+    Far,
+}
+
+impl StationSide {
+    /// The other one.
+    #[must_use]
+    pub fn opposite(self) -> Self {
+        match self {
+            Self::Near => Self::Far,
+            Self::Far => Self::Near,
+        }
+    }
+}
+
+/// The MAC address of a station, counted from 0 on each side.
+pub fn station_mac(side: StationSide, number: u32) -> [u8; 6] {
+    let side = match side {
+        StationSide::Near => 0xa1,
+        StationSide::Far => 0xa2,
+    };
+    let [a, b, c, d] = number.to_be_bytes();
+    [0x02, side, a, b, c, d]
 }
 
 impl Default for Spread {
@@ -190,6 +242,20 @@ impl Default for Spread {
             receivers: 1,
             by_port: false,
             flows: 1,
+            stations: None,
+        }
+    }
+}
+
+impl Spread {
+    /// The frame that differs from those sent in its number and in what the spread changes.
+    fn template(&self, size: usize) -> Result<Template> {
+        match self.stations {
+            Some(stations) => {
+                let (from, to) = (stations.from, stations.from.opposite());
+                Template::new(size, station_mac(from, 0), station_mac(to, 0))
+            }
+            None => Template::new(size, LOAD_MAC, APP_MAC),
         }
     }
 }
@@ -213,7 +279,7 @@ pub struct Load {
 impl Load {
     /// Loads the programs, and attaches the sink if there is to be one.
     pub fn new(options: &LoadOptions) -> Result<Self> {
-        let frame = Template::new(options.size, LOAD_MAC, APP_MAC)?;
+        let frame = options.spread.template(options.size)?;
         let config = LoadConfig::new(options, &frame)?;
         let sink_programs = options.sink.map_or(&[][..], Sink::programs);
         let programs = Programs::load(&OBJECT, Some(config.as_bytes()), |name| {
@@ -255,6 +321,62 @@ impl Load {
 
     fn state(&self) -> Result<LoadState> {
         self.programs.variable(".bss")
+    }
+}
+
+/// The end behind a switch of frames between stations: counts, checks and drops them.
+#[must_use = "the sink is detached when this is dropped"]
+pub struct StationSink {
+    programs: Programs,
+    _attached: Attached,
+}
+
+/// The hook of a [`StationSink`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkHook {
+    /// XDP in the driver: the cheapest for frames that a kernel's path forwards.
+    Xdp,
+    /// tcx (Linux 6.6), else XDP: the cheapest for frames that a socket sent.
+    Tcx,
+}
+
+impl StationSink {
+    /// Attaches it to a device of the calling thread's network namespace, for hashed frames of so
+    /// many pairs of stations from the [near](StationSide::Near) side.
+    pub fn attach(ifindex: u32, size: usize, pairs: u64, hook: SinkHook) -> Result<Self> {
+        let options = LoadOptions {
+            ifindex,
+            size,
+            pps: None,
+            sink: None,
+            spread: Spread {
+                stations: Some(Stations {
+                    pairs,
+                    sweep: false,
+                    from: StationSide::Near,
+                }),
+                ..Spread::default()
+            },
+        };
+        let frame = options.spread.template(size)?;
+        let config = LoadConfig::new(&options, &frame)?;
+        let programs = Programs::load(&OBJECT, Some(config.as_bytes()), |name| {
+            ["count_xdp", "count_tcx"].contains(&name)
+        })?;
+        let xdp = || programs.attach_xdp("count_xdp", ifindex);
+        let attached = match hook {
+            SinkHook::Xdp => xdp(),
+            SinkHook::Tcx => programs.attach_tcx("count_tcx", ifindex).or_else(|_| xdp()),
+        };
+        Ok(Self {
+            _attached: attached?,
+            programs,
+        })
+    }
+
+    /// The frames so far: all of them, and those that are not as the load made them.
+    pub fn counts(&self) -> Result<SinkCounts> {
+        Ok(self.programs.variable::<LoadState>(".bss")?.sink)
     }
 }
 

@@ -21,6 +21,7 @@ mod packet;
 mod quiet;
 mod quiet_rule;
 mod storm;
+mod switch_bench;
 mod switch_programs;
 
 use std::process::{Command, ExitCode, Output};
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         load::trials(),
         quiet_rule::trials(),
         storm::trials(),
+        switch_bench::trials(),
         switch_programs::trials(),
     ]
     .concat();

@@ -1,6 +1,7 @@
 //! `weir switch`: a fast path for the Linux bridge.
 
 mod attach;
+mod bench;
 mod check;
 mod run;
 mod socket;
@@ -38,6 +39,11 @@ pub enum SwitchCommand {
     /// Show rates and news every second; write sampled frames to a file
     Watch(watch::WatchArgs),
 
+    /// Measure an accelerated bridge beside a plain one and other switches
+    ///
+    /// It makes its own networks and needs no daemon. Needs root.
+    Bench(bench::BenchArgs),
+
     /// Check the configuration of the daemon: every bridge's fault with its line and column
     ///
     /// Needs no privilege and no daemon.
@@ -56,6 +62,7 @@ pub fn run(command: SwitchCommand) -> Result<ExitCode> {
         SwitchCommand::Detach(args) => attach::detach(&args),
         SwitchCommand::Status(args) => status::run(&args),
         SwitchCommand::Watch(args) => watch::run(&args),
+        SwitchCommand::Bench(args) => bench::run(&args),
         SwitchCommand::Check(args) => Ok(check::run(&args)),
     }
 }

@@ -45,17 +45,28 @@ pub struct Forwarder {
 impl Forwarder {
     /// Has the side's device hand frames for these addresses to their taps.
     pub fn attach(side: &Side, stations: &[(&Tap, [u8; 6])]) -> Result<Self> {
+        let index = |(tap, mac): &(&Tap, [u8; 6])| Ok((tap.device().index()?, vec![*mac]));
+        let ports = stations.iter().map(index).collect::<Result<Vec<_>>>()?;
+        Self::attach_to_ports(side, ports)
+    }
+
+    /// Has the side's device hand frames to these other devices of its namespace, each with the
+    /// addresses behind it.
+    pub fn attach_to_ports(
+        side: &Side,
+        ports: impl IntoIterator<Item = (u32, Vec<[u8; 6]>)>,
+    ) -> Result<Self> {
         let device = side.index()?;
         let programs = Programs::load(&OBJECT, None, |_| true)?;
-        let stations_map = programs.map::<Station, u32>("stations")?;
-        for (port, (tap, mac)) in (0_u32..).zip(stations) {
-            let index = tap.device().index()?;
+        let stations = programs.map::<Station, u32>("stations")?;
+        for (port, (index, macs)) in (0_u32..).zip(ports) {
             // Not attached yet, so that it never meets a port without a device.
             netns::run_in(side.netns(), || {
                 programs.map::<u32, u32>("ports")?.set(&port, &index)
             })?;
-            let station = Station { vlan: 0, mac: *mac };
-            stations_map.set(&station, &port)?;
+            for mac in macs {
+                stations.set(&Station { vlan: 0, mac }, &port)?;
+            }
         }
         let attached = netns::run_in(side.netns(), || programs.attach_xdp("forward", device))?;
         Ok(Self {

@@ -52,7 +52,7 @@ pub fn render(report: &Report) -> Result<String> {
         ));
     }
     if !report.ratios.is_empty() {
-        add("<h2>Softirq time of XDP, in percent of the bridge's</h2>");
+        add("<h2>Softirq time in percent of the bridge's</h2>");
         let rows = report.ratios.iter().map(|it| table::ratio_cells(it).into());
         add(&page::table("curve", table::RATIOS.into_iter(), rows));
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  namespace load         namespace host
-//!  weir1 ───────────────── weir0 ─┬─ bridge, XDP or Open vSwitch ─┬─ tap0 ── receiver 0
+//!  weir1 ───────────────── weir0 ─┬─ bridge, weir, XDP or OVS    ─┬─ tap0 ── receiver 0
 //!  (load, and the kernel's        │                               └─ tap1 ── receiver 1
 //!   part of receiving)            └─ socket: UDP, AF_XDP, AF_PACKET ── receiver
 //! ```

@@ -57,8 +57,8 @@ pub struct OvsArgs {
     /// Device that frames arrive at
     #[arg(long, value_name = "IF")]
     pub uplink: String,
-    /// Device for frames to a MAC address
-    #[arg(long, value_name = "IF=MAC")]
+    /// Device for frames to a MAC address; without one, the switch learns addresses
+    #[arg(long, value_name = "IF[=MAC]")]
     pub port: Vec<String>,
     /// CPU to run on
     #[arg(long, value_name = "N")]
@@ -101,9 +101,30 @@ impl<'a> Switch<'a> {
         stop: &'a StopSignal,
     ) -> Result<Self> {
         let port = |(tap, mac): &(&Tap, [u8; 6])| format!("{}={}", tap.device().name(), text(*mac));
+        let ports = stations.iter().map(port).collect();
+        Self::start_with(side, ports, cpu, stop)
+    }
+
+    /// Starts a switch that connects the side's device and these others of its namespace, and
+    /// learns the addresses behind each.
+    pub fn start_learning(
+        side: &Side,
+        ports: Vec<String>,
+        cpu: usize,
+        stop: &'a StopSignal,
+    ) -> Result<Self> {
+        Self::start_with(side, ports, cpu, stop)
+    }
+
+    fn start_with(
+        side: &Side,
+        port: Vec<String>,
+        cpu: usize,
+        stop: &'a StopSignal,
+    ) -> Result<Self> {
         let args = OvsArgs {
             uplink: side.device.clone(),
-            port: stations.iter().map(port).collect(),
+            port,
             cpu,
         };
         let mut command = own_command("cost-ovs");
@@ -184,11 +205,17 @@ fn start_daemons(args: &OvsArgs) -> Result<[Daemon; 2]> {
     )?;
     configure(&remote, ["add-port", BRIDGE, &args.uplink])?;
     for port in &args.port {
-        let (tap, mac) = port.split_once('=').context("a port is IF=MAC")?;
-        configure(&remote, ["add-port", BRIDGE, tap])?;
-        let flow = format!("dl_dst={mac},actions=output:{tap}");
+        let (device, flow) = match port.split_once('=') {
+            Some((tap, mac)) => (tap, format!("dl_dst={mac},actions=output:{tap}")),
+            None => (port.as_str(), "actions=NORMAL".to_owned()),
+        };
+        configure(&remote, ["add-port", BRIDGE, device])?;
         call("ovs-ofctl", ["add-flow", BRIDGE, &flow])?;
     }
+    let table = ["mac-table-size=1000000", "mac-aging-time=3600"];
+    let table = table.map(|option| format!("other_config:{option}"));
+    let words = ["set", "bridge", BRIDGE].map(String::from);
+    configure(&remote, words.iter().chain(&table))?;
     let pids = vec![server.process.id(), switch.process.id()];
     event::print(&SwitchEvent::Ready { pids })?;
     Ok([server, switch])

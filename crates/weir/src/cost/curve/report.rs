@@ -1,4 +1,4 @@
-//! The report: points, their medians over the rounds, and the ratio of XDP to the bridge.
+//! The report: points, their medians over the rounds, and the ratios of XDP and weir to the bridge.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub struct Report {
     pub points: Vec<Point>,
     /// The medians over the rounds.
     pub summary: Vec<Summary>,
-    /// XDP compared with the bridge.
+    /// XDP and weir compared with the bridge.
     pub ratios: Vec<Ratio>,
     /// Paths that are unavailable on this host.
     pub unavailable: Vec<Unavailable>,
@@ -140,19 +140,21 @@ pub struct Summary {
     pub total_ns_per_packet: Option<Spread>,
 }
 
-/// XDP compared with the bridge: the median of the ratios within each round.
+/// A path compared with the bridge: the median of the ratios within each round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
+    /// The path.
+    pub path: Path,
     /// The number of receivers.
     pub receivers: u8,
     /// The target rate of the load.
     pub target_pps: u64,
-    /// XDP's softirq time in percent of the bridge's; `None` unless the load reached the target
+    /// Its softirq time in percent of the bridge's; `None` unless the load reached the target
     /// rate on both.
     pub softirq_percent_of_bridge: Option<f64>,
-    /// The same if it reached it on XDP only: an upper bound, since the bridge handled fewer frames.
+    /// The same if it reached it on this path only: an upper bound, since the bridge handled fewer frames.
     pub softirq_percent_of_bridge_at_most: Option<f64>,
-    /// XDP's softirq time per frame delivered, in percent of the bridge's.
+    /// Its softirq time per frame delivered, in percent of the bridge's.
     pub ns_per_packet_percent_of_bridge: Option<f64>,
 }
 
@@ -248,8 +250,8 @@ impl Report {
             .collect();
         self.ratios = combinations
             .into_iter()
-            .filter(|it| it.path == Path::Xdp)
-            .filter_map(|xdp| self.ratio(xdp))
+            .filter(|it| matches!(it.path, Path::Weir | Path::Xdp))
+            .filter_map(|it| self.ratio(it))
             .collect();
     }
 
@@ -261,12 +263,12 @@ impl Report {
             .collect()
     }
 
-    fn ratio(&self, xdp: Combination) -> Option<Ratio> {
+    fn ratio(&self, own: Combination) -> Option<Ratio> {
         let bridge = Combination {
             path: Path::Bridge,
-            ..xdp
+            ..own
         };
-        let (ours, theirs) = (self.good(xdp), self.good(bridge));
+        let (ours, theirs) = (self.good(own), self.good(bridge));
         let pairs: Vec<(&Point, &Point)> = ours
             .iter()
             .filter_map(|one| {
@@ -286,12 +288,13 @@ impl Report {
             }))
         };
         let each = pairs.iter().filter_map(|(one, other)| {
-            let own = one.figures.softirq_ns_per_packet?;
-            Some(own / other.figures.softirq_ns_per_packet? * 100.0)
+            let ns = one.figures.softirq_ns_per_packet?;
+            Some(ns / other.figures.softirq_ns_per_packet? * 100.0)
         });
         Some(Ratio {
-            receivers: xdp.receivers,
-            target_pps: xdp.rate.0,
+            path: own.path,
+            receivers: own.receivers,
+            target_pps: own.rate.0,
             softirq_percent_of_bridge: at_rate(true),
             softirq_percent_of_bridge_at_most: at_rate(false),
             ns_per_packet_percent_of_bridge: median(each),
@@ -368,7 +371,7 @@ impl Summary {
 
 impl Spread {
     /// `None` without values.
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.collect();
         Some(Self {
             median: median(values.iter().copied())?,

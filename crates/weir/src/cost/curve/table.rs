@@ -24,7 +24,7 @@ pub fn render(report: &Report) -> String {
         line(&figures(report, receivers));
     }
     if !report.ratios.is_empty() {
-        line("\nSoftirq time of XDP, in percent of the bridge's");
+        line("\nSoftirq time in percent of the bridge's");
         line(&ratios(report));
     }
     let results = notes::results(report);
@@ -122,15 +122,16 @@ fn figures(report: &Report, receivers: u8) -> String {
 }
 
 /// The names of the columns of [`ratio_cells`].
-pub const RATIOS: [&str; 4] = ["target", "receivers", "at equal rate", "per packet"];
+pub const RATIOS: [&str; 5] = ["path", "target", "receivers", "at equal rate", "per packet"];
 
 /// A row of the ratios.
-pub fn ratio_cells(ratio: &Ratio) -> [String; 4] {
+pub fn ratio_cells(ratio: &Ratio) -> [String; 5] {
     let percent =
         |percent: Option<f64>| percent.map_or_else(|| "-".into(), |it| format!("{it:.0}"));
     let bound = ratio.softirq_percent_of_bridge_at_most;
     let bound = bound.map_or_else(|| "-".into(), |it| format!("< {it:.0}"));
     [
+        ratio.path.to_string(),
         Rate(ratio.target_pps).to_string(),
         ratio.receivers.to_string(),
         ratio

@@ -62,7 +62,7 @@ fn check_objects(schema: &Value, at: &str, wrong: &mut Vec<String>) {
 
 /// A schema, a command of a second or less that prints such a report, and lists of it that have
 /// entries then, so that the schema of the entries is held to something.
-const REPORTS: [(&str, &str, &[&str]); 5] = [
+const REPORTS: [(&str, &str, &[&str]); 6] = [
     (
         "bench.json",
         "bench all --lab --engine xsk,packet-v2 --mode drv,zc --rounds 1 --seconds 0.1 --format json",
@@ -80,8 +80,13 @@ const REPORTS: [(&str, &str, &[&str]); 5] = [
     ),
     (
         "curve.json",
-        "cost curve --path bridge,xdp,af-xdp --pps 10k --receivers 2 --seconds 0.1 --format json",
+        "cost curve --path bridge,weir,xdp,af-xdp --pps 10k --receivers 2 --seconds 0.1 --format json",
         &["points", "summary", "ratios", "unavailable"],
+    ),
+    (
+        "switch-bench.json",
+        "switch bench --part rate,attach,memory,following --path bridge,weir-xdp --entries 1000 --pairs 3 --rounds 1 --seconds 0.1 --format json",
+        &["runs", "rates"],
     ),
     ("doctor.json", "doctor --json", &["ok"]),
 ];

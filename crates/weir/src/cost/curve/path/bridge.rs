@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::datapath::{Datapath, Installed, ReceiverKind, Site, Stroke};
 
 /// The name of the bridge.
-const BRIDGE: &str = "weirbr";
+pub(super) const BRIDGE: &str = "weirbr";
 /// The MAC address of a device that is a port: no frame is for it.
 pub(super) const UPLINK_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
 

@@ -6,6 +6,7 @@ mod bridge;
 mod datapath;
 mod ovs;
 mod stack;
+mod weir;
 mod xdp;
 
 use clap::ValueEnum;
@@ -19,6 +20,8 @@ pub use self::datapath::{Datapath, Installed, ReceiverKind, Site, Station, Strok
 pub enum Path {
     /// Linux bridge, to taps
     Bridge,
+    /// Linux bridge accelerated by weir, to taps
+    Weir,
     /// XDP program that redirects, to taps
     Xdp,
     /// Open vSwitch, to taps
@@ -36,6 +39,7 @@ impl Path {
     pub fn datapath(self) -> &'static dyn Datapath {
         match self {
             Self::Bridge => &bridge::Bridge,
+            Self::Weir => &weir::Weir,
             Self::Xdp => &xdp::Xdp,
             Self::Ovs => &ovs::Ovs,
             Self::Stack => &stack::Stack,
