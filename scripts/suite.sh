@@ -235,7 +235,10 @@ test_guest() {
     elif ! guest_payload; then
         fail "guest: weir could not be built or copied"
     else
-        mapfile -t scripts < <(cd "$guest_sources" && ls -- *.sh)
+        # Of the switch's scripts, those that show most, without the control; `./run switch guests` has all.
+        mapfile -t scripts < <(cd "$guest_sources" && ls -- *.sh | grep -v '^switch-')
+        scripts+=(switch-vlan.sh switch-bond.sh)
+        echo 'MODES="xdp tcx"' >"$guest_payload/settings"
         guest_steps "${scripts[@]}"
         guest_receiver_step
         guest_count_step

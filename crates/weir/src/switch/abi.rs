@@ -54,8 +54,9 @@ pub struct FdbKey {
 impl FdbKey {
     /// The key in a bucket: the first six bytes in memory are the address.
     pub fn word(self) -> u64 {
-        let [a, b, c, d, e, f] = self.mac;
-        u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | u64::from(self.vlan) << 48
+        let mut bytes = [0; 8];
+        bytes[..self.mac.len()].copy_from_slice(&self.mac);
+        u64::from_le_bytes(bytes) | u64::from(self.vlan) << 48
     }
 }
 

@@ -186,10 +186,10 @@ impl Accelerator {
         if self.resync || self.fdb_due {
             return Duration::ZERO;
         }
-        let tick = if !self.pending.is_empty() {
-            rest(self.ticked, TICK)
-        } else {
+        let tick = if self.pending.is_empty() {
             BEAT
+        } else {
+            rest(self.ticked, TICK)
         };
         tick.min(rest(self.beaten, BEAT))
             .min(rest(self.epoch_began, self.epoch()))
@@ -246,7 +246,7 @@ impl Accelerator {
 
     /// The number of addresses in the mirror.
     pub fn addresses(&self) -> usize {
-        self.fdb.len()
+        self.fdb.count()
     }
 
     /// The number of addresses behind a port.
@@ -477,7 +477,7 @@ impl Accelerator {
     fn shape(&self) -> Result<Shape> {
         let ports = self.ports.len();
         // Room for as many again, so that growing is rare.
-        shape_of(&self.bridge, ports, self.fdb.len() * 2, &self.settings)
+        shape_of(&self.bridge, ports, self.fdb.count() * 2, &self.settings)
     }
 
     /// Reads everything anew after lost events. The kernel gets all frames meanwhile.

@@ -80,7 +80,7 @@ pub fn key(entry: &FdbEntry) -> FdbKey {
 
 impl Fdb {
     /// The number of addresses.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 
@@ -115,9 +115,9 @@ impl Fdb {
             return None;
         }
         if let Some(before) = before {
-            self.count(before.port, -1);
+            self.add(before.port, -1);
         }
-        self.count(port, 1);
+        self.add(port, 1);
         Some(Write::Set(key, known))
     }
 
@@ -174,7 +174,7 @@ impl Fdb {
     /// Forgets an address.
     pub fn forget(&mut self, key: FdbKey) -> Option<Write> {
         let known = self.entries.remove(&key)?;
-        self.count(known.port, -1);
+        self.add(known.port, -1);
         Some(Write::Remove(key))
     }
 
@@ -206,7 +206,7 @@ impl Fdb {
         self.entries.iter().map(|(key, known)| (*key, *known))
     }
 
-    fn count(&mut self, port: u32, by: i32) {
+    fn add(&mut self, port: u32, by: i32) {
         let count = self.by_port.entry(port).or_default();
         *count = count.saturating_add_signed(by);
     }
@@ -246,7 +246,7 @@ mod tests {
         };
         assert_eq!(written(fdb.learn(&fixed, Some(4))), 4, "it ages no more");
         assert_eq!(fdb.learn(&one, None), Some(Write::Remove(key(&one))));
-        assert_eq!((fdb.behind(4), fdb.len()), (0, 0));
+        assert_eq!((fdb.behind(4), fdb.count()), (0, 0));
         assert_eq!(fdb.forget(key(&one)), None);
     }
 
@@ -276,7 +276,7 @@ mod tests {
         fdb.learn(&entry(2), Some(1));
         fdb.learn(&entry(3), Some(2));
         assert_eq!(fdb.unseen(), [key(&entry(1))]);
-        assert_eq!(fdb.len(), 3);
+        assert_eq!(fdb.count(), 3);
         assert_eq!(fdb.forget_port(2), [Write::Remove(key(&entry(3)))]);
     }
 
