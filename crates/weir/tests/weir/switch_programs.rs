@@ -1,4 +1,4 @@
-//! The switch's programs, run by BPF_PROG_TEST_RUN on tables of frames: nothing is sent, so VLANs are tested
+//! The switch's programs, run by `BPF_PROG_TEST_RUN` on tables of frames: nothing is sent, so VLANs are tested
 //! here also on a kernel whose bridges have none.
 
 use std::os::fd::{AsFd as _, OwnedFd};
