@@ -236,7 +236,7 @@ test_guest() {
         fail "guest: weir could not be built or copied"
     else
         # Of the switch's scripts, those that show most, without the control; `./run switch guests` has all.
-        mapfile -t scripts < <(cd "$guest_sources" && ls -- *.sh | sed '/^switch-/d')
+        mapfile -t scripts < <(cd "$guest_sources" && find . -name '*.sh' ! -name 'switch-*' -printf '%f\n' | sort)
         scripts+=(switch-vlan.sh switch-bond.sh)
         echo 'MODES="xdp tcx"' >"$guest_payload/settings"
         guest_steps "${scripts[@]}"
