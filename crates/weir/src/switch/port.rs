@@ -157,11 +157,11 @@ impl OnPort {
         self.link.bridge_port.clone().unwrap_or_default()
     }
 
-    /// Whether the kernel learns addresses from its frames.
+    /// Whether the kernel learns addresses from its frames, or where it is locked, from control frames.
     pub fn learns(&self) -> bool {
         let port = self.bridge_port();
         let in_state = matches!(port.state, PortState::Learning | PortState::Forwarding);
-        port.learning && in_state && !port.locked
+        port.learning && in_state
     }
 
     /// The port for the map, with `macs` addresses behind it of which `newcomers` were let through.
