@@ -510,7 +510,7 @@ static __always_inline struct sample *sample_of(const struct frame *frame,
 }
 
 /* The bytes of a frame that fit in a sample. */
-static __always_inline __u32 sample_length(__u32 length)
+static __always_inline __u64 sample_length(__u64 length)
 {
 	return length < SAMPLE_BYTES ? length : SAMPLE_BYTES;
 }
@@ -584,12 +584,13 @@ int switch_xdp(struct xdp_md *ctx)
 
 	sample = sample_of(&frame, &verdict);
 	if (sample) {
-		__u32 length = sample_length(end - data);
+		__u64 length = sample_length(end - data);
 
 		sample->length = end - data;
 		sample->bytes_used = length;
 		/* The verifier wants to see that it is neither empty nor too long. */
-		if (length - 1 < SAMPLE_BYTES && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, length))
+		barrier_var(length);
+		if (length >= ETH_HLEN && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, length))
 			bpf_ringbuf_submit(sample, 0);
 		else
 			bpf_ringbuf_discard(sample, 0);
@@ -634,12 +635,13 @@ int switch_tcx(struct __sk_buff *skb)
 
 	sample = sample_of(&frame, &verdict);
 	if (sample) {
-		__u32 length = sample_length(skb->len);
+		__u64 length = sample_length(skb->len);
 
 		sample->length = skb->len;
 		sample->bytes_used = length;
 		sample->vlan = frame.tag_type ? frame.vid : 0;
-		if (length - 1 < SAMPLE_BYTES && !bpf_skb_load_bytes(skb, 0, sample->bytes, length))
+		barrier_var(length);
+		if (length >= ETH_HLEN && !bpf_skb_load_bytes(skb, 0, sample->bytes, length))
 			bpf_ringbuf_submit(sample, 0);
 		else
 			bpf_ringbuf_discard(sample, 0);
