@@ -139,6 +139,7 @@ struct vlan_tag {
 
 #define VLAN_ID 0x0fff
 #define IPV6_NEXT_HEADER 6 /* its offset in the header */
+#define PPPOE_HLEN 8	   /* PPPOE_SES_HLEN of linux/if_pppox.h */
 #define ICMPV6 58	   /* IPPROTO_ICMPV6 of linux/in6.h */
 
 /* A frame, as both programs see it. */
@@ -252,6 +253,9 @@ static __always_inline bool is_for_kernel(const struct frame *frame)
 {
 	if (BROKEN == BROKEN_GROUP)
 		return false;
+	/* br_netfilter drops one without a whole header, rules or not. */
+	if (frame->protocol == bpf_htons(ETH_P_PPP_SES) && frame->length < ETH_HLEN + PPPOE_HLEN)
+		return true;
 	return frame->protocol == bpf_htons(ETH_P_ARP) || frame->is_icmpv6;
 }
 
@@ -567,7 +571,8 @@ int switch_xdp(struct xdp_md *ctx)
 	frame.length = end - data;
 	frame.protocol = frame.ethernet->h_proto;
 	if (is_vlan(frame.protocol)) {
-		if ((void *)(tag + 1) > end)
+		/* The kernel drops one without two bytes behind the tag. */
+		if ((void *)(tag + 1) + sizeof(__be16) > end)
 			return XDP_PASS;
 		frame.tag_type = frame.protocol;
 		frame.protocol = tag->type;
