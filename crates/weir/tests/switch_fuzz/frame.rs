@@ -115,6 +115,14 @@ pub fn tag(frame: &[u8]) -> (u16, u16) {
     }
 }
 
+/// Addresses and all behind the first tag, if there is one.
+pub fn untagged(frame: &[u8]) -> Vec<u8> {
+    match tag(frame) {
+        (0, _) => frame.to_vec(),
+        _ => [&frame[..12], frame.get(16..).unwrap_or_default()].concat(),
+    }
+}
+
 impl Cast {
     pub fn new(ports: usize, hosts_a_port: usize) -> Self {
         Self {
@@ -440,5 +448,8 @@ pub fn mac(mac: Mac) -> String {
 }
 
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

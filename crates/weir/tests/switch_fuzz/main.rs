@@ -8,9 +8,11 @@ mod accelerate;
 mod event;
 mod frame;
 mod fuzz;
+mod moves;
 mod netlink;
 mod plan;
 mod random;
+mod round;
 mod side;
 mod socket;
 
@@ -22,6 +24,7 @@ use clap::Parser;
 use hostnet::cpulist::{CpuList, pin};
 use libtest_mimic::{Arguments, Completion, Trial};
 
+use event::Hook;
 use fuzz::{Difference, Mode, Options, Sums};
 use plan::Features;
 
@@ -134,7 +137,8 @@ fn report(difference: &Difference, words: &Words) -> String {
         difference.seed, difference.step, words.ports, words.vlans
     );
     if let Some(name) = &words.broken {
-        command += &format!(" --broken {name}");
+        command += " --broken ";
+        command += name;
     }
     if words.plain {
         command += " --plain";
@@ -192,6 +196,15 @@ fn trials() -> Vec<Trial> {
             })
         }),
     ];
+    for (name, hook) in [("xdp", Hook::Xdp), ("tcx", Hook::Tcx)] {
+        let name = format!("a_move_under_load_is_followed_at_once_{name}");
+        trials.push(trial(&name, move || follows(hook)));
+    }
+    trials.push(trial("a_move_that_is_not_marked_is_noticed", || {
+        let outcome = moves::run(Some(Hook::Xdp), Some("move"))?;
+        ensure!(outcome.misled > 0, "nothing went astray: {outcome:?}");
+        Ok(Outcome::Passed)
+    }));
     for (defect, _) in accelerate::BROKEN {
         let name = format!("the_defect_{defect}_is_found");
         let options = options(Mode::Broken(defect), 120 * scale());
@@ -208,6 +221,23 @@ fn trials() -> Vec<Trial> {
         });
     }
     trials
+}
+
+/// Nothing goes to the old port, and no more is lost than by the bridge itself.
+fn follows(hook: Hook) -> Result<Outcome> {
+    let (plain, accelerated) = (moves::run(None, None)?, moves::run(Some(hook), None)?);
+    println!("plain: {plain:?}; accelerated: {accelerated:?}");
+    ensure!(
+        (accelerated.misled, accelerated.twice) == (0, 0),
+        "after moves: {accelerated:?}"
+    );
+    // In a thousand frames; the two have not sent the same number.
+    let lost = |it: &moves::Outcome| it.lost * 1000 / it.sent.max(1);
+    ensure!(
+        lost(&accelerated) <= lost(&plain),
+        "more is lost than without: {accelerated:?}, {plain:?}"
+    );
+    Ok(Outcome::Passed)
 }
 
 fn with_vlans(run: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {

@@ -28,6 +28,8 @@ pub enum Step {
     Burst(Vec<Input>),
     /// The same, in whatever order.
     FreeBurst(Vec<Input>),
+    /// A change, and bursts right after it.
+    Storm(Event, Vec<Vec<Input>>),
     Event(Event),
 }
 
@@ -52,10 +54,12 @@ pub struct Plan {
     is_vlan_aware: bool,
     /// In how many of a thousand changes the accelerator falls silent, which takes seconds.
     silence: u64,
+    /// In how many of a thousand changes an entry loses its VLAN.
+    orphans: u64,
 }
 
 impl Plan {
-    pub fn new(seed: u64, ports: usize, features: Features, is_often_silent: bool) -> Self {
+    pub fn new(seed: u64, ports: usize, features: Features, defect: Option<&str>) -> Self {
         let mut random = Random::new(seed);
         let kinds = (0..ports)
             .map(|_| random.weighted(&[(2, Kind::Veth), (5, Kind::VethGro), (2, Kind::Tap)]))
@@ -63,6 +67,7 @@ impl Plan {
         let setup = Setup {
             kinds,
             snooping: random.percent(15),
+            threaded: random.percent(20),
         };
         Self {
             random,
@@ -74,7 +79,9 @@ impl Plan {
             // No number is used twice, not by seeds either.
             number: seed << 32,
             is_vlan_aware: false,
-            silence: if is_often_silent { 200 } else { 3 },
+            // What a defect needs comes more often.
+            silence: if defect == Some("deadline") { 200 } else { 3 },
+            orphans: if defect == Some("vlan") { 400 } else { 10 },
         }
     }
 
@@ -142,7 +149,13 @@ impl Plan {
 
     pub fn next(&mut self) -> Step {
         if !self.next.is_empty() || self.random.percent(7) {
-            return Step::Event(self.event());
+            let event = self.event();
+            return if self.next.is_empty() && !self.setup.threaded && self.random.percent(10) {
+                let burst = |plan: &mut Self| plan.talk(BURST / 2);
+                Step::Storm(event, (0..3).map(|_| burst(self)).collect())
+            } else {
+                Step::Event(event)
+            };
         }
         let frames = self.random.within(1, BURST);
         match self.random.below(10) {
@@ -230,6 +243,9 @@ impl Plan {
             _ => {}
         }
         let port = self.random.below(self.cast.ports);
+        if self.is_vlan_aware && self.random.next() % 1000 < self.orphans {
+            return self.orphan(port);
+        }
         let mac = frame::host(self.random.below(self.cast.homes.len()));
         let vlan = self.entry_vlan();
         let bridge = |setting, undo| (Event::Bridge(setting), Some(Event::Bridge(undo)));
@@ -379,7 +395,6 @@ impl Plan {
 
     fn vlan_change(&mut self, port: usize) -> (Event, Option<Event>) {
         match self.random.below(20) {
-            17..20 => self.orphan(port),
             0 => {
                 self.is_vlan_aware = !self.is_vlan_aware;
                 let filtering = BridgeSetting::VlanFiltering(self.is_vlan_aware);

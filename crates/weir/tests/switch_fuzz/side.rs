@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use hostnet::ethtool::{self, Offload};
 use hostnet::netns;
 use hostnet::rtnetlink::{Rtnetlink, VethEnd};
+use hostnet::sysfs::Sysfs;
 use hostnet::tap::Tap;
 
 use crate::event::Event;
@@ -36,6 +37,8 @@ pub enum Kind {
 pub struct Setup {
     pub kinds: Vec<Kind>,
     pub snooping: bool,
+    /// Whether NAPI of the ports is in threads, which take many frames at a time.
+    pub threaded: bool,
 }
 
 pub fn port_name(at: usize) -> String {
@@ -50,6 +53,7 @@ pub struct Side {
     netlink: Netlink,
     outside_netlink: Netlink,
     pub bridge: u32,
+    threaded: bool,
     /// On the bridge's device: what the host itself gets and sends.
     host: PacketSocket,
     pub ports: Vec<Port>,
@@ -102,6 +106,7 @@ impl Side {
             netlink,
             outside_netlink,
             bridge,
+            threaded: setup.threaded,
             host,
             ports: Vec::new(),
         };
@@ -172,6 +177,22 @@ impl Side {
             .set_up(index, true)
             .context("cannot bring a peer up")?;
         Ok(Far::Veth { socket, index })
+    }
+
+    /// Puts NAPI of the ports that have it into threads, where the setup wants that (Linux 5.12).
+    pub fn thread_napi(&self) -> Result<()> {
+        if !self.threaded {
+            return Ok(());
+        }
+        netns::run_in(self.inside(), || {
+            let sysfs = Sysfs::mount()?;
+            for port in 0..self.ports.len() {
+                let path = sysfs.class_net(&format!("/{}/threaded", port_name(port)));
+                // A veth has none without an XDP program, and a tap has none.
+                let _ = std::fs::write(path, "1");
+            }
+            Ok(())
+        })
     }
 
     /// Makes the change; what it changes has happened, but for the kernel's deferred work.

@@ -168,6 +168,7 @@ impl Batch {
             };
         }
         let lengths = messages.iter().take(count as usize).map(|message| {
+            #[allow(clippy::unnecessary_cast)] // musl has another type
             let control = message.msg_hdr.msg_controllen as usize;
             (message.msg_len as usize, control.min(CONTROL))
         });
