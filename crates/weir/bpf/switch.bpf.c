@@ -301,6 +301,9 @@ static __always_inline struct fdb_place *find(__u64 key, struct fdb_place *now)
 {
 	__u32 first = (key * features.hash_factor) >> 32;
 
+	/* An empty slot has the key of zeros. */
+	if (!key)
+		return NULL;
 	for (int i = 0; i < BUCKETS; i++) {
 		__u32 number = (first + i) & features.bucket_mask;
 		struct fdb_bucket *bucket = bpf_map_lookup_elem(&fdb, &number);
