@@ -77,7 +77,7 @@ impl Round<'_> {
                 "left by a port that is closed"
             } else if output.port == input.port && !self.hairpins.contains(&input.port) {
                 "came back"
-            } else if frame::untagged(&output.bytes) != frame::untagged(&input.bytes) {
+            } else if !is_same(&output.bytes, &input.bytes) {
                 "was changed"
             } else {
                 continue;
@@ -90,6 +90,12 @@ impl Round<'_> {
         }
         None
     }
+}
+
+/// Whether a frame is another one, but for a tag that was added, removed or changed.
+fn is_same(output: &[u8], input: &[u8]) -> bool {
+    let (plain_output, plain_input) = (frame::untagged(output), frame::untagged(input));
+    plain_output == plain_input || plain_output == input || output == plain_input
 }
 
 /// `BR_STATE_FORWARDING`
