@@ -22,6 +22,8 @@ pub enum Event {
     /// The device is removed and another one comes in its place.
     Replug(usize),
     Mtu(usize, u32),
+    /// The port's device gets a queueing discipline, or none.
+    Queue(usize, bool),
     Port(usize, PortSetting),
     Bridge(BridgeSetting),
     BridgeUp(bool),

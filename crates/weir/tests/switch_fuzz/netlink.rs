@@ -19,6 +19,8 @@ const SETLINK: u16 = 19;
 const NEWNEIGH: u16 = 28;
 const DELNEIGH: u16 = 29;
 const GETNEIGH: u16 = 30;
+const NEWQDISC: u16 = 36;
+const DELQDISC: u16 = 37;
 // linux/netlink.h
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -28,6 +30,9 @@ const DUMP: u16 = 0x300;
 const CREATE: u16 = 0x400;
 const REPLACE: u16 = 0x100;
 const NESTED: u16 = 0x8000;
+// linux/pkt_sched.h
+const TC_H_ROOT: u32 = 0xffff_ffff;
+const TCA_KIND: u16 = 1;
 // linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -360,6 +365,21 @@ impl Netlink {
 
     pub fn delete(&mut self, index: u32) -> io::Result<()> {
         self.change(DELLINK, 0, &link(0, index, 0, 0))
+    }
+
+    /// Puts a queue of plain order before a device, or takes it away (tc-pfifo(8)).
+    pub fn set_queue(&mut self, index: u32, queue: bool) -> io::Result<()> {
+        // struct tcmsg: family, index, handle, parent, info.
+        let mut body = vec![0; 4];
+        for value in [index, 0, TC_H_ROOT, 0] {
+            body.extend(value.to_ne_bytes());
+        }
+        if queue {
+            body.extend(attribute(TCA_KIND, &zero_terminated("pfifo")));
+            self.change(NEWQDISC, CREATE | REPLACE, &body)
+        } else {
+            self.change(DELQDISC, 0, &body)
+        }
     }
 
     /// Adds a VLAN to a port, or takes it away.

@@ -286,7 +286,8 @@ impl Plan {
                 let undo = Event::Port(port, PortSetting::State(3));
                 (Event::Port(port, PortSetting::State(state)), Some(undo))
             }
-            43..49 => {
+            43 => (Event::Queue(port, true), Some(Event::Queue(port, false))),
+            44..49 => {
                 let mtu = self.mtu(port);
                 (Event::Mtu(port, mtu), Some(Event::Mtu(port, MTU)))
             }

@@ -212,6 +212,7 @@ impl Side {
                 Ok(())
             }
             Event::Mtu(port, mtu) => netlink.set_mtu(index(port), mtu),
+            Event::Queue(port, queue) => netlink.set_queue(index(port), queue),
             Event::Port(port, setting) => netlink.set_port(index(port), setting),
             Event::Bridge(setting) => netlink.set_bridge(self.bridge, setting),
             Event::BridgeUp(up) => netlink.set_up(self.bridge, up),
