@@ -391,6 +391,7 @@ run_test() {
     # Before the integration tests, one of which lets this guest receive.
     test_guest
     test_dispatcher
+    test_switch_fuzz
     # The integration tests run some of them.
     check_step examples 300 cargo build --locked --workspace --examples
     if has_tests; then

@@ -12,7 +12,8 @@ run_switch() {
     (($# == 0)) || shift
     case $what in
     guests | vms | count) ;;
-    *) usage_error "'switch' takes guests, vms or count, got: '$what'" ;;
+    fuzz) switch_fuzz "$@" && return ;;
+    *) usage_error "'switch' takes guests, vms, count or fuzz, got: '$what'" ;;
     esac
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
     check_scale

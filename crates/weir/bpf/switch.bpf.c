@@ -139,6 +139,7 @@ struct vlan_tag {
 
 #define VLAN_ID 0x0fff
 #define IPV6_NEXT_HEADER 6 /* its offset in the header */
+#define PPPOE_HLEN 8	   /* PPPOE_SES_HLEN of linux/if_pppox.h */
 #define ICMPV6 58	   /* IPPROTO_ICMPV6 of linux/in6.h */
 
 /* A frame, as both programs see it. */
@@ -252,6 +253,9 @@ static __always_inline bool is_for_kernel(const struct frame *frame)
 {
 	if (BROKEN == BROKEN_GROUP)
 		return false;
+	/* br_netfilter drops one without a whole header, rules or not. */
+	if (frame->protocol == bpf_htons(ETH_P_PPP_SES) && frame->length < ETH_HLEN + PPPOE_HLEN)
+		return true;
 	return frame->protocol == bpf_htons(ETH_P_ARP) || frame->is_icmpv6;
 }
 
@@ -297,6 +301,9 @@ static __always_inline struct fdb_place *find(__u64 key, struct fdb_place *now)
 {
 	__u32 first = (key * features.hash_factor) >> 32;
 
+	/* An empty slot has the key of zeros. */
+	if (!key)
+		return NULL;
 	for (int i = 0; i < BUCKETS; i++) {
 		__u32 number = (first + i) & features.bucket_mask;
 		struct fdb_bucket *bucket = bpf_map_lookup_elem(&fdb, &number);
@@ -510,7 +517,7 @@ static __always_inline struct sample *sample_of(const struct frame *frame,
 }
 
 /* The bytes of a frame that fit in a sample. */
-static __always_inline __u32 sample_length(__u32 length)
+static __always_inline __u64 sample_length(__u64 length)
 {
 	return length < SAMPLE_BYTES ? length : SAMPLE_BYTES;
 }
@@ -567,7 +574,8 @@ int switch_xdp(struct xdp_md *ctx)
 	frame.length = end - data;
 	frame.protocol = frame.ethernet->h_proto;
 	if (is_vlan(frame.protocol)) {
-		if ((void *)(tag + 1) > end)
+		/* The kernel drops one without two bytes behind the tag. */
+		if ((void *)(tag + 1) + sizeof(__be16) > end)
 			return XDP_PASS;
 		frame.tag_type = frame.protocol;
 		frame.protocol = tag->type;
@@ -584,12 +592,13 @@ int switch_xdp(struct xdp_md *ctx)
 
 	sample = sample_of(&frame, &verdict);
 	if (sample) {
-		__u32 length = sample_length(end - data);
+		__u64 length = sample_length(end - data);
 
 		sample->length = end - data;
 		sample->bytes_used = length;
 		/* The verifier wants to see that it is neither empty nor too long. */
-		if (length - 1 < SAMPLE_BYTES && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, length))
+		barrier_var(length);
+		if (length >= ETH_HLEN && !bpf_xdp_load_bytes(ctx, 0, sample->bytes, length))
 			bpf_ringbuf_submit(sample, 0);
 		else
 			bpf_ringbuf_discard(sample, 0);
@@ -634,12 +643,13 @@ int switch_tcx(struct __sk_buff *skb)
 
 	sample = sample_of(&frame, &verdict);
 	if (sample) {
-		__u32 length = sample_length(skb->len);
+		__u64 length = sample_length(skb->len);
 
 		sample->length = skb->len;
 		sample->bytes_used = length;
 		sample->vlan = frame.tag_type ? frame.vid : 0;
-		if (length - 1 < SAMPLE_BYTES && !bpf_skb_load_bytes(skb, 0, sample->bytes, length))
+		barrier_var(length);
+		if (length >= ETH_HLEN && !bpf_skb_load_bytes(skb, 0, sample->bytes, length))
 			bpf_ringbuf_submit(sample, 0);
 		else
 			bpf_ringbuf_discard(sample, 0);

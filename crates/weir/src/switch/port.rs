@@ -101,6 +101,13 @@ impl OnPort {
         let vlan_offload_off = keep
             .as_ref()
             .is_some_and(|keep| keep.has_vlan_offload(&link.name));
+        // That of an earlier process, which is ours to replace.
+        let pin = keep
+            .as_ref()
+            .and_then(|keep| keep.pin(link.index, Place::Xdp));
+        let pinned = pin.and_then(|pin| NetLink::open(&pin).ok());
+        let pinned = pinned.filter(|it| it.ifindex().is_ok_and(|of| of == link.index));
+        let program = pinned.and_then(|it| it.program_id().ok());
         Self {
             number,
             link,
@@ -120,7 +127,7 @@ impl OnPort {
             written_legs: Vec::new(),
             counted: PortCounters::default(),
             vlan_offload_off,
-            program: None,
+            program,
             keep,
         }
     }
@@ -150,11 +157,11 @@ impl OnPort {
         self.link.bridge_port.clone().unwrap_or_default()
     }
 
-    /// Whether the kernel learns addresses from its frames.
+    /// Whether the kernel learns addresses from its frames, or where it is locked, from control frames.
     pub fn learns(&self) -> bool {
         let port = self.bridge_port();
         let in_state = matches!(port.state, PortState::Learning | PortState::Forwarding);
-        port.learning && in_state && !port.locked
+        port.learning && in_state
     }
 
     /// The port for the map, with `macs` addresses behind it of which `newcomers` were let through.
