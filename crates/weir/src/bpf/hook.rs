@@ -117,8 +117,7 @@ impl NetLink {
         done(unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) })
     }
 
-    /// The index of its device; 0 once the device is gone.
-    pub fn ifindex(&self) -> io::Result<u32> {
+    fn info(&self) -> io::Result<libbpf_sys::bpf_link_info> {
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut length = size_of_val(&info) as u32;
         let fd = self.fd.as_raw_fd();
@@ -126,6 +125,12 @@ impl NetLink {
         // writes at most `length` bytes to `info`, which has as many, and reads no pointer from it, as
         // all of them are zero.
         done(unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd, &raw mut info, &raw mut length) })?;
+        Ok(info)
+    }
+
+    /// The index of its device; 0 once the device is gone.
+    pub fn ifindex(&self) -> io::Result<u32> {
+        let info = self.info()?;
         match info.type_ {
             // SAFETY: needed because the members are a union's. The kernel has filled in that of the type.
             libbpf_sys::BPF_LINK_TYPE_XDP => Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex }),
@@ -133,6 +138,11 @@ impl NetLink {
             libbpf_sys::BPF_LINK_TYPE_TCX => Ok(unsafe { info.__bindgen_anon_1.tcx.ifindex }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// The id of its program.
+    pub fn program_id(&self) -> io::Result<u32> {
+        Ok(self.info()?.prog_id)
     }
 }
 
