@@ -22,6 +22,7 @@ mod quiet;
 mod quiet_rule;
 mod storm;
 mod switch_bench;
+mod switch;
 mod switch_programs;
 
 use std::process::{Command, ExitCode, Output};
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         quiet_rule::trials(),
         storm::trials(),
         switch_bench::trials(),
+        switch::trials(),
         switch_programs::trials(),
     ]
     .concat();
