@@ -27,6 +27,7 @@ pub fn trials() -> Vec<Test> {
         a_detached_bridge_is_as_before,
         attach_refuses_other_devices,
         a_state_has_one_daemon,
+        daemons_of_two_namespaces_do_not_meet,
         another_program_keeps_its_place,
         an_mtu_too_large_for_xdp_is_refused,
         a_bridge_that_comes_back_is_attached_again,
@@ -127,7 +128,7 @@ fn frames_take_the_fast_path_of_each_hook() -> Result<()> {
 fn a_detached_bridge_is_as_before() -> Result<()> {
     let mut rig = Rig::attached("detach", 2, &["--port", "port0=xdp"])?;
     rig.until_fast(0, 1)?;
-    ensure!(rig.pins().len() == 2, "{:?}", rig.pins());
+    ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);
     let index = rig.index("port0")?;
     ensure!(
         rig.rtnetlink
@@ -153,8 +154,9 @@ fn a_detached_bridge_is_as_before() -> Result<()> {
 
 /// Nothing is left of an attached bridge.
 fn is_clean(rig: &mut Rig) -> Result<()> {
-    ensure!(rig.pins().is_empty(), "{:?}", rig.pins());
-    for below in [rig.bpffs().join("weir/switch/br0"), rig.path("state/br0")] {
+    ensure!(rig.pins()?.is_empty(), "{:?}", rig.pins()?);
+    let pins = rig.pins_of_bridges()?;
+    for below in [pins.join("br0"), rig.state().join("br0")] {
         ensure!(!below.exists(), "{} is left", below.display());
     }
     for link in rig.rtnetlink.links()? {
@@ -186,6 +188,24 @@ fn a_state_has_one_daemon() -> Result<()> {
     rig.ask(&["status"]).map(drop)
 }
 
+/// Their bridges and ports have the same names and indices.
+fn daemons_of_two_namespaces_do_not_meet() -> Result<()> {
+    let mut first = Rig::attached("first", 2, &["--hook", "xdp"])?;
+    first.until_fast(0, 1)?;
+    let mut second = Rig::new("second", 2)?;
+    ensure!(first.index("port0")? == second.index("port0")?, "others");
+    second.share(&first);
+    second.start(&[])?;
+    second.ask(&["attach", "br0", "--hook", "xdp"])?;
+    second.learn()?;
+    second.until_fast(0, 1)?;
+    first.until_fast(0, 1)?;
+    second.end(Signal::KILL)?;
+    second.ask(&["detach", "--all"])?;
+    is_clean(&mut second)?;
+    first.until_fast(0, 1)
+}
+
 fn another_program_keeps_its_place() -> Result<()> {
     let mut rig = Rig::new("theirs", 2)?;
     let other = rig.inside(|| Ok(Program::attach_to("port0", AttachMode::Driver)?))?;
@@ -194,7 +214,7 @@ fn another_program_keeps_its_place() -> Result<()> {
     for part in ["port port0: the XDP program xsk", "is attached to it"] {
         ensure!(error.contains(part), "no {part}: {error}");
     }
-    ensure!(rig.pins().is_empty(), "{:?}", rig.pins());
+    ensure!(rig.pins()?.is_empty(), "{:?}", rig.pins()?);
     rig.ask(&["attach", "br0"])?;
     let port = rig.port("port0")?;
     let why = port["why"].as_str().unwrap_or_default();
@@ -239,7 +259,7 @@ fn a_bridge_that_comes_back_is_attached_again() -> Result<()> {
         let bridge = rig.bridge()?;
         Ok(bridge["state"] == "waiting")
     })?;
-    ensure!(rig.pins().is_empty(), "{:?}", rig.pins());
+    ensure!(rig.pins()?.is_empty(), "{:?}", rig.pins()?);
     let text = rig.ask(&["status"])?;
     ensure!(text.starts_with("br0: waits: "), "{text}");
     let error = rig.refused(&["watch", "br0", "--write", "/dev/null"])?;
@@ -286,7 +306,7 @@ fn ports_come_and_go() -> Result<()> {
     rig.until_fast(0, 2)?;
     rig.rtnetlink.remove_port(index)?;
     until("it is no port", || Ok(rig.hook("renamed")? == "none"))?;
-    ensure!(rig.pins().len() == 2, "{:?}", rig.pins());
+    ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);
     // The kernel floods, to a port that is none any more as little as the fast path.
     let number = rig.send(0, mac(2), mac(0))?;
     ensure!(rig.arrival(number)? == 1, "it went to no port");
@@ -485,7 +505,7 @@ fn settings_replace_earlier_ones() -> Result<()> {
     let mut rig = Rig::attached("settings", 2, &[])?;
     rig.ask(&["attach", "br0", "--port", "port0=kernel"])?;
     ensure!(rig.hook("port0")? == "kernel", "{}", rig.port("port0")?);
-    ensure!(rig.pins().len() == 1, "{:?}", rig.pins());
+    ensure!(rig.pins()?.len() == 1, "{:?}", rig.pins()?);
     let mut changed = |flags: &[&str], hooks: [&str; 2]| {
         rig.under_load(0, 1, |rig| rig.ask(&[&["attach", "br0"], flags].concat()))?;
         let now = [rig.hook("port0")?, rig.hook("port1")?];
@@ -509,10 +529,10 @@ fn settings_replace_earlier_ones() -> Result<()> {
 }
 
 /// The daemon ends by this signal, and another one takes its programs over. No frame is lost.
-fn taken_over(signal: Signal, name: &str) -> Result<()> {
+fn taken_over(signal: Signal, name: &'static str) -> Result<()> {
     let mut rig = Rig::attached(name, 3, &["--port", "port0=xdp"])?;
     rig.until_fast(0, 1)?;
-    let pins = rig.pins();
+    let pins = rig.pins()?;
     ensure!(pins.len() == 3, "{pins:?}");
     let index = rig.index("port0")?;
     rig.under_load(0, 1, |rig| {
@@ -526,7 +546,7 @@ fn taken_over(signal: Signal, name: &str) -> Result<()> {
         ensure!(now.is_some() && now != program, "{program:?}, now {now:?}");
         Ok(())
     })?;
-    let mut now = rig.pins();
+    let mut now = rig.pins()?;
     let mut pins = pins;
     pins.sort();
     now.sort();
@@ -561,7 +581,7 @@ fn programs_without_a_daemon_leave_frames_to_the_kernel() -> Result<()> {
     })?;
     let after = killed.elapsed();
     ensure!(!at_once || after > Duration::from_secs(3), "{after:?}");
-    ensure!(rig.pins().len() == 3, "{:?}", rig.pins());
+    ensure!(rig.pins()?.len() == 3, "{:?}", rig.pins()?);
     // The next daemon knows.
     rig.start(&[])?;
     let before = rig.forwarded(0)?;
@@ -580,7 +600,7 @@ fn all_is_detached_without_a_daemon() -> Result<()> {
     ensure!(text == "Left to the kernel: br0\n", "{text}");
     is_clean(&mut rig)?;
     ensure!(!rig.bpffs().join("weir").exists(), "a directory is left");
-    ensure!(!rig.path("state").exists(), "notes are left");
+    ensure!(!rig.state().exists(), "notes are left");
     let port = rig.index("port2")?;
     rig.rtnetlink.add_fdb(port, mac(1), 0, FdbKind::Static)?;
     let number = rig.send(0, mac(1), mac(0))?;
@@ -630,7 +650,7 @@ fn a_configuration_is_followed() -> Result<()> {
     ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
     // A bridge that has left the file while no daemon ran is left to the kernel.
     rig.end(Signal::TERM)?;
-    ensure!(rig.pins().len() == 2, "{:?}", rig.pins());
+    ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);
     fs::write(&file, "")?;
     rig.start(&["--config", &path])?;
     is_clean(&mut rig)

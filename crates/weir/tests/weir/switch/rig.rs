@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> 
 /// filesystem is mounted nowhere, and goes with this.
 pub struct Rig {
     pub directory: Directory,
-    bpf: DetachedMount,
+    name: &'static str,
+    bpf: Rc<DetachedMount>,
     pub namespace: OwnedFd,
     pub rtnetlink: Rtnetlink,
     ends: Vec<PacketSocket>,
@@ -53,13 +55,14 @@ pub struct Rig {
 
 impl Rig {
     /// A bridge with so many ports, and no daemon yet.
-    pub fn new(name: &str, ports: usize) -> Result<Self> {
+    pub fn new(name: &'static str, ports: usize) -> Result<Self> {
         let namespace = netns::create()?;
         netns::disable_ipv6(namespace.as_fd())?;
         let rtnetlink = netns::run_in(namespace.as_fd(), Rtnetlink::open)?;
         let mut rig = Self {
             directory: Directory::new(&format!("switch-{name}"))?,
-            bpf: DetachedMount::new("bpf")?,
+            name,
+            bpf: Rc::new(DetachedMount::new("bpf")?),
             namespace,
             rtnetlink,
             ends: Vec::new(),
@@ -72,6 +75,11 @@ impl Rig {
         }
         rig.add_ports()?;
         Ok(rig)
+    }
+
+    /// Uses the BPF filesystem of another rig.
+    pub fn share(&mut self, other: &Self) {
+        self.bpf = Rc::clone(&other.bpf);
     }
 
     pub fn add_bridge(&mut self) -> Result<()> {
@@ -139,11 +147,22 @@ impl Rig {
         here.replace("self", &std::process::id().to_string()).into()
     }
 
+    /// The directory of the daemon's notes.
+    pub fn state(&self) -> PathBuf {
+        self.path(self.name)
+    }
+
+    /// The directory of the daemon's pins.
+    pub fn pins_of_bridges(&self) -> Result<PathBuf> {
+        let namespace = netns::identity(self.namespace.as_fd())?.to_string();
+        Ok(self.bpffs().join("weir/switch").join(namespace))
+    }
+
     /// The pins of the bridge's programs.
-    pub fn pins(&self) -> Vec<PathBuf> {
-        let pins = fs::read_dir(self.bpffs().join("weir/switch/br0"));
+    pub fn pins(&self) -> Result<Vec<PathBuf>> {
+        let pins = fs::read_dir(self.pins_of_bridges()?.join("br0"));
         let pins = pins.into_iter().flatten().flatten();
-        pins.map(|pin| pin.path()).collect()
+        Ok(pins.map(|pin| pin.path()).collect())
     }
 
     /// `weir switch` and these words, which ask this rig's daemon.
@@ -154,7 +173,7 @@ impl Rig {
             command.arg("--socket").arg(self.path("sock"));
         }
         if words.first() == Some(&"run") || words.contains(&"--all") {
-            command.arg("--state").arg(self.path("state"));
+            command.arg("--state").arg(self.state());
             command.arg("--bpffs").arg(self.bpffs());
         }
         command
@@ -196,7 +215,7 @@ impl Rig {
     }
 
     /// A rig with a daemon that has attached the bridge, whose addresses are known.
-    pub fn attached(name: &str, ports: usize, flags: &[&str]) -> Result<Self> {
+    pub fn attached(name: &'static str, ports: usize, flags: &[&str]) -> Result<Self> {
         let mut rig = Self::new(name, ports)?;
         rig.start(&[])?;
         rig.ask(&[&["attach", "br0"], flags].concat())?;
