@@ -151,11 +151,11 @@ fn switch() -> Result<Value> {
     rig.start(&["--config", file.to_str().context("a path")?])?;
     rig.learn()?;
     rig.until_fast(0, 1)?;
-    let status: Value = serde_json::from_str(&rig.ask(&["status", "--format", "json"])?)?;
-    let states: Vec<_> = status["bridges"].as_array().into_iter().flatten().collect();
-    let states: Vec<_> = states.iter().map(|bridge| &bridge["state"]).collect();
-    ensure!(states == ["attached", "waiting"], "{status}");
-    Ok(status)
+    let report: Value = serde_json::from_str(&rig.ask(&["status", "--format", "json"])?)?;
+    let bridges = report["bridges"].as_array().context("no bridges")?;
+    let states: Vec<_> = bridges.iter().map(|bridge| &bridge["state"]).collect();
+    ensure!(states == ["attached", "waiting"], "{report}");
+    Ok(report)
 }
 
 fn check_report(name: &str, report: &Value, wrong: &mut Vec<String>) -> Result<()> {
