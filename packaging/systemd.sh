@@ -158,6 +158,9 @@ make_bridge() {
     done
 }
 
+# The programs that are pinned, by the namespace's number.
+count_pins() { inside sh -c 'ls /sys/fs/bpf/weir/switch/*/br0' | wc -l; }
+
 ask_switch() { inside timeout 20 weir switch status --format json; }
 
 # Frames from all ports that the fast path has forwarded.
@@ -181,7 +184,7 @@ switch_attaches() {
     inside systemctl start "$unit" && inside weir switch attach br0 || return
     is_fast || return
     inside mountpoint -q /sys/fs/bpf || complain "the host has no BPF filesystem" || return
-    [[ $(inside ls /sys/fs/bpf/weir/switch/br0 | wc -l) == 2 ]] || complain "$(inside ls -R /sys/fs/bpf)"
+    [[ $(count_pins) == 2 ]] || complain "$(inside ls -R /sys/fs/bpf)"
 }
 
 switch_is_confined() {
@@ -224,7 +227,7 @@ switch_reloads() {
 switch_stops() {
     inside systemctl stop "$unit" || return
     [[ $(property Result "$unit") == success ]] || complain "$(property Result "$unit")" || return
-    ping_sides 700 && [[ $(inside ls /sys/fs/bpf/weir/switch/br0 | wc -l) == 2 ]] || return
+    ping_sides 700 && [[ $(count_pins) == 2 ]] || return
     inside weir switch detach --all || return
     inside systemctl start "$unit" && is_fast
 }

@@ -648,6 +648,18 @@ fn a_configuration_is_followed() -> Result<()> {
         Ok(fs::read_to_string(rig.path("log"))?.contains("missing field `name`"))
     })?;
     ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    // Nor does a hook that is refused.
+    for name in ["port0", "end0"] {
+        let index = rig.index(name)?;
+        rig.rtnetlink.set_mtu(index, 9000)?;
+    }
+    reload(&rig, &bridge("xdp"))?;
+    until("the refusal is logged", || {
+        Ok(fs::read_to_string(rig.path("log"))?.contains("the earlier settings stay"))
+    })?;
+    ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
     // A bridge that has left the file while no daemon ran is left to the kernel.
     rig.end(Signal::TERM)?;
     ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);

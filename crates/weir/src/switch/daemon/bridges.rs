@@ -112,7 +112,10 @@ impl Bridges {
         for (name, settings) in wanted {
             if let Err(error) = self.set(name, settings, true) {
                 let why = format!("{error:#}");
-                if self.attached().any(|accelerator| accelerator.name() == name) {
+                if self
+                    .attached()
+                    .any(|accelerator| accelerator.name() == name)
+                {
                     log(name, &format!("the earlier settings stay: {why}"));
                 } else {
                     self.wait(name, settings, true, why);
