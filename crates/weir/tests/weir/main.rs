@@ -21,8 +21,8 @@ mod packet;
 mod quiet;
 mod quiet_rule;
 mod storm;
-mod switch_bench;
 mod switch;
+mod switch_bench;
 mod switch_programs;
 
 use std::process::{Command, ExitCode, Output};
