@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Boots Debian's systemd in namespaces of its own, installs weir's package there, and tries the broker's
-# units; `./run systemd` calls it as root. Each check is a line "ok NAME", or "not ok NAME" after its
+# and the switch's units; `./run systemd` calls it as root. Each check is a line "ok NAME", or "not ok NAME" after its
 # messages.
 #
 # usage: packaging/systemd.sh PACKAGE MIRROR DIRECTORY
@@ -10,7 +10,7 @@ package=$(realpath "$1") mirror=$2 root=$(realpath -m "$3")
 
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root
 
-failed=0
+failed=0 unit=weir-broker.service
 
 check() {
     local name=$1
@@ -19,7 +19,7 @@ check() {
         echo "ok $name"
     else
         sed 's/^/# /' "$root.log"
-        inside journalctl --no-pager --quiet --lines 20 --unit weir-broker.service | sed 's/^/# /' || true
+        inside journalctl --no-pager --quiet --lines 20 --unit "$unit" | sed 's/^/# /' || true
         echo "not ok $name"
         failed=1
     fi
@@ -55,10 +55,10 @@ start_supervised() {
 
 property() { inside systemctl show --value --property "$1" "${2-weir-broker.service}"; }
 
-# status FIELD: of the broker's process, as its own namespace's /proc has it.
+# status FIELD [UNIT]: of its process, as its own namespace's /proc has it.
 status() {
     local pid
-    pid=$(property MainPID) && inside sed -n "s/^$1:[[:space:]]*//p" "/proc/$pid/status"
+    pid=$(property MainPID "${2-weir-broker.service}") && inside sed -n "s/^$1:[[:space:]]*//p" "/proc/$pid/status"
 }
 
 boots() {
@@ -145,6 +145,100 @@ stops() {
     answer=$(ask) && [[ -n $(field pid) ]]
 }
 
+# A bridge with two ports, and a network namespace behind each that has an address.
+make_bridge() {
+    local side
+    inside ip link add br0 type bridge && inside ip link set br0 up || return
+    for side in 1 2; do
+        inside ip netns add "side$side" &&
+            inside ip link add "port$side" type veth peer name eth0 netns "side$side" &&
+            inside ip link set "port$side" master br0 up &&
+            inside ip -n "side$side" address add "10.0.0.$side/24" dev eth0 &&
+            inside ip -n "side$side" link set eth0 up || return
+    done
+}
+
+# The programs that are pinned, by the namespace's number.
+count_pins() { inside sh -c 'ls /sys/fs/bpf/weir/switch/*/br0' | wc -l; }
+
+ask_switch() { inside timeout 20 weir switch status --format json; }
+
+# Frames from all ports that the fast path has forwarded.
+forwarded() { ask_switch | awk '/"received": \{/ { getline; gsub(/[^0-9]/, ""); sum += $0 } END { print sum + 0 }'; }
+
+ping_sides() { inside ip netns exec side1 ping -q -i 0.01 -W 1 -c "$1" 10.0.0.2; }
+
+# Of the 200 frames some are for the kernel: the first ones, and those that keep addresses young.
+is_fast() {
+    local before
+    before=$(forwarded)
+    ping_sides 100 || return
+    (($(forwarded) - before >= 100)) || complain "$(ask_switch)"
+}
+
+# The first of these wait for the bridge's ports to forward and for both addresses.
+both_answer() { inside ip netns exec side1 ping -q -i 0.2 -w 20 -c 1 10.0.0.2; }
+
+switch_attaches() {
+    make_bridge && both_answer || return
+    inside systemctl start "$unit" && inside weir switch attach br0 || return
+    is_fast || return
+    inside mountpoint -q /sys/fs/bpf || complain "the host has no BPF filesystem" || return
+    [[ $(count_pins) == 2 ]] || complain "$(inside ls -R /sys/fs/bpf)"
+}
+
+switch_is_confined() {
+    local wrong=""
+    [[ $(status NoNewPrivs "$unit") == 1 ]] || wrong+=" NoNewPrivs"
+    [[ $(status Seccomp "$unit") == 2 ]] || wrong+=" Seccomp"
+    # CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF
+    [[ $(status CapEff "$unit") == 000000c000201000 ]] || wrong+=" capabilities $(status CapEff "$unit")"
+    [[ -z $wrong ]] || complain "not in force:$wrong"
+}
+
+# keeps_forwarding COMMAND…: another process goes on, and no packet is lost meanwhile.
+keeps_forwarding() {
+    local first ping status=0
+    first=$(property MainPID "$unit")
+    ping_sides 300 >"$root.ping" 2>&1 &
+    ping=$!
+    sleep 1
+    "$@" || status=$?
+    wait "$ping" || status=$?
+    cat "$root.ping"
+    grep -q " 300 received, 0% packet loss" "$root.ping" && ((!status)) || return
+    [[ $(property MainPID "$unit") != "$first" ]] || complain "it is the same process" || return
+    is_fast
+}
+
+switch_is_killed() { inside systemctl kill --kill-whom main --signal KILL "$unit" && sleep 1; }
+
+switch_reloads() {
+    local pid
+    pid=$(property MainPID "$unit")
+    printf '[[bridge]]\nname = "br0"\n[bridge.port.port1]\nhook = "xdp"\n' |
+        inside tee /etc/weir/switch.toml && inside weir switch check &&
+        inside systemctl reload "$unit" && sleep 0.5 || return
+    [[ $(property MainPID "$unit") == "$pid" && $(ask_switch) == *'"hook": "xdp"'* ]] || complain "$(ask_switch)" || return
+    ping_sides 100
+}
+
+# The programs stay, and leave all frames to the kernel's bridge.
+switch_stops() {
+    inside systemctl stop "$unit" || return
+    [[ $(property Result "$unit") == success ]] || complain "$(property Result "$unit")" || return
+    ping_sides 700 && [[ $(count_pins) == 2 ]] || return
+    inside weir switch detach --all || return
+    inside systemctl start "$unit" && is_fast
+}
+
+removal_detaches() {
+    inside dpkg --remove weir && ping_sides 20 || return
+    [[ ! -e $(inside ls -d /sys/fs/bpf/weir /run/weir/switch /run/weir/switch.sock 2>/dev/null) ]] ||
+        complain "$(inside find /sys/fs/bpf /run/weir)" || return
+    ! inside ip -d link show | grep -E "xdp|tcx" || complain "a program is attached"
+}
+
 run_checks() {
     mount --make-rprivate /
     mount -t cgroup2 cgroup2 "$root.cgroup" || {
@@ -174,6 +268,14 @@ run_checks() {
     check crash-keeps-descriptors kept_after is_killed
     check reloads reloads
     check stops stops
+    unit=weir-switch.service
+    check switch-attaches switch_attaches
+    check switch-is-confined switch_is_confined
+    check switch-restarts-without-loss keeps_forwarding inside systemctl restart "$unit"
+    check switch-is-killed-without-loss keeps_forwarding switch_is_killed
+    check switch-reloads switch_reloads
+    check switch-stops switch_stops
+    check removal-detaches removal_detaches
     exit "$failed"
 }
 
@@ -207,10 +309,10 @@ END
 
 if [[ ${WEIR_SYSTEMD_TEST-} == inside ]]; then run_checks; fi
 
-trap 'rm -rf "$root" "$root".{log,console,init,cgroup,supervised}' EXIT
+trap 'rm -rf "$root" "$root".{log,console,init,cgroup,supervised,ping}' EXIT
 rm -rf "$root" && mkdir -p "$root" "$root.cgroup"
 mmdebstrap --quiet --mode=root --variant=essential \
-    --include="systemd,$(dpkg-deb --field "$package" Depends | sed 's/([^)]*)//g; s/ //g')" trixie "$root" "$mirror"
+    --include="systemd,iproute2,iputils-ping,$(dpkg-deb --field "$package" Depends | sed 's/([^)]*)//g; s/ //g')" trixie "$root" "$mirror"
 cp "$package" "$root/weir.deb"
 init_script >"$root.init"
 WEIR_SYSTEMD_TEST=inside unshare --mount "$0" "$package" "$mirror" "$root"

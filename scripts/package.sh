@@ -147,7 +147,7 @@ package_daemons() {
 package_control() {
     local root=$1 size depends
     depends=$(package_depends "$root") && size=$(du --summarize --apparent-size --block-size 1K --exclude DEBIAN "$root" | cut -f1) || return
-    install --mode 755 packaging/{postinst,postrm} "$root/DEBIAN" &&
+    install --mode 755 packaging/{postinst,prerm,postrm} "$root/DEBIAN" &&
         sed -e "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@SIZE@/$size/" \
             -e "s/@DEPENDS@/$depends/; s/@MAINTAINER@/$maintainer/" packaging/control >"$root/DEBIAN/control"
 }

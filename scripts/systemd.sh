@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by ./run: the broker's units under Debian 13's systemd, in a throw-away container.
+# Sourced by ./run: the units of the package under Debian 13's systemd, in a throw-away container.
 
 run_systemd() {
     local mirror root=()

@@ -19,6 +19,6 @@ mod settings;
 pub mod status;
 mod table;
 
-pub use abi::{CONSTANTS, LAYOUTS, OBJECT};
+pub use abi::{CONSTANTS, LAYOUTS, OBJECT, REASONS};
 pub use accelerator::{Accelerator, BridgeGone, Figures, LIFE, mac_text};
 pub use settings::{Hook, PortHook, PortSettings, Settings};

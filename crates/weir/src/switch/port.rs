@@ -66,6 +66,7 @@ pub struct OnPort {
     pub counted: PortCounters,
     /// VLAN offload at receive was turned off for XDP.
     pub vlan_offload_off: bool,
+    /// The XDP program, at first that of an earlier daemon.
     program: Option<u32>,
     keep: Option<Keep>,
 }
@@ -101,13 +102,7 @@ impl OnPort {
         let vlan_offload_off = keep
             .as_ref()
             .is_some_and(|keep| keep.has_vlan_offload(&link.name));
-        // That of an earlier process, which is ours to replace.
-        let pin = keep
-            .as_ref()
-            .and_then(|keep| keep.pin(link.index, Place::Xdp));
-        let pinned = pin.and_then(|pin| NetLink::open(&pin).ok());
-        let pinned = pinned.filter(|it| it.ifindex().is_ok_and(|of| of == link.index));
-        let program = pinned.and_then(|it| it.program_id().ok());
+        let program = keep.as_ref().and_then(|keep| keep.xdp_program(link.index));
         Self {
             number,
             link,
@@ -141,7 +136,15 @@ impl OnPort {
     pub fn own(&self) -> Own {
         Own {
             xdp_program: self.program,
-            qdisc: matches!(self.attached, Some(Attachment::Filter(filter)) if filter.made_qdisc),
+            qdisc: match &self.attached {
+                Some(Attachment::Filter(filter)) => filter.made_qdisc,
+                Some(Attachment::Link { .. }) => false,
+                // That of an earlier daemon.
+                None => {
+                    let keep = self.keep.as_ref();
+                    keep.is_some_and(|keep| keep.has_qdisc(self.link.index))
+                }
+            },
         }
     }
 

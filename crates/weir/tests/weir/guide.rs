@@ -14,6 +14,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use markdown::{Block, Page, include};
 use weir::cli::Cli;
+use weir::switch::REASONS;
 use xsk::Feature;
 
 use crate::bench::Directory;
@@ -27,6 +28,7 @@ pub fn trials() -> Vec<Test> {
         rust_is_compiled,
         explained_errors_are_in_the_sources,
         every_feature_has_its_kernel,
+        every_reason_is_explained,
     ];
     let of_root = tests![marked_blocks_run];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
@@ -279,6 +281,21 @@ fn every_feature_has_its_kernel() -> Result<()> {
         let since = format!("| {} |", feature.since());
         ensure!(row.contains(&since), "not since {}: {row}", feature.since());
     }
+    Ok(())
+}
+
+/// The reasons of `weir switch`, in the order of the sources, and in the schema of its report.
+fn every_reason_is_explained() -> Result<()> {
+    let page = fs::read_to_string(sources()?.join(BOOK).join("operators/switch.md"))?;
+    let (_, section) = page.split_once("\n## Reasons\n").context("no section")?;
+    let (section, _) = section.split_once("\n## ").context("no other section")?;
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let explained: Vec<_> = rows.filter_map(|row| row.split('`').next()).collect();
+    let reasons: Vec<_> = REASONS.iter().map(|(name, _)| *name).collect();
+    ensure!(explained == reasons, "{explained:?}, not {reasons:?}");
+    let schema = fs::read_to_string(sources()?.join(BOOK).join("schemas/switch.json"))?;
+    let alternatives = format!("\"^({})$\"", reasons.join("|"));
+    ensure!(schema.contains(&alternatives), "no {alternatives}");
     Ok(())
 }
 

@@ -21,6 +21,7 @@ mod packet;
 mod quiet;
 mod quiet_rule;
 mod storm;
+mod switch;
 mod switch_bench;
 mod switch_programs;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         quiet_rule::trials(),
         storm::trials(),
         switch_bench::trials(),
+        switch::trials(),
         switch_programs::trials(),
     ]
     .concat();

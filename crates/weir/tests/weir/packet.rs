@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -23,7 +23,12 @@ pub struct PacketSocket(File);
 impl PacketSocket {
     /// A socket that sends and receives on the side's device.
     pub fn open(side: &Side) -> Result<Self> {
-        let socket = netns::run_in(side.netns(), || -> Result<_> {
+        Self::open_on(side.netns(), side.index()?)
+    }
+
+    /// A socket that sends and receives on a device of a network namespace.
+    pub fn open_on(namespace: BorrowedFd<'_>, ifindex: u32) -> Result<Self> {
+        let socket = netns::run_in(namespace, || -> Result<_> {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(
                 AddressFamily::PACKET,
@@ -31,7 +36,7 @@ impl PacketSocket {
                 flags,
                 Some(eth::ALL),
             )?;
-            bind(&socket, side.index()?)?;
+            bind(&socket, ifindex)?;
             Ok(socket)
         })?;
         set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;

@@ -10,6 +10,7 @@ use broker::daemon::log::event;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::offline;
 use crate::switch::accelerator::{Accelerator, BridgeGone};
 use crate::switch::keep::{self, Keep};
 use crate::switch::settings::Settings;
@@ -66,7 +67,7 @@ impl Bridges {
     }
 
     /// The bridges that an earlier daemon had attached by hand, with their settings.
-    pub fn left(&self) -> Vec<(String, Settings)> {
+    fn left(&self) -> Vec<(String, Settings)> {
         let names = keep::directories(&self.state).into_iter();
         let left = |name: String| {
             let keep = Keep {
@@ -76,6 +77,24 @@ impl Bridges {
             Some((name, keep.settings()?))
         };
         names.filter_map(left).collect()
+    }
+
+    /// Detaches what an earlier daemon has left of bridges that this one does not have, such as those that
+    /// have gone from the configuration.
+    pub fn detach_others(&self) {
+        let pinned = self.pins.iter().flat_map(|pins| keep::directories(pins));
+        let noted = keep::directories(&self.state);
+        for name in pinned.chain(noted) {
+            let keep = self.keep(&name);
+            let is_left = keep.state.exists() || !keep.pinned().is_empty();
+            if self.all.contains_key(&name) || !is_left {
+                continue;
+            }
+            match offline::detach(&keep) {
+                Ok(()) => log(&name, "detached: it has gone from the configuration"),
+                Err(error) => log(&name, &format!("{error:#}")),
+            }
+        }
     }
 
     /// Sets the bridges of the configuration; others of an earlier one are detached. What is refused is
@@ -93,18 +112,45 @@ impl Bridges {
         for (name, settings) in wanted {
             if let Err(error) = self.set(name, settings, true) {
                 let why = format!("{error:#}");
-                log(name, &format!("waits: {why}"));
-                let waiting = Bridge {
-                    settings: settings.clone(),
-                    configured: true,
-                    state: State::Waiting {
-                        why,
-                        since: Instant::now(),
-                    },
-                };
-                self.all.insert(name.clone(), waiting);
+                if self
+                    .attached()
+                    .any(|accelerator| accelerator.name() == name)
+                {
+                    log(name, &format!("the earlier settings stay: {why}"));
+                } else {
+                    self.wait(name, settings, true, why);
+                }
             }
         }
+    }
+
+    /// Accelerates the bridges that an earlier daemon had attached by hand, but for those of the
+    /// configuration. What is refused is logged, and tried again.
+    pub fn take_over(&mut self, configured: &BTreeMap<String, Settings>) {
+        for (name, settings) in self.left() {
+            if configured.contains_key(&name) {
+                continue;
+            }
+            if let Err(error) = self.set(&name, &settings, false) {
+                self.wait(&name, &settings, false, format!("{error:#}"));
+                if let Err(error) = self.note(&name) {
+                    log(&name, &format!("{error:#}"));
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, name: &str, settings: &Settings, configured: bool, why: String) {
+        log(name, &format!("waits: {why}"));
+        let bridge = Bridge {
+            settings: settings.clone(),
+            configured,
+            state: State::Waiting {
+                why,
+                since: Instant::now(),
+            },
+        };
+        self.all.insert(name.to_owned(), bridge);
     }
 
     /// Accelerates a bridge, or changes the settings of one that is.
@@ -127,7 +173,11 @@ impl Bridges {
             bridge.configured |= configured;
             return self.note(name);
         }
-        let accelerator = self.accelerate(name, settings)?;
+        let accelerator = self.accelerate(name, settings).inspect_err(|_| {
+            if !self.all.contains_key(name) {
+                self.keep(name).remove();
+            }
+        })?;
         let bridge = Bridge {
             settings: settings.clone(),
             configured,
@@ -137,13 +187,20 @@ impl Bridges {
         self.note(name)
     }
 
+    fn keep(&self, name: &str) -> Keep {
+        Keep {
+            pins: self.pins.as_ref().map(|pins| pins.join(name)),
+            state: self.state.join(name),
+        }
+    }
+
     fn accelerate(&self, name: &str, settings: &Settings) -> Result<Accelerator> {
         check_name(name)?;
         let keep = Keep::of_bridge(self.pins.as_deref(), &self.state, name)?;
         if let Some(netns) = &self.netns {
             keep.write_netns(netns)?;
         }
-        Accelerator::attach(name, settings, Some(&keep)).inspect_err(|_| keep.remove())
+        Accelerator::attach(name, settings, Some(&keep))
     }
 
     /// Notes the settings of a bridge that was attached by hand, for the next daemon.
@@ -170,11 +227,11 @@ impl Bridges {
             };
             bail!("the bridge {name} is not attached; {there}");
         };
-        if let State::Attached(accelerator) = bridge.state {
-            accelerator.detach()?;
+        match bridge.state {
+            State::Attached(accelerator) => accelerator.detach()?,
+            // An earlier daemon may have left something.
+            State::Waiting { .. } => offline::detach(&self.keep(name))?,
         }
-        // Of a bridge that waits.
-        let _ = fs::remove_dir(self.state.join(name));
         log(name, "detached");
         Ok(())
     }

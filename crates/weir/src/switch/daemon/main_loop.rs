@@ -152,17 +152,8 @@ fn pins(bpffs: &Bpffs) -> Result<(PathBuf, File)> {
 impl Daemon {
     fn start(&mut self, config: &Config) {
         self.bridges.configure(&config.bridges);
-        for (name, settings) in self.bridges.left() {
-            if config.bridges.contains_key(&name) {
-                continue;
-            }
-            if let Err(error) = self.bridges.set(&name, &settings, false) {
-                event(
-                    "not-attached",
-                    json!({"bridge": name, "error": format!("{error:#}")}),
-                );
-            }
-        }
+        self.bridges.take_over(&config.bridges);
+        self.bridges.detach_others();
     }
 
     fn reload(&mut self) {

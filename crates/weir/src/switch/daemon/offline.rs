@@ -31,10 +31,9 @@ pub fn detach_all(bpffs: &Path, state: &Path) -> Result<Vec<String>> {
                 pins: Some(directory.join(&bridge)),
                 state: state.join(&bridge),
             };
-            result = unpin(&keep)
+            result = detach(&keep)
                 .with_context(|| format!("bridge {bridge}"))
                 .and(result);
-            keep.remove();
             names.push(bridge);
         }
     }
@@ -55,13 +54,19 @@ pub fn detach_all(bpffs: &Path, state: &Path) -> Result<Vec<String>> {
     result.map(|()| names)
 }
 
-fn unpin(keep: &Keep) -> Result<()> {
+/// Detaches the pinned programs of one bridge, and puts back what is noted.
+///
+/// # Errors
+///
+/// The last refusal, after everything was tried.
+pub fn detach(keep: &Keep) -> Result<()> {
     let mut result = Ok(());
     for pin in keep.pinned() {
         let done = keep::unpin(&pin).with_context(|| format!("cannot detach {}", pin.display()));
         result = done.and(result);
     }
     let restored = restore(keep);
+    keep.remove();
     result.and(restored)
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{BOOK, files, none_of, sources};
 use crate::bench::{Directory, NamedLab};
+use crate::switch::rig::Rig;
 use crate::{Test, broker, output, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
@@ -105,6 +106,7 @@ fn reports_match_their_schemas() -> Result<()> {
     let status = report("lab status --json")?;
     check_report("lab-status.json", &status, &mut wrong)?;
     check_report("count.json", &count()?, &mut wrong)?;
+    check_report("switch.json", &switch()?, &mut wrong)?;
     none_of(&wrong)
 }
 
@@ -138,6 +140,22 @@ fn count() -> Result<Value> {
             .arg(&file),
     )?;
     Ok(serde_json::from_slice(&fs::read(&file)?)?)
+}
+
+/// Of a bridge that is attached and has forwarded, and of one that waits.
+fn switch() -> Result<Value> {
+    let mut rig = Rig::new("schema", 2)?;
+    let file = rig.path("switch.toml");
+    let names = ["br0", "later"].map(|name| format!("[[bridge]]\nname = \"{name}\"\n"));
+    fs::write(&file, names.concat())?;
+    rig.start(&["--config", file.to_str().context("a path")?])?;
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
+    let report: Value = serde_json::from_str(&rig.ask(&["status", "--format", "json"])?)?;
+    let bridges = report["bridges"].as_array().context("no bridges")?;
+    let states: Vec<_> = bridges.iter().map(|bridge| &bridge["state"]).collect();
+    ensure!(states == ["attached", "waiting"], "{report}");
+    Ok(report)
 }
 
 fn check_report(name: &str, report: &Value, wrong: &mut Vec<String>) -> Result<()> {

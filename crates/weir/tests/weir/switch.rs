@@ -1,0 +1,669 @@
+//! `weir switch`: frames over the fast path of a bridge in a network namespace, and the daemon's life.
+
+pub mod rig;
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use hostnet::rtnetlink::{FdbKind, PortChange};
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use rig::{BROADCAST, Rig, mac, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use xsk::{AttachMode, Program};
+
+use crate::{Test, output, skip, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    let of_anyone = tests![
+        a_configuration_is_checked,
+        without_a_daemon_nothing_is_asked
+    ];
+    let of_root = tests![
+        frames_take_the_fast_path_of_each_hook,
+        a_detached_bridge_is_as_before,
+        attach_refuses_other_devices,
+        a_state_has_one_daemon,
+        daemons_of_two_namespaces_do_not_meet,
+        another_program_keeps_its_place,
+        an_mtu_too_large_for_xdp_is_refused,
+        a_bridge_that_comes_back_is_attached_again,
+        ports_come_and_go,
+        rules_leave_the_bridge_to_the_kernel,
+        isolated_ports_stay_isolated,
+        addresses_above_the_limit_are_dropped,
+        a_storm_is_cut,
+        a_loop_is_reported,
+        samples_are_written,
+        settings_replace_earlier_ones,
+        a_restart_loses_no_frame,
+        a_kill_loses_no_frame,
+        programs_without_a_daemon_leave_frames_to_the_kernel,
+        all_is_detached_without_a_daemon,
+        a_configuration_is_followed,
+    ];
+    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    of_anyone.chain(of_root).collect()
+}
+
+fn a_configuration_is_checked() -> Result<()> {
+    let directory = crate::bench::Directory::new("switch-check")?;
+    let file = directory.path.join("switch.toml");
+    let check = |text: &str| {
+        fs::write(&file, text)?;
+        output(weir().args(["switch", "check"]).arg(&file))
+    };
+    let valid = check("[[bridge]]\nname = \"br0\"\n")?;
+    ensure!(valid.status.code() == Some(0), "{valid:?}");
+    let wrong = check("[[bridge]]\nname = \"br0\"\nhok = 1\n[[bridge]]\n")?;
+    let text = String::from_utf8(wrong.stdout)?;
+    ensure!(wrong.status.code() == Some(1), "{text}");
+    for line in [":1:1: unknown field `hok`", ":4:1: missing field `name`"] {
+        ensure!(text.contains(line), "no {line}: {text}");
+    }
+    fs::remove_file(&file)?;
+    let missing = output(weir().args(["switch", "check"]).arg(&file))?;
+    ensure!(missing.status.code() == Some(2), "{missing:?}");
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/switch.toml");
+    let text = fs::read_to_string(sample)?;
+    for text in [text.clone(), with_examples(&text)] {
+        let valid = check(&text)?;
+        ensure!(valid.status.code() == Some(0), "{valid:?}");
+    }
+    Ok(())
+}
+
+/// A sample configuration with its examples.
+fn with_examples(text: &str) -> String {
+    let is_comment = |line: &&str| line.starts_with("# ") || *line == "#";
+    let lines = text.lines().filter(|line| !is_comment(line));
+    lines
+        .map(|line| line.trim_start_matches('#').to_owned() + "\n")
+        .collect()
+}
+
+fn without_a_daemon_nothing_is_asked() -> Result<()> {
+    let nowhere = ["--socket", "/nowhere/switch.sock"];
+    for words in [&["status"][..], &["attach", "br0"], &["detach", "br0"]] {
+        let error = crate::failure(weir().arg("switch").args(words).args(nowhere), 1)?;
+        ensure!(
+            error.contains("no daemon listens at /nowhere/switch.sock"),
+            "{error}"
+        );
+    }
+    Ok(())
+}
+
+fn frames_take_the_fast_path_of_each_hook() -> Result<()> {
+    for (hook, shown) in [("auto", "tcx"), ("tcx", "tcx"), ("xdp", "xdp")] {
+        let mut rig = Rig::attached(hook, 3, &["--hook", hook])?;
+        ensure!(rig.hook("port0")? == shown, "{}", rig.port("port0")?);
+        rig.until_fast(0, 1)?;
+        rig.until_fast(1, 0)?;
+        rig.arrived(1)?;
+        rig.arrived(2)?;
+        let before = rig.port("port0")?;
+        let mut numbers = Vec::new();
+        for _ in 0..100 {
+            numbers.push(rig.send(0, mac(1), mac(0))?);
+        }
+        ensure!(rig.arrived(1)? == numbers, "{hook}: others than were sent");
+        ensure!(rig.arrived(2)?.is_empty(), "{hook}: a frame was flooded");
+        let after = rig.port("port0")?;
+        let count = |port: &Value| port["received"]["packets"].as_u64().unwrap_or(0);
+        // The kernel gets one of each epoch, which is 100 seconds here.
+        let fast = count(&after) - count(&before);
+        ensure!((98..=100).contains(&fast), "{hook}: {before} {after}");
+        let bytes = after["received"]["bytes"].as_u64();
+        ensure!(bytes == Some(60 * count(&after)), "{hook}: {after}");
+        let table = rig.ask(&["status"])?;
+        ensure!(table.starts_with("br0: forwarding, 3 of "), "{table}");
+    }
+    Ok(())
+}
+
+fn a_detached_bridge_is_as_before() -> Result<()> {
+    let mut rig = Rig::attached("detach", 2, &["--port", "port0=xdp"])?;
+    rig.until_fast(0, 1)?;
+    ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);
+    let index = rig.index("port0")?;
+    ensure!(
+        rig.rtnetlink
+            .link_by_index(index)?
+            .xdp_programs
+            .driver
+            .is_some(),
+        "no program"
+    );
+    rig.under_load(0, 1, |rig| rig.ask(&["detach", "br0"]))?;
+    is_clean(&mut rig)?;
+    let text = rig.ask(&["status"])?;
+    ensure!(text.starts_with("No bridge is attached"), "{text}");
+    let error = rig.refused(&["detach", "br0"])?;
+    ensure!(
+        error.contains("the bridge br0 is not attached; no bridge is"),
+        "{error}"
+    );
+    // Once more.
+    rig.under_load(0, 1, |rig| rig.ask(&["attach", "br0"]))?;
+    rig.until_fast(0, 1)
+}
+
+/// Nothing is left of an attached bridge.
+fn is_clean(rig: &mut Rig) -> Result<()> {
+    ensure!(rig.pins()?.is_empty(), "{:?}", rig.pins()?);
+    let pins = rig.pins_of_bridges()?;
+    for below in [pins.join("br0"), rig.state().join("br0")] {
+        ensure!(!below.exists(), "{} is left", below.display());
+    }
+    for link in rig.rtnetlink.links()? {
+        ensure!(link.xdp_program.is_none(), "{} has a program", link.name);
+    }
+    Ok(())
+}
+
+fn attach_refuses_other_devices() -> Result<()> {
+    let mut rig = Rig::new("others", 1)?;
+    rig.start(&[])?;
+    let error = rig.refused(&["attach", "end0"])?;
+    let wanted = "end0 is no Linux bridge but veth: name a bridge, there is br0";
+    ensure!(error.contains(wanted), "{error}");
+    let error = rig.refused(&["attach", "br7"])?;
+    ensure!(error.contains("br7"), "{error}");
+    let error = rig.refused(&["attach", "../br0"])?;
+    ensure!(error.contains("is not the name of a bridge"), "{error}");
+    let error = rig.refused(&["attach", "a-name-of-more-than-15-bytes"])?;
+    ensure!(error.contains("is not the name of a bridge"), "{error}");
+    is_clean(&mut rig)
+}
+
+fn a_state_has_one_daemon() -> Result<()> {
+    let mut rig = Rig::new("one", 1)?;
+    rig.start(&[])?;
+    let error = rig.refused(&["run"])?;
+    ensure!(error.contains("another `weir switch run` has"), "{error}");
+    rig.ask(&["status"]).map(drop)
+}
+
+/// Their bridges and ports have the same names and indices.
+fn daemons_of_two_namespaces_do_not_meet() -> Result<()> {
+    let mut first = Rig::attached("first", 2, &["--hook", "xdp"])?;
+    first.until_fast(0, 1)?;
+    let mut second = Rig::new("second", 2)?;
+    ensure!(first.index("port0")? == second.index("port0")?, "others");
+    second.share(&first);
+    second.start(&[])?;
+    second.ask(&["attach", "br0", "--hook", "xdp"])?;
+    second.learn()?;
+    second.until_fast(0, 1)?;
+    first.until_fast(0, 1)?;
+    second.end(Signal::KILL)?;
+    second.ask(&["detach", "--all"])?;
+    is_clean(&mut second)?;
+    first.until_fast(0, 1)
+}
+
+fn another_program_keeps_its_place() -> Result<()> {
+    let mut rig = Rig::new("theirs", 2)?;
+    let other = rig.inside(|| Ok(Program::attach_to("port0", AttachMode::Driver)?))?;
+    rig.start(&[])?;
+    let error = rig.refused(&["attach", "br0", "--port", "port0=xdp"])?;
+    for part in ["port port0: the XDP program xsk", "is attached to it"] {
+        ensure!(error.contains(part), "no {part}: {error}");
+    }
+    ensure!(rig.pins()?.is_empty(), "{:?}", rig.pins()?);
+    rig.ask(&["attach", "br0"])?;
+    let port = rig.port("port0")?;
+    let why = port["why"].as_str().unwrap_or_default();
+    ensure!(
+        port["hook"] == "tcx" && why.contains("the XDP program xsk"),
+        "{port}"
+    );
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
+    let index = rig.index("port0")?;
+    let there = rig.rtnetlink.link_by_index(index)?.xdp_programs.driver;
+    ensure!(there.is_some(), "it is gone");
+    drop(other);
+    Ok(())
+}
+
+fn an_mtu_too_large_for_xdp_is_refused() -> Result<()> {
+    let mut rig = Rig::new("mtu", 2)?;
+    for name in ["port0", "end0"] {
+        let index = rig.index(name)?;
+        rig.rtnetlink.set_mtu(index, 9000)?;
+    }
+    rig.start(&[])?;
+    let error = rig.refused(&["attach", "br0", "--port", "port0=xdp"])?;
+    ensure!(
+        error.contains("port port0") && error.contains("MTU of 9000"),
+        "{error}"
+    );
+    is_clean(&mut rig)?;
+    rig.ask(&["attach", "br0"])?;
+    ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    rig.learn()?;
+    rig.until_fast(0, 1)
+}
+
+fn a_bridge_that_comes_back_is_attached_again() -> Result<()> {
+    let mut rig = Rig::attached("back", 2, &["--port", "port0=xdp"])?;
+    rig.until_fast(0, 1)?;
+    let bridge = rig.index("br0")?;
+    rig.rtnetlink.delete(bridge)?;
+    until("it waits", || {
+        let bridge = rig.bridge()?;
+        Ok(bridge["state"] == "waiting")
+    })?;
+    ensure!(rig.pins()?.is_empty(), "{:?}", rig.pins()?);
+    let text = rig.ask(&["status"])?;
+    ensure!(text.starts_with("br0: waits: "), "{text}");
+    let error = rig.refused(&["watch", "br0", "--write", "/dev/null"])?;
+    ensure!(error.contains("the bridge br0 waits"), "{error}");
+    rig.add_bridge()?;
+    rig.add_ports()?;
+    until(
+        "it is attached",
+        || Ok(rig.bridge()?["state"] == "attached"),
+    )?;
+    until("its ports are there", || Ok(rig.hook("port0")? == "xdp"))?;
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
+    // Also while no daemon runs, and it is attached by the next one.
+    let bridge = rig.index("br0")?;
+    rig.end(Signal::TERM)?;
+    rig.rtnetlink.delete(bridge)?;
+    rig.start(&[])?;
+    ensure!(rig.bridge()?["state"] == "waiting", "{}", rig.bridge()?);
+    rig.end(Signal::KILL)?;
+    rig.add_bridge()?;
+    rig.add_ports()?;
+    rig.start(&[])?;
+    ensure!(rig.hook("port0")? == "xdp", "{}", rig.bridge()?);
+    rig.learn()?;
+    rig.until_fast(0, 1)
+}
+
+fn ports_come_and_go() -> Result<()> {
+    let mut rig = Rig::attached("ports", 2, &[])?;
+    rig.add_port()?;
+    until("the new port has a program", || {
+        Ok(rig.hook("port2")? == "tcx")
+    })?;
+    rig.learn()?;
+    rig.until_fast(0, 2)?;
+    rig.until_fast(2, 1)?;
+    let index = rig.index("port2")?;
+    rig.rtnetlink.set_down(index)?;
+    rig.rtnetlink.rename(index, "renamed")?;
+    rig.rtnetlink.set_up(index)?;
+    until("it has its new name", || Ok(rig.hook("renamed")? == "tcx"))?;
+    rig.learn()?;
+    rig.until_fast(0, 2)?;
+    rig.rtnetlink.remove_port(index)?;
+    until("it is no port", || Ok(rig.hook("renamed")? == "none"))?;
+    ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);
+    // The kernel floods, to a port that is none any more as little as the fast path.
+    let number = rig.send(0, mac(2), mac(0))?;
+    ensure!(rig.arrival(number)? == 1, "it went to no port");
+    ensure!(rig.arrived(2)?.is_empty(), "it went to a port that is gone");
+    Ok(())
+}
+
+/// Adds or removes rules in the namespace.
+fn nft(rig: &Rig, rules: &str) -> Result<()> {
+    let output = rig.inside(|| match Command::new("nft").arg(rules).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(skip("nft is not installed"))
+        }
+        output => Ok(output?),
+    })?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("Operation not supported") {
+        return Err(skip(
+            "the kernel has no rules for bridges (CONFIG_NF_TABLES_BRIDGE)",
+        ));
+    }
+    ensure!(output.status.success(), "{stderr}");
+    Ok(())
+}
+
+fn rules_leave_the_bridge_to_the_kernel() -> Result<()> {
+    let mut rig = Rig::attached("rules", 2, &[])?;
+    rig.until_fast(0, 1)?;
+    let drops = "type filter hook forward priority 0; policy drop;";
+    nft(
+        &rig,
+        &format!("add table bridge t; add chain bridge t c {{ {drops} }}"),
+    )?;
+    until("the kernel gets all frames", || {
+        Ok(rig.bridge()?["forwarding"] == false)
+    })?;
+    let why = rig.bridge()?["why_not"].clone();
+    let wanted = "base chains of the family bridge";
+    ensure!(
+        why.as_str().is_some_and(|why| why.contains(wanted)),
+        "{why}"
+    );
+    rig.arrived(1)?;
+    rig.send(0, mac(1), mac(0))?;
+    ensure!(rig.arrived(1)?.is_empty(), "the rule is not obeyed");
+    ensure!(rig.not_forwarded(0, "paused")? > 0, "it was not counted");
+    nft(&rig, "delete table bridge t")?;
+    until("frames are forwarded again", || {
+        Ok(rig.bridge()?["forwarding"] == true)
+    })?;
+    rig.until_fast(0, 1)
+}
+
+fn isolated_ports_stay_isolated() -> Result<()> {
+    let mut rig = Rig::attached("isolated", 3, &[])?;
+    rig.until_fast(0, 1)?;
+    for name in ["port0", "port1"] {
+        let index = rig.index(name)?;
+        let change = PortChange {
+            isolated: Some(true),
+            ..PortChange::default()
+        };
+        rig.rtnetlink.set_port(index, &change)?;
+    }
+    // The kernel drops them.
+    until("the fast path knows", || {
+        rig.send(0, mac(1), mac(0))?;
+        Ok(rig.not_forwarded(0, "isolated")? > 0)
+    })?;
+    rig.arrived(1)?;
+    rig.send(0, mac(1), mac(0))?;
+    ensure!(rig.arrived(1)?.is_empty(), "it went to an isolated port");
+    rig.until_fast(0, 2)
+}
+
+fn addresses_above_the_limit_are_dropped() -> Result<()> {
+    let mut rig = Rig::attached("limit", 2, &["--mac-limit", "2"])?;
+    // One is known behind port 0; of these, one more may come.
+    for last in 10..20 {
+        for _ in 0..3 {
+            rig.send(0, BROADCAST, mac(last))?;
+        }
+    }
+    until("the others are dropped", || {
+        Ok(rig.not_forwarded(0, "mac-limit")? >= 27)
+    })?;
+    let mut numbers = rig.arrived(1)?;
+    numbers.dedup();
+    ensure!(numbers.len() == 3, "{numbers:?}");
+    ensure!(behind(&mut rig)? == 2, "{:?}", rig.port("port0")?);
+    let port = rig.port("port0")?;
+    ensure!(port["addresses"] == 2 && port["mac_limit"] == 2, "{port}");
+    rig.until_fast(0, 1)?;
+    // Without a limit they are learned.
+    rig.ask(&["attach", "br0"])?;
+    for last in 10..20 {
+        rig.send(0, BROADCAST, mac(last))?;
+    }
+    until("all are learned", || Ok(behind(&mut rig)? == 11))
+}
+
+/// Addresses that the kernel has learned behind port 0.
+fn behind(rig: &mut Rig) -> Result<usize> {
+    let (bridge, port) = (rig.index("br0")?, rig.index("port0")?);
+    let entries = rig.rtnetlink.fdb(bridge)?.into_iter();
+    let entries = entries.filter(|entry| entry.port == port && !entry.local);
+    Ok(entries.count())
+}
+
+fn a_storm_is_cut() -> Result<()> {
+    let mut rig = Rig::attached("storm", 2, &["--broadcast", "100", "--unknown", "50"])?;
+    rig.arrived(1)?;
+    let group = rig.not_forwarded(0, "group")?;
+    for _ in 0..300 {
+        rig.send(0, BROADCAST, mac(0))?;
+    }
+    let passed = rig.arrived(1)?.len() as u64;
+    let cut = rig.not_forwarded(0, "storm")?;
+    ensure!(cut > 0 && passed > 0, "{passed} passed, {cut} were cut");
+    ensure!(passed + cut == 300, "{passed} passed, {cut} were cut");
+    ensure!(
+        rig.not_forwarded(0, "group")? == group + passed,
+        "others were counted"
+    );
+    for _ in 0..300 {
+        rig.send(0, mac(9), mac(0))?;
+    }
+    let passed = rig.arrived(1)?.len() as u64;
+    let cut = rig.not_forwarded(0, "storm")? - cut;
+    ensure!(
+        cut > 0 && passed + cut == 300,
+        "{passed} unknown ones passed, {cut} were cut"
+    );
+    // Others are not metered.
+    rig.until_fast(0, 1)
+}
+
+fn a_loop_is_reported() -> Result<()> {
+    let mut rig = Rig::attached("loop", 3, &["--flapping", "4"])?;
+    let mut turn = 0;
+    until("the loop is reported", || {
+        let number = rig.send(turn % 2, BROADCAST, mac(9))?;
+        rig.arrival(number)?;
+        turn += 1;
+        let bridge = rig.bridge()?;
+        let news = bridge["news"].as_array().cloned().unwrap_or_default();
+        let wanted = "02:00:00:00:01:09 moves again and again between port";
+        let told = news.iter().filter_map(Value::as_str);
+        Ok(told.filter(|news| news.contains(wanted)).count() == 1
+            && bridge["mirror"]["flapping"] == 1)
+    })?;
+    ensure!(turn > 4, "after {turn} moves");
+    Ok(())
+}
+
+fn samples_are_written() -> Result<()> {
+    let mut rig = Rig::attached("samples", 2, &[])?;
+    rig.until_fast(0, 1)?;
+    let file = rig.path("frames.pcapng");
+    let mut watch = rig.command(&["watch", "br0", "--one-in", "1", "--seconds", "2"]);
+    watch.arg("--write").arg(&file).stderr(Stdio::piped());
+    let mut watch = rig.inside(|| Ok(watch.spawn()?))?;
+    while watch.try_wait()?.is_none() {
+        let number = rig.send(0, mac(1), mac(0))?;
+        rig.arrival(number)?;
+    }
+    let output = watch.wait_with_output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let mut reader = PcapNgReader::new(File::open(&file)?)?;
+    let (mut frames, mut names) = (0, Vec::new());
+    while let Some(block) = reader.next_block() {
+        match block? {
+            Block::InterfaceDescription(block) => {
+                names.push(format!("{:?}", block.options));
+            }
+            Block::EnhancedPacket(packet) => {
+                ensure!(
+                    packet.data.len() == 60 && packet.data[..6] == mac(1),
+                    "{packet:?}"
+                );
+                let to = EnhancedPacketOption::Comment(
+                    "sampled by weir switch, forwarded to port1".into(),
+                );
+                ensure!(packet.options.contains(&to), "{packet:?}");
+                frames += 1;
+            }
+            _ => {}
+        }
+    }
+    ensure!(frames > 0, "no frame");
+    ensure!(names.len() == 1 && names[0].contains("port0"), "{names:?}");
+    Ok(())
+}
+
+fn settings_replace_earlier_ones() -> Result<()> {
+    let mut rig = Rig::attached("settings", 2, &[])?;
+    rig.ask(&["attach", "br0", "--port", "port0=kernel"])?;
+    ensure!(rig.hook("port0")? == "kernel", "{}", rig.port("port0")?);
+    ensure!(rig.pins()?.len() == 1, "{:?}", rig.pins()?);
+    let mut changed = |flags: &[&str], hooks: [&str; 2]| {
+        rig.under_load(0, 1, |rig| rig.ask(&[&["attach", "br0"], flags].concat()))?;
+        let now = [rig.hook("port0")?, rig.hook("port1")?];
+        ensure!(now == hooks, "{flags:?}: {now:?}");
+        Ok(())
+    };
+    changed(&["--port", "port1=xdp"], ["tcx", "xdp"])?;
+    changed(&["--hook", "xdp", "--port", "port1=tcx"], ["xdp", "tcx"])?;
+    changed(&["--ports", "port1"], ["kernel", "tcx"])?;
+    changed(&[], ["tcx", "tcx"])?;
+    // A refusal leaves the earlier ones in force.
+    let index = rig.index("port0")?;
+    rig.rtnetlink.set_mtu(index, 9000)?;
+    let end = rig.index("end0")?;
+    rig.rtnetlink.set_mtu(end, 9000)?;
+    rig.refused(&["attach", "br0", "--hook", "xdp"])?;
+    ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    ensure!(rig.hook("port1")? == "tcx", "{}", rig.port("port1")?);
+    rig.learn()?;
+    rig.until_fast(0, 1)
+}
+
+/// The daemon ends by this signal, and another one takes its programs over. No frame is lost.
+fn taken_over(signal: Signal, name: &'static str) -> Result<()> {
+    let mut rig = Rig::attached(name, 3, &["--port", "port0=xdp"])?;
+    rig.until_fast(0, 1)?;
+    let pins = rig.pins()?;
+    ensure!(pins.len() == 3, "{pins:?}");
+    let index = rig.index("port0")?;
+    rig.under_load(0, 1, |rig| {
+        rig.end(signal)?;
+        let program = rig.rtnetlink.link_by_index(index)?.xdp_programs.driver;
+        ensure!(program.is_some(), "it went with the daemon");
+        rig.start(&[])?;
+        ensure!(rig.hook("port0")? == "xdp", "{}", rig.port("port0")?);
+        ensure!(rig.hook("port1")? == "tcx", "{}", rig.port("port1")?);
+        let now = rig.rtnetlink.link_by_index(index)?.xdp_programs.driver;
+        ensure!(now.is_some() && now != program, "{program:?}, now {now:?}");
+        Ok(())
+    })?;
+    let mut now = rig.pins()?;
+    let mut pins = pins;
+    pins.sort();
+    now.sort();
+    ensure!(now == pins, "{pins:?}, now {now:?}");
+    rig.until_fast(0, 1)?;
+    rig.until_fast(1, 0)
+}
+
+fn a_restart_loses_no_frame() -> Result<()> {
+    taken_over(Signal::TERM, "restart")
+}
+
+fn a_kill_loses_no_frame() -> Result<()> {
+    taken_over(Signal::KILL, "kill")
+}
+
+/// The programs' own knowledge is shown by an address that the kernel is told to be elsewhere meanwhile.
+fn programs_without_a_daemon_leave_frames_to_the_kernel() -> Result<()> {
+    let mut rig = Rig::attached("alone", 3, &["--port", "port0=xdp"])?;
+    rig.until_fast(0, 1)?;
+    rig.end(Signal::KILL)?;
+    let killed = Instant::now();
+    let port = rig.index("port2")?;
+    rig.rtnetlink.add_fdb(port, mac(1), 0, FdbKind::Static)?;
+    let number = rig.send(0, mac(1), mac(0))?;
+    let to = rig.arrival(number)?;
+    let at_once = killed.elapsed() < Duration::from_secs(3);
+    ensure!(to == 1 || !at_once, "the program has not forwarded it");
+    until("the kernel gets the frames", || {
+        let number = rig.send(0, mac(1), mac(0))?;
+        Ok(rig.arrival(number)? == 2)
+    })?;
+    let after = killed.elapsed();
+    ensure!(!at_once || after > Duration::from_secs(3), "{after:?}");
+    ensure!(rig.pins()?.len() == 3, "{:?}", rig.pins()?);
+    // The next daemon knows.
+    rig.start(&[])?;
+    let before = rig.forwarded(0)?;
+    until("the fast path forwards to the new port", || {
+        let number = rig.send(0, mac(1), mac(0))?;
+        ensure!(rig.arrival(number)? == 2, "it went to the old port");
+        Ok(rig.forwarded(0)? > before)
+    })
+}
+
+fn all_is_detached_without_a_daemon() -> Result<()> {
+    let mut rig = Rig::attached("offline", 3, &["--port", "port0=xdp"])?;
+    rig.until_fast(0, 1)?;
+    rig.end(Signal::KILL)?;
+    let text = rig.under_load(0, 1, |rig| rig.ask(&["detach", "--all"]))?;
+    ensure!(text == "Left to the kernel: br0\n", "{text}");
+    is_clean(&mut rig)?;
+    ensure!(!rig.bpffs().join("weir").exists(), "a directory is left");
+    ensure!(!rig.state().exists(), "notes are left");
+    let port = rig.index("port2")?;
+    rig.rtnetlink.add_fdb(port, mac(1), 0, FdbKind::Static)?;
+    let number = rig.send(0, mac(1), mac(0))?;
+    ensure!(rig.arrival(number)? == 2, "a program is still there");
+    let text = rig.ask(&["detach", "--all"])?;
+    ensure!(text == "No bridge was attached.\n", "{text}");
+    // And there is nothing that the next daemon would attach.
+    rig.start(&[])?;
+    let text = rig.ask(&["status"])?;
+    ensure!(text.starts_with("No bridge is attached"), "{text}");
+    Ok(())
+}
+
+fn a_configuration_is_followed() -> Result<()> {
+    let mut rig = Rig::new("config", 2)?;
+    let file = rig.path("switch.toml");
+    let path = file.to_str().context("a path")?.to_owned();
+    let bridge = |hook: &str| {
+        format!("[[bridge]]\nname = \"br0\"\n[bridge.port.port0]\nhook = \"{hook}\"\n")
+    };
+    fs::write(&file, bridge("xdp") + "[[bridge]]\nname = \"later\"\n")?;
+    rig.start(&["--config", &path])?;
+    ensure!(rig.hook("port0")? == "xdp", "{}", rig.port("port0")?);
+    let text = rig.ask(&["status"])?;
+    ensure!(text.contains("later: waits: "), "{text}");
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
+    let reload = |rig: &Rig, text: &str| -> Result<()> {
+        fs::write(&file, text)?;
+        let daemon = rig.daemon.as_ref().context("no daemon")?;
+        Ok(rustix::process::kill_process(
+            rustix::process::Pid::from_child(daemon),
+            Signal::HUP,
+        )?)
+    };
+    reload(&rig, &bridge("tcx"))?;
+    until("the new hook is there", || Ok(rig.hook("port0")? == "tcx"))?;
+    ensure!(
+        !rig.ask(&["status"])?.contains("later"),
+        "it is still there"
+    );
+    // One with a fault changes nothing.
+    reload(&rig, "[[bridge]]\n")?;
+    until("the fault is logged", || {
+        Ok(fs::read_to_string(rig.path("log"))?.contains("missing field `name`"))
+    })?;
+    ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    // Nor does a hook that is refused.
+    for name in ["port0", "end0"] {
+        let index = rig.index(name)?;
+        rig.rtnetlink.set_mtu(index, 9000)?;
+    }
+    reload(&rig, &bridge("xdp"))?;
+    until("the refusal is logged", || {
+        Ok(fs::read_to_string(rig.path("log"))?.contains("the earlier settings stay"))
+    })?;
+    ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
+    // A bridge that has left the file while no daemon ran is left to the kernel.
+    rig.end(Signal::TERM)?;
+    ensure!(rig.pins()?.len() == 2, "{:?}", rig.pins()?);
+    fs::write(&file, "")?;
+    rig.start(&["--config", &path])?;
+    is_clean(&mut rig)
+}
