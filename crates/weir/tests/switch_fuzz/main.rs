@@ -3,7 +3,7 @@
 //!
 //! Not compared, as the fast path differs there on purpose:
 //!
-//! - br_netfilter drops IP packets with faults in their headers and cuts others to their length, also
+//! - `br_netfilter` drops IP packets with faults in their headers and cuts others to their length, also
 //!   where there are no rules; the accelerator steps back for rules only, so that it is switched off here.
 //! - A frame that the fast path leaves to the kernel may be overtaken by the next ones of its stream. The
 //!   second number behind "reordered" is the plain bridge's.
