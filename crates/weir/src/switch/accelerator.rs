@@ -211,6 +211,8 @@ impl Accelerator {
             self.activate();
         }
         if self.beaten.elapsed() >= BEAT {
+            // Also where one of these fails: the next try is a beat later.
+            self.beaten = Instant::now();
             self.look_at_rules()?;
             self.look_at_ports()?;
             self.beat()?;
@@ -680,9 +682,7 @@ impl Accelerator {
         let Some(port) = self.ports.get(&index) else {
             return Ok(());
         };
-        let macs = self.fdb.behind(port.number);
-        let newcomers = self.datapath.newcomers(port.number)?;
-        let value = port.value(macs, newcomers);
+        let value = port.value(self.fdb.behind(port.number));
         let number = port.number;
         let legs = port.legs.clone();
         if port.written == Some(value) && port.written_legs == legs {
@@ -726,6 +726,11 @@ impl Accelerator {
     /// Looks at what the kernel does not report: filters, queueing disciplines, XDP features.
     fn look_at_ports(&mut self) -> Result<()> {
         let qdiscs = self.rtnetlink.qdiscs()?;
+        for port in self.ports.values_mut() {
+            port.newcomers = self.datapath.newcomers(port.number)?;
+        }
+        // The kernel has reported those newcomers: the addresses behind a port include them now.
+        self.drain()?;
         let indices: Vec<u32> = self.ports.keys().copied().collect();
         let mut changed = Vec::new();
         for index in indices {
@@ -790,6 +795,7 @@ impl Accelerator {
             let port = self.ports.get_mut(index).context("it is there")?;
             port.counted.add(&old.counters(port.number)?);
             port.written = None;
+            port.newcomers = 0;
             port.written_legs.clear();
             let (number, vlans) = (port.number, port.vlans);
             self.write_port(*index)?;
@@ -856,6 +862,16 @@ impl Accelerator {
         let mut counters = port.counted;
         counters.add(&self.datapath.counters(port.number)?);
         Ok(counters)
+    }
+}
+
+impl Drop for Accelerator {
+    /// What is not kept goes, also a filter of tc, which no descriptor holds.
+    fn drop(&mut self) {
+        if self.keep.is_none() {
+            // Nobody is left to tell.
+            let _ = self.detach_all();
+        }
     }
 }
 

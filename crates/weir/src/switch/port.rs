@@ -62,6 +62,8 @@ pub struct OnPort {
     pub written: Option<Port>,
     /// The devices of a bond in the map.
     pub written_legs: Vec<u32>,
+    /// The addresses that were let through to be learned, at the last look.
+    pub newcomers: u64,
     /// The counters of programs that were replaced.
     pub counted: PortCounters,
     /// VLAN offload at receive was turned off for XDP.
@@ -120,6 +122,7 @@ impl OnPort {
             attached: None,
             written: None,
             written_legs: Vec::new(),
+            newcomers: 0,
             counted: PortCounters::default(),
             vlan_offload_off,
             program,
@@ -167,8 +170,8 @@ impl OnPort {
         port.learning && in_state
     }
 
-    /// The port for the map, with `macs` addresses behind it of which `newcomers` were let through.
-    pub fn value(&self, macs: u32, newcomers: u64) -> Port {
+    /// The port for the map, with `macs` addresses behind it.
+    pub fn value(&self, macs: u32) -> Port {
         let port = self.bridge_port();
         let storm = self.settings.storm();
         let flags = [
@@ -194,7 +197,7 @@ impl OnPort {
             // Without a limit they would only cause writes.
             macs: if is_limited { macs } else { 0 },
             padding: 0,
-            newcomers_seen: if is_limited { newcomers } else { 0 },
+            newcomers_seen: if is_limited { self.newcomers } else { 0 },
         }
     }
 

@@ -18,6 +18,9 @@ use crate::switch::status::BridgeStatus;
 
 /// A bridge that is not there is looked for this often.
 const RETRY: Duration = Duration::from_secs(1);
+/// After an error a bridge is left alone for so long. Its programs pass everything to the kernel when it
+/// goes on failing.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// All bridges of the daemon.
 pub struct Bridges {
@@ -32,6 +35,27 @@ struct Bridge {
     /// It is in the configuration, and not attached by hand.
     configured: bool,
     state: State,
+    /// The last error, and when it was.
+    failed: Option<(String, Instant)>,
+}
+
+impl Bridge {
+    fn new(settings: &Settings, configured: bool, state: State) -> Self {
+        Self {
+            settings: settings.clone(),
+            configured,
+            state,
+            failed: None,
+        }
+    }
+
+    /// The rest of the time for which it is left alone.
+    fn pause(&self) -> Duration {
+        let failed = self.failed.as_ref();
+        failed.map_or(Duration::ZERO, |(_, when)| {
+            PAUSE.saturating_sub(when.elapsed())
+        })
+    }
 }
 
 enum State {
@@ -142,14 +166,8 @@ impl Bridges {
 
     fn wait(&mut self, name: &str, settings: &Settings, configured: bool, why: String) {
         log(name, &format!("waits: {why}"));
-        let bridge = Bridge {
-            settings: settings.clone(),
-            configured,
-            state: State::Waiting {
-                why,
-                since: Instant::now(),
-            },
-        };
+        let since = Instant::now();
+        let bridge = Bridge::new(settings, configured, State::Waiting { why, since });
         self.all.insert(name.to_owned(), bridge);
     }
 
@@ -178,11 +196,8 @@ impl Bridges {
                 self.keep(name).remove();
             }
         })?;
-        let bridge = Bridge {
-            settings: settings.clone(),
-            configured,
-            state: State::Attached(Box::new(accelerator)),
-        };
+        let state = State::Attached(Box::new(accelerator));
+        let bridge = Bridge::new(settings, configured, state);
         self.all.insert(name.to_owned(), bridge);
         self.note(name)
     }
@@ -259,9 +274,10 @@ impl Bridges {
         }
     }
 
-    /// The bridges that are accelerated.
+    /// The bridges that are accelerated, but for those that are left alone for a moment.
     pub fn attached(&self) -> impl Iterator<Item = &Accelerator> {
-        self.all.values().filter_map(|bridge| match &bridge.state {
+        let bridges = self.all.values().filter(|bridge| bridge.pause().is_zero());
+        bridges.filter_map(|bridge| match &bridge.state {
             State::Attached(accelerator) => Some(&**accelerator),
             State::Waiting { .. } => None,
         })
@@ -283,7 +299,7 @@ impl Bridges {
     /// The time after which [`Bridges::poll`] has something to do.
     pub fn patience(&self) -> Duration {
         let patience = self.all.values().map(|bridge| match &bridge.state {
-            State::Attached(accelerator) => accelerator.patience(),
+            State::Attached(accelerator) => accelerator.patience().max(bridge.pause()),
             State::Waiting { since, .. } => RETRY.saturating_sub(since.elapsed()),
         });
         patience.min().unwrap_or(RETRY)
@@ -301,6 +317,9 @@ impl Bridges {
         let Some(bridge) = self.all.get_mut(name) else {
             return;
         };
+        if !bridge.pause().is_zero() {
+            return;
+        }
         let settings = bridge.settings.clone();
         match &mut bridge.state {
             State::Attached(accelerator) => {
@@ -308,10 +327,16 @@ impl Bridges {
                 for news in accelerator.take_news() {
                     log(name, &news);
                 }
-                let Err(error) = polled else { return };
+                let Err(error) = polled else {
+                    bridge.failed = None;
+                    return;
+                };
                 let is_gone = error.downcast_ref::<BridgeGone>().is_some();
                 let why = format!("{error:#}");
-                log(name, &why);
+                if bridge.failed.as_ref().is_none_or(|(last, _)| *last != why) {
+                    log(name, &why);
+                }
+                bridge.failed = Some((why.clone(), Instant::now()));
                 if is_gone {
                     bridge.state = State::Waiting {
                         why,
