@@ -569,7 +569,8 @@ int switch_xdp(struct xdp_md *ctx)
 	struct sample *sample;
 	void *next = data + ETH_HLEN;
 
-	if (data + ETH_HLEN > end)
+	/* With a tag pushed it would have no type behind the tag, and the kernel drops such a frame. */
+	if (data + ETH_HLEN + sizeof(__be16) > end)
 		return XDP_PASS;
 	frame.length = end - data;
 	frame.protocol = frame.ethernet->h_proto;
