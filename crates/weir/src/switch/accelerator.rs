@@ -458,9 +458,9 @@ impl Accelerator {
             return self.reload(shape);
         }
         if self.figures.not_mirrored == 0 {
-            let most = self.datapath.shape.addresses;
+            let (mac, all) = (mac_text(key.mac), self.fdb.count());
             self.tell(format!(
-                "more than {most} addresses: the kernel forwards the frames of further ones"
+                "{mac} finds no room beside {all} addresses: the kernel forwards its frames"
             ));
         }
         self.figures.not_mirrored += 1;
