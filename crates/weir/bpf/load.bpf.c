@@ -48,11 +48,15 @@ static __always_inline __u16 fold(__u64 sum)
 
 static __always_inline bool is_due(void)
 {
-	__u64 now = bpf_ktime_get_ns() << TIME_BITS;
+	__u64 now;
 
+	/* A burst that has begun goes on. */
+	if (config.burst > 1 && state.sent % config.burst)
+		return true;
+	now = bpf_ktime_get_ns() << TIME_BITS;
 	if (now < state.due)
 		return false;
-	if (now - state.due > MAX_CATCH_UP * config.interval)
+	if (now - state.due > MAX_CATCH_UP / config.burst * config.interval)
 		state.due = now;
 	state.due += config.interval;
 	return true;

@@ -34,7 +34,8 @@ enum load_constants {
 struct load_config {
 	__u64 ifindex;	/* the device to send from */
 	__u64 size;	/* of a frame, without FCS */
-	__u64 interval; /* time from one frame to the next, 0: as fast as possible */
+	__u64 interval; /* time from one burst to the next, 0: as fast as possible */
+	__u64 burst;	/* frames that are sent at once */
 	__u64 sum;	/* completed by the UDP checksum of a frame numbered 0 */
 	__u64 tail_sum; /* the part of it from TAIL on */
 	__u64 load_header[HEADER_WORDS]; /* of frames to send */

@@ -50,6 +50,10 @@ pub struct LoadArgs {
     /// Frames per second [default: as many as the CPU can send]
     #[arg(long, value_name = "N")]
     pub pps: Option<Rate>,
+    /// Frames that are sent at once, as after a pause of a card that coalesces its interrupts
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "pps",
+          value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub burst: u64,
     /// Number of receivers, by turns: the fifth byte of the MAC address counts them
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "sink",
           value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -91,6 +95,7 @@ impl LoadArgs {
             size: MIN_SIZE,
             cpu,
             pps: None,
+            burst: 1,
             receivers: 1,
             by_port: false,
             flows: 1,
@@ -112,6 +117,7 @@ impl LoadArgs {
             .value("size", &self.size)
             .value("cpu", &self.cpu)
             .option("pps", self.pps.map(|rate| rate.0))
+            .option("burst", (self.burst > 1).then_some(self.burst))
             .option("receivers", (self.receivers > 1).then_some(self.receivers))
             .flag("by-port", self.by_port)
             .option("flows", (self.flows > 1).then_some(self.flows))
@@ -190,6 +196,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
         ifindex: device.index()?,
         size: args.size,
         pps: args.pps.map(|rate| rate.0),
+        burst: args.burst,
         sink: args.sink,
         spread: Spread {
             receivers: args.receivers,
@@ -284,6 +291,7 @@ mod tests {
         let all = LoadArgs {
             size: 1500,
             pps: Some(Rate(250_000)),
+            burst: 64,
             receivers: 2,
             by_port: true,
             flows: 16,

@@ -58,6 +58,7 @@ shared_structs! {
         ifindex: u64,
         size: u64,
         interval: u64,
+        burst: u64,
         sum: u64,
         tail_sum: u64,
         load_header: [u64; HEADER_WORDS],
@@ -99,7 +100,7 @@ shared_structs! {
 impl LoadConfig {
     fn new(options: &LoadOptions, frame: &Template) -> Result<Self> {
         let interval = match options.pps {
-            Some(pps) => (1_000_000_000_u64 << TIME_BITS)
+            Some(pps) => (options.burst * (1_000_000_000_u64 << TIME_BITS))
                 .checked_div(pps)
                 .context("a load of 0 frames a second")?,
             None => 0,
@@ -112,6 +113,7 @@ impl LoadConfig {
             ifindex: options.ifindex.into(),
             size: options.size as u64,
             interval,
+            burst: options.burst,
             sum: (!checksum).into(),
             tail_sum: fold(sum(&bytes[TAIL..])).into(),
             load_header: words(bytes, 0),
@@ -144,6 +146,8 @@ pub struct LoadOptions {
     pub size: usize,
     /// Frames a second; `None` for as many as the CPU can make.
     pub pps: Option<u64>,
+    /// Frames that are sent at once, at least 1: the rate is that of all.
+    pub burst: u64,
     /// The fate of frames that arrive at the device, if any.
     pub sink: Option<Sink>,
     /// Whom and in which flows to send to.
@@ -348,6 +352,7 @@ impl StationSink {
             ifindex,
             size,
             pps: None,
+            burst: 1,
             sink: None,
             spread: Spread {
                 stations: Some(Stations {

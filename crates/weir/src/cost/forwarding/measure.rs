@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 
 use super::counts::{Counts, Frames};
-use super::plan::Settings;
+use super::plan::{Pace, Settings};
 use super::stage::Stage;
 use crate::accounting::tracepoints::{CpuTotals, Task, Tracepoints};
 use crate::process::child::Child;
 use crate::process::clock::now_ns;
 use crate::process::stop::StopSignal;
 use crate::traffic::load::{LoadArgs, LoadEvent};
-use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 
 /// Time from the first frame to the window: caches are warm, and a switch in user space has a flow
@@ -93,13 +92,13 @@ impl Settings {
 
 impl<'a> Runner<'a> {
     /// Measures a stage at a rate, or with as many frames as the load's CPU can make.
-    pub fn measure(&self, stage: &Stage<'_>, rate: Option<Rate>) -> Result<Measured> {
+    pub fn measure(&self, stage: &Stage<'_>, pace: Option<Pace>) -> Result<Measured> {
         let in_user_space = stage.path.forwards_in_user_space();
         let before = stage.counts()?;
         let mirror = stage.mirror()?;
         // Anew for each run: its table of processes has a limit.
         let accounting = Tracepoints::start(CpuList::online()?.as_slice())?;
-        let (load, pid) = self.start_load(stage, rate)?;
+        let (load, pid) = self.start_load(stage, pace)?;
         self.wait(if in_user_space {
             WARMUP_IN_USER_SPACE
         } else {
@@ -123,11 +122,12 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn start_load(&self, stage: &Stage<'_>, rate: Option<Rate>) -> Result<(Child<'a>, u32)> {
+    fn start_load(&self, stage: &Stage<'_>, pace: Option<Pace>) -> Result<(Child<'a>, u32)> {
         let side = stage.load();
         let load = LoadArgs {
             size: self.settings.size.into(),
-            pps: rate,
+            pps: pace.map(|pace| pace.rate),
+            burst: pace.map_or(1, |pace| pace.burst),
             stations: Some(stage.traffic.pairs),
             ..LoadArgs::new(&side.device, self.settings.load_cpu)
         };

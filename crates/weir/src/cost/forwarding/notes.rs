@@ -53,6 +53,15 @@ pub fn setting(options: &Options) -> Vec<String> {
                 .into(),
         );
     }
+    if options.has(Part::Softirq) {
+        notes.push(
+            "At a given rate, frames come one by one as they are due, or 64 at once, as from a card that \
+             coalesces its interrupts: the fewer frames a NAPI poll finds, the more each of them takes. \
+             A saturated CPU always finds many. Softirqs include receiving a frame and its check behind \
+             the switch."
+                .into(),
+        );
+    }
     if options.has(Part::Tcp) {
         notes.push(format!(
             "TCP: iperf3 between two namespaces, with the offloads of a veth on; the sender is on CPU \

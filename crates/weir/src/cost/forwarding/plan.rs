@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::Path;
+use crate::traffic::rate::Rate;
 
 /// A part of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
@@ -26,6 +27,19 @@ pub enum Part {
     /// Memory of the daemon
     Memory,
 }
+
+/// The frames that a load makes in a second, and how they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Frames a second.
+    pub rate: Rate,
+    /// Frames that come at once.
+    pub burst: u64,
+}
+
+/// The numbers of frames that come at once in the part [`Part::Softirq`]: as they are made, and as from a card
+/// that coalesces its interrupts.
+pub const BURSTS: [u64; 2] = [1, 64];
 
 /// The stations that send and receive, and the entries of the forwarding database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Path;
 use super::counts::Frames;
 use super::measure::Measured;
-use super::plan::{Part, Traffic};
+use super::plan::{BURSTS, Pace, Part, Traffic};
 use crate::cost::curve::report::Spread;
 use crate::report::Machine;
 use crate::traffic::rate::Rate;
@@ -74,6 +74,8 @@ pub struct Run {
     pub traffic: Traffic,
     /// The rate asked of the load; `None`: as many frames as it can make.
     pub target_pps: Option<Rate>,
+    /// Frames that come at once; `None` without a rate.
+    pub burst: Option<u64>,
     /// The round, from 1.
     pub round: u32,
     /// The length of the window.
@@ -155,6 +157,8 @@ pub struct SoftirqRow {
     pub path: Path,
     /// The rate.
     pub target_pps: Rate,
+    /// Frames that come at once.
+    pub burst: u64,
     /// Rounds without violations.
     pub rounds: usize,
     /// See [`Run::delivered_pps`].
@@ -271,7 +275,7 @@ impl Run {
     pub fn new(
         part: Part,
         (path, traffic): (Path, Traffic),
-        target: Option<Rate>,
+        pace: Option<Pace>,
         round: u32,
         measured: Measured,
     ) -> Self {
@@ -291,12 +295,13 @@ impl Run {
             part,
             path,
             traffic,
-            target_pps: target,
+            target_pps: pace.map(|pace| pace.rate),
+            burst: pace.map(|pace| pace.burst),
             round,
             seconds,
             offered_pps,
             delivered_pps: window.delivered as f64 / seconds,
-            target_reached: target.is_none_or(|rate| offered_pps >= rate.0 as f64 * REACHED),
+            target_reached: pace.is_none_or(|pace| offered_pps >= pace.rate.0 as f64 * REACHED),
             loss_percent: lost as f64 / frames.sent.max(1) as f64 * 100.0,
             load_percent: percent(window.load_ns),
             softirq_percent: percent(window.softirq_ns),
@@ -361,10 +366,11 @@ impl Report {
         let many = self.combinations(Part::Entries).into_iter();
         let many = many.filter(|(path, traffic)| *path != Path::Load && traffic.idle_entries > 0);
         self.entries = many.filter_map(|it| self.entries_row(it)).collect();
-        let softirq = self.combinations(Part::Softirq);
-        self.softirq = softirq
+        let at_rate = self.combinations(Part::Softirq);
+        self.softirq = BURSTS
             .iter()
-            .filter_map(|(path, _)| self.softirq_row(*path))
+            .flat_map(|burst| at_rate.iter().map(move |(path, _)| (*path, *burst)))
+            .filter_map(|(path, burst)| self.softirq_row(path, burst))
             .collect();
         let tcp: BTreeSet<Path> = self.tcp_runs.iter().map(|run| run.path).collect();
         self.tcp = tcp.into_iter().filter_map(|it| self.tcp_row(it)).collect();
@@ -451,10 +457,11 @@ impl Report {
         })
     }
 
-    fn softirq_row(&self, path: Path) -> Option<SoftirqRow> {
+    fn softirq_row(&self, path: Path, burst: u64) -> Option<SoftirqRow> {
         let runs = |path| -> Vec<&Run> {
-            let runs = self.runs.iter().filter(|run| run.part == Part::Softirq);
-            runs.filter(|run| run.path == path && run.violations.is_empty())
+            let runs = self.runs.iter().filter(|run| run.burst == Some(burst));
+            runs.filter(|run| run.part == Part::Softirq)
+                .filter(|run| run.path == path && run.violations.is_empty())
                 .collect()
         };
         let of = |path, figure: fn(&Run) -> f64| -> Vec<(u32, f64)> {
@@ -468,6 +475,7 @@ impl Report {
         Some(SoftirqRow {
             path,
             target_pps: own.first()?.target_pps?,
+            burst,
             rounds: own.len(),
             delivered_pps: Spread::of(own.iter().map(|run| run.delivered_pps))?,
             loss_percent: Spread::of(own.iter().map(|run| run.loss_percent))?,
@@ -557,9 +565,13 @@ pub(super) mod tests {
                 many.traffic.idle_entries = 99_800;
                 if path != Path::Load {
                     report.runs.push(many);
-                    let rate = Some(Rate(1_000_000));
+                    let pace = Pace {
+                        rate: Rate(1_000_000),
+                        burst: 64,
+                    };
                     let measured = measured(ns, 1_000_000);
-                    let at_rate = Run::new(Part::Softirq, (path, PLAIN), rate, round, measured);
+                    let key = (path, PLAIN);
+                    let at_rate = Run::new(Part::Softirq, key, Some(pace), round, measured);
                     report.runs.push(at_rate);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::measure::Runner;
-use super::plan::{FEW, Options, Part, Traffic};
+use super::plan::{BURSTS, FEW, Options, Pace, Part, Traffic};
 use super::report::{Failed, Host, Report, Run, TcpRun, Unavailable};
 use super::stage::Stage;
 use super::tcp::{self, Containers};
@@ -62,7 +62,8 @@ fn runs(options: &Options) -> usize {
         match part {
             Part::Rate => (paths + 1) * options.pairs.len(),
             Part::Entries => 2 * paths + 1,
-            Part::Softirq | Part::Tcp => paths,
+            Part::Softirq => paths * BURSTS.len(),
+            Part::Tcp => paths,
             Part::Following | Part::Attach | Part::Memory => 0,
         }
     };
@@ -165,7 +166,7 @@ impl<'a> Session<'a> {
             let paths = self.options.paths(part).into_iter();
             let keys = load.into_iter().chain(paths.map(|path| (traffic, path)));
             let stages: Vec<&Stage<'_>> = keys.filter_map(|key| stages.get(&key)).collect();
-            let rates: Vec<Result<Option<Rate>>> = stages.iter().map(|it| self.rate(it)).collect();
+            let rates: Vec<Result<Option<Pace>>> = stages.iter().map(|it| self.rate(it)).collect();
             for round in 1..=self.options.rounds {
                 for (stage, rate) in stages.iter().zip(&rates) {
                     match rate {
@@ -182,7 +183,7 @@ impl<'a> Session<'a> {
 
     /// The rate that a path is measured at: as many frames as the load can make, except for a
     /// switch in user space.
-    fn rate(&self, stage: &Stage<'_>) -> Result<Option<Rate>> {
+    fn rate(&self, stage: &Stage<'_>) -> Result<Option<Pace>> {
         if !stage.path.forwards_in_user_space() {
             return Ok(None);
         }
@@ -191,14 +192,17 @@ impl<'a> Session<'a> {
         let saturated = self.runner.measure(stage, None)?.window;
         let pps = saturated.delivered as f64 * 1e9 / saturated.ns as f64 * COMFORTABLE;
         ensure!(pps >= 1.0, "{} forwards nothing", stage.path);
-        Ok(Some(Rate(pps as u64)))
+        Ok(Some(Pace {
+            rate: Rate(pps as u64),
+            burst: 1,
+        }))
     }
 
     fn one(
         &self,
         part: Part,
         stage: &Stage<'_>,
-        rate: Option<Rate>,
+        pace: Option<Pace>,
         round: u32,
         report: &mut Report,
     ) {
@@ -207,9 +211,9 @@ impl<'a> Session<'a> {
         }
         let (path, traffic) = (stage.path, stage.traffic);
         self.progress.begin(&format!("{path}, {}", traffic.name()));
-        match self.runner.measure(stage, rate) {
+        match self.runner.measure(stage, pace) {
             Ok(measured) => {
-                let run = Run::new(part, (path, traffic), rate, round, measured);
+                let run = Run::new(part, (path, traffic), pace, round, measured);
                 for violation in &run.violations {
                     self.progress
                         .say(&format!("{path}: does not count: {violation}"));
@@ -257,10 +261,13 @@ impl<'a> Session<'a> {
             Ok(rate) => rate,
             Err(error) => return self.failed(report, Part::Softirq, Path::Bridge, None, &error),
         };
-        for round in 1..=self.options.rounds {
-            for path in self.options.paths(Part::Softirq) {
-                if let Some(stage) = stages.get(&(traffic, path)) {
-                    self.one(Part::Softirq, stage, Some(rate), round, report);
+        for burst in BURSTS {
+            let pace = Some(Pace { rate, burst });
+            for round in 1..=self.options.rounds {
+                for path in self.options.paths(Part::Softirq) {
+                    if let Some(stage) = stages.get(&(traffic, path)) {
+                        self.one(Part::Softirq, stage, pace, round, report);
+                    }
                 }
             }
         }
@@ -276,11 +283,12 @@ impl<'a> Session<'a> {
         for _ in 0..ATTEMPTS {
             let rate = Rate(pps as u64);
             ensure!(rate.0 > 0, "{path} forwards nothing");
-            let measured = self.runner.measure(stage, Some(rate))?;
+            let pace = Pace { rate, burst: 1 };
+            let measured = self.runner.measure(stage, Some(pace))?;
             let run = Run::new(
                 Part::Softirq,
                 (path, stage.traffic),
-                Some(rate),
+                Some(pace),
                 0,
                 measured,
             );

@@ -147,10 +147,11 @@ fn softirq(report: &Report) -> Part {
     let rows = report.softirq.iter().map(|row| {
         vec![
             row.path.to_string(),
+            row.burst.to_string(),
             mpps(row.delivered_pps),
-            spread(row.loss_percent, 1),
+            format!("{:.1}", row.loss_percent.median),
             spread(row.softirq_percent, 1),
-            spread(row.total_percent, 1),
+            format!("{:.1}", row.total_percent.median),
             maybe(row.softirq_percent_of_bridge, 0),
             maybe(row.total_percent_of_ovs, 0),
         ]
@@ -163,6 +164,7 @@ fn softirq(report: &Report) -> Part {
         ),
         columns: vec![
             "path",
+            "burst",
             "Mpps",
             "loss %",
             "softirq %",
