@@ -21,8 +21,9 @@ use crate::switch::daemon::request::{Request, ask};
 use hostnet::netns;
 use hostnet::rtnetlink::{BridgeOptions, FdbKind, Rtnetlink};
 
-/// Changes of the forwarding database a second, and the time in which a burst of them is made.
-const CHANGES: u64 = 10_000;
+/// Changes of the forwarding database a second, some more than the 10,000 to be shown, and the pause
+/// between two bursts of them.
+const CHANGES: u64 = 10_200;
 const BURST: Duration = Duration::from_millis(10);
 /// Entries that come and go; half of them are there at the end.
 const CHANGING: u64 = 2_000;
