@@ -35,7 +35,8 @@ pub struct Options<'a> {
     /// In how many of a hundred seeds bridges are VLAN-aware.
     pub vlans: u64,
     pub ports: usize,
-    pub until: Instant,
+    /// From the begin on.
+    pub limit: Duration,
     pub steps: u64,
     /// Steps of a seed, before the next one begins with new bridges.
     pub steps_a_seed: u64,
@@ -70,15 +71,16 @@ pub struct Difference {
 /// Runs seeds one after the other, until the time or the steps are over or there is a difference.
 pub fn run(options: &Options<'_>, features: Features) -> Result<(Sums, Option<Difference>)> {
     let started = Instant::now();
+    let until = started + options.limit;
     let mut sums = Sums::default();
     let mut seed = options.seed;
     let mut shown = started;
-    while Instant::now() < options.until && sums.steps < options.steps {
+    while Instant::now() < until && sums.steps < options.steps {
         let mut round = Round::new(options, seed, features)
             .with_context(|| format!("cannot make the bridges of seed {seed}"))?;
         let last = options.steps_a_seed.min(options.steps - sums.steps);
         let before = sums;
-        let found = round.run(last, options.until, |now| {
+        let found = round.run(last, until, |now| {
             if !options.is_quiet && shown.elapsed() > Duration::from_secs(2) {
                 shown = Instant::now();
                 progress(&before.plus(now), seed, started);

@@ -47,8 +47,8 @@ pub struct Outcome {
     pub misled: u64,
 }
 
-/// Moves the host again and again, with the hook of all ports or without an accelerator, which may have
-/// a defect.
+/// Moves the host again and again, with the hook of all ports or without an accelerator. One with a defect
+/// does not hear of the moves, so that the programs alone can follow them.
 pub fn run(hook: Option<Hook>, defect: Option<&str>) -> Result<Outcome> {
     let setup = Setup {
         kinds: vec![Kind::VethGro, Kind::VethGro, Kind::VethGro],
@@ -72,6 +72,7 @@ pub fn run(hook: Option<Hook>, defect: Option<&str>) -> Result<Outcome> {
     side.send(SENDER, &to_the_mover(u64::MAX))?;
     if let Some(accelerator) = &accelerator {
         accelerator.settle()?;
+        accelerator.silence(defect.is_some())?;
     }
     let (sent, moves) = run.load()?;
     Ok(run.outcome(sent, &moves))
