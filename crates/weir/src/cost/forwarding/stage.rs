@@ -37,7 +37,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Time for their last frames to arrive.
 const QUIET: Duration = Duration::from_millis(20);
 /// Frames from each station until a switch must have learned it.
-const ATTEMPTS: u32 = 10;
+const ATTEMPTS: u32 = 40;
+/// Times without a flooded frame after which a switch that loses frames is taken to know all stations.
+const ENOUGH: u32 = 3;
 /// Time limit for the load's end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -195,25 +197,28 @@ impl<'a> Stage<'a> {
         let Some(ports) = &self.ports else {
             return Ok(());
         };
-        let mut flooded = 0;
+        // A frame that is lost may be one that would have been flooded.
+        let mut quiet = 0;
         for _ in 0..ATTEMPTS {
             self.sweep(&ports.egress.far, true, settings, stop)?;
             let before = self.counts()?;
             self.sweep(self.load(), false, settings, stop)?;
             sleep(QUIET);
             let run = self.counts()?.since(&before);
-            flooded = run.witness.rx_packets;
-            if flooded == 0 && run.sink.packets == run.ingress.rx_packets {
+            let is_whole = run.sink.packets == run.ingress.rx_packets;
+            quiet = match run.witness.rx_packets {
+                0 => quiet + 1,
+                _ => 0,
+            };
+            if is_whole && quiet > 0 || quiet >= ENOUGH {
                 return Ok(());
             }
         }
-        ensure!(
-            flooded == 0,
+        bail!(
             "{} still floods frames after {ATTEMPTS} frames from every station: \
              is this machine overloaded?",
             self.path
-        );
-        Ok(())
+        )
     }
 
     fn sweep(
