@@ -299,7 +299,7 @@ static __always_inline __u64 key_of(const __u8 *mac, __u16 vid)
 /* The place of an address, read into `now` at once; null for an unknown one. */
 static __always_inline struct fdb_place *find(__u64 key, struct fdb_place *now)
 {
-	__u32 first = (key * features.hash_factor) >> 32;
+	__u32 first = (key * features.hash_factor) >> features.hash_shift;
 
 	/* An empty slot has the key of zeros. */
 	if (!key)

@@ -73,7 +73,7 @@ struct switch_features {
 	__u32 bucket_mask;   /* number of buckets, a power of two, less one */
 	__u32 slot_mask;     /* number of slots, a power of two, less one */
 	__u32 vlan_protocol; /* of a VLAN-aware bridge, in network byte order; 0 for another one */
-	__u32 padding;
+	__u32 hash_shift; /* of a key times the factor, the upper bits are the number of the bucket */
 };
 
 /* Changed while the programs run. */
@@ -125,7 +125,7 @@ struct fdb_place {
 };
 
 /*
- * Addresses whose hash is the bucket's number, or a little less. A key is the address in its first six
+ * Addresses whose hash, the upper bits of a product, is the bucket's number or a little less. A key is the address in its first six
  * bytes and the VLAN, 0 in a bridge that is not VLAN-aware, in the last two; 0 is none. User space alone adds
  * and removes: the place comes before its key, and goes after it. A bucket is one cache line, and the only
  * one that a look-up needs when the table is half full.

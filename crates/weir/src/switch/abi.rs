@@ -112,8 +112,8 @@ shared_structs! {
         slot_mask: u32,
         /// In network byte order; 0 for a bridge that is not VLAN-aware.
         vlan_protocol: u32,
-        /// 0.
-        padding: u32,
+        /// The upper bits of a product are the number of a bucket.
+        hash_shift: u32,
     }
 
     /// The state that is changed while the programs run.

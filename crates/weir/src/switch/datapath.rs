@@ -47,7 +47,7 @@ impl Shape {
 
     /// Buckets that are half full with so many addresses.
     fn buckets(&self) -> u32 {
-        (self.addresses / BUCKET_SLOTS as u32 * 2).max(1)
+        (self.addresses / BUCKET_SLOTS as u32 * 2).max(2)
     }
 
     fn sizes(&self) -> [(&'static str, u32); 9] {
@@ -119,7 +119,7 @@ impl Datapath {
         let features = Features {
             hash_factor: u64::from_ne_bytes(factor) | 1,
             bucket_mask: shape.buckets() - 1,
-            padding: 0,
+            hash_shift: u64::BITS - shape.buckets().ilog2(),
             slot_mask: shape.slots() - 1,
             vlan_protocol: shape.vlan_protocol.unwrap_or(0).to_be().into(),
         };
@@ -133,8 +133,7 @@ impl Datapath {
             devices: programs.map("devices")?,
             table: Table::new(
                 programs.map::<u32, Bucket>("fdb")?.mapped_for_writing()?,
-                features.bucket_mask,
-                features.hash_factor,
+                features,
             ),
             meters: programs.map("meters")?,
             counters: programs.map("counters")?,

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use hostnet::ErrorKind;
 use hostnet::ethtool;
-use hostnet::rtnetlink::{BridgePort, Link, PortState};
+use hostnet::rtnetlink::{BridgePort, Link, PortState, Rtnetlink};
 
 use super::abi::{Port, PortCounters, PortVlans, flag};
 use super::choice::{Choice, Facts};
@@ -18,6 +21,9 @@ use crate::bpf::hook::{NetLink, Place, TcFilter};
 
 /// The feature of a card that takes VLAN tags out of received frames (`ethtool -K DEVICE rxvlan`).
 const VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
+/// A card that resets itself is tried this often, with a pause in between.
+const RESET_TRIES: u32 = 20;
+const RESET_PAUSE: Duration = Duration::from_millis(100);
 
 /// A program on a port.
 #[derive(Debug)]
@@ -391,16 +397,33 @@ impl OnPort {
 }
 
 /// Turns VLAN offload at receive on again; a device that is gone needs nothing.
+///
+/// # Errors
+///
+/// Where the driver refuses.
 pub fn restore_vlan_offload(name: &str) -> Result<()> {
-    match ethtool::set_feature(name, VLAN_OFFLOAD, true) {
-        Err(error) if error.kind() != hostnet::ErrorKind::NotFound => {
-            Err(error).with_context(|| {
+    let mut rtnetlink = Rtnetlink::open()?;
+    let mut tries = 0;
+    loop {
+        let Err(error) = ethtool::set_feature(name, VLAN_OFFLOAD, true) else {
+            return Ok(());
+        };
+        if rtnetlink
+            .link(name)
+            .is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
+            return Ok(());
+        }
+        tries += 1;
+        // A card that resets itself, as it does when an XDP program goes, is not there for a moment.
+        if tries == RESET_TRIES {
+            return Err(error).with_context(|| {
                 format!(
                     "cannot turn VLAN offload of {name} on again: `ethtool -K {name} rxvlan on`"
                 )
-            })
+            });
         }
-        _ => Ok(()),
+        sleep(RESET_PAUSE);
     }
 }
 

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Result;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use super::abi::{BUCKET_SLOTS, BUCKETS, FdbKey, Place, place_flag};
+use super::abi::{BUCKET_SLOTS, BUCKETS, FdbKey, Features, Place, place_flag};
 use crate::bpf::MappedArray;
 
 /// The table.
 pub struct Table {
     memory: MappedArray,
-    mask: u32,
-    factor: u64,
+    features: Features,
 }
 
 /// An address found no room.
@@ -33,13 +32,9 @@ impl Place {
 }
 
 impl Table {
-    /// A table of `mask + 1` buckets. The programs multiply keys by `factor`.
-    pub fn new(memory: MappedArray, mask: u32, factor: u64) -> Self {
-        Self {
-            memory,
-            mask,
-            factor,
-        }
+    /// The table in the programs' memory, with the constants that they find addresses by.
+    pub fn new(memory: MappedArray, features: Features) -> Self {
+        Self { memory, features }
     }
 
     /// The keys of a bucket, and their places.
@@ -50,8 +45,9 @@ impl Table {
 
     /// The slots that an address may have: each its key and its place.
     fn slots(&self, key: u64) -> impl Iterator<Item = (&AtomicU64, &AtomicU64)> {
-        let first = (key.wrapping_mul(self.factor) >> 32) as u32;
-        let buckets = (0..BUCKETS).map(move |next| first.wrapping_add(next) & self.mask);
+        let features = &self.features;
+        let first = (key.wrapping_mul(features.hash_factor) >> features.hash_shift) as u32;
+        let buckets = (0..BUCKETS).map(move |next| first.wrapping_add(next) & features.bucket_mask);
         buckets.flat_map(|number| {
             let (keys, places) = self.bucket(number);
             keys.iter().zip(places)

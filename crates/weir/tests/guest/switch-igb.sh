@@ -80,7 +80,7 @@ uplink() {
 
     detach
     link_is_up
-    if [ "$(offload rx0)" = "$offload_before" ]; then passed offload-restored; else fail offload-restored "$offload_before before, $(offload rx0) after"; fi
+    if [ "$(offload rx0)" = "$offload_before" ]; then passed offload-restored; else fail offload-restored "$offload_before before, $(offload rx0) after; $(cat /tmp/detach /tmp/daemon)"; fi
     expect detached-traffic h1:1-8 tx/tx0:8-1@10 = "h1 8-1" "tx/tx0 1-8@10"
     # The card is no link to delete.
     ip link set rx0 nomaster

@@ -295,7 +295,7 @@ fn a_crowded_table_keeps_its_addresses() -> Result<()> {
     });
     let known: Vec<u8> = known.collect();
     ensure!(
-        (16..64).contains(&known.len()),
+        (24..64).contains(&known.len()),
         "{} found room",
         known.len()
     );
