@@ -14,7 +14,7 @@ const HOSTS: usize = 4;
 const CHANGES: usize = 5;
 
 /// In how many of a thousand changes addresses age.
-const AGEING: u64 = 4;
+const AGEING: u64 = 2;
 /// In how many of a thousand changes the accelerator is killed.
 const KILLS: u64 = 40;
 
@@ -80,7 +80,7 @@ impl Plan {
             number: seed << 32,
             is_vlan_aware: false,
             // What a defect needs comes more often.
-            silence: if defect == Some("deadline") { 200 } else { 3 },
+            silence: if defect == Some("deadline") { 200 } else { 2 },
             orphans: if defect == Some("vlan") { 400 } else { 10 },
         }
     }
@@ -148,7 +148,7 @@ impl Plan {
     }
 
     pub fn next(&mut self) -> Step {
-        if !self.next.is_empty() || self.random.percent(7) {
+        if !self.next.is_empty() || self.random.percent(5) {
             let event = self.event();
             return if self.next.is_empty() && !self.setup.threaded && self.random.percent(10) {
                 let burst = |plan: &mut Self| plan.talk(BURST / 2);
