@@ -33,8 +33,8 @@ pub struct BridgeStatus {
     pub room: u32,
     /// Its ports.
     pub ports: Vec<PortStatus>,
-    /// Forwarded frames by VLAN.
-    pub vlans: BTreeMap<u16, Traffic>,
+    /// Forwarded frames by the number of the VLAN: a key in JSON is a text.
+    pub vlans: BTreeMap<String, Traffic>,
     /// Counts of the mirror.
     pub mirror: Figures,
     /// The latest news.
@@ -101,7 +101,7 @@ impl Accelerator {
                 .map(|port| self.port_status(port))
                 .collect::<Result<_>>()?,
             vlans: vlans
-                .map(|(vid, it)| (vid, traffic(it.packets, it.bytes)))
+                .map(|(vid, it)| (vid.to_string(), traffic(it.packets, it.bytes)))
                 .collect(),
             mirror: self.figures,
             news: self.news().map(str::to_owned).collect(),

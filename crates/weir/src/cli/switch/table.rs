@@ -126,8 +126,13 @@ fn notes(port: &PortStatus, has_xdp: bool) -> String {
 fn vlans(status: &BridgeStatus) -> String {
     let mut table = table(presets::NOTHING);
     table.set_header(["VLAN", "packets", "bytes"]);
-    for (vid, traffic) in &status.vlans {
-        let figures = [u64::from(*vid), traffic.packets, traffic.bytes];
+    let vlans = status.vlans.iter();
+    let mut vlans: Vec<_> = vlans
+        .map(|(vid, it)| (vid.parse().unwrap_or(0), it))
+        .collect();
+    vlans.sort_by_key(|(vid, _)| *vid);
+    for (vid, traffic) in vlans {
+        let figures: [u64; 3] = [vid, traffic.packets, traffic.bytes];
         let cells = figures.map(|figure| Cell::new(figure).set_alignment(CellAlignment::Right));
         table.add_row(Row::from(cells));
     }

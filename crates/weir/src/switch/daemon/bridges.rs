@@ -402,3 +402,32 @@ fn check_name(name: &str) -> Result<()> {
 fn log(bridge: &str, text: &str) {
     event("bridge", json!({"bridge": bridge, "text": text}));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switch::accelerator::Figures;
+    use crate::switch::status::Traffic;
+
+    #[test]
+    fn a_report_with_vlans_is_read_again() {
+        let status = BridgeStatus {
+            bridge: "br0".into(),
+            forwarding: true,
+            why_not: None,
+            pinned: true,
+            vlan_protocol: Some("0x8100".into()),
+            addresses: 1,
+            room: 2,
+            ports: Vec::new(),
+            vlans: BTreeMap::from([("10".to_owned(), Traffic::default())]),
+            mirror: Figures::default(),
+            news: Vec::new(),
+        };
+        let text = serde_json::to_string(&Report::Attached(Box::new(status))).expect("JSON");
+        let Ok(Report::Attached(read)) = serde_json::from_str(&text) else {
+            panic!("not read again: {text}");
+        };
+        assert!(read.vlans.contains_key("10"));
+    }
+}
