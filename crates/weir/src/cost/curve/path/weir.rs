@@ -64,6 +64,11 @@ impl Datapath for Weir {
         }
     }
 
+    /// A frame that the kernel gets is delivered behind those of its NAPI poll that the program redirects.
+    fn overtaken(&self, run: &Counts) -> u64 {
+        run.path.unknown
+    }
+
     fn balance(&self, run: &Counts, _received: u64) -> Option<[(u64, &'static str); 2]> {
         Some([
             (run.host.rx_packets, "received by the device"),
