@@ -3,8 +3,8 @@
 //!
 //! The guest's CPU is a thread of QEMU, and the host's scheduler counts its run time. The missing run
 //! time is outside time: stops, and other tasks on the host's CPU; and so are gaps of the host's own
-//! CPU. The emulator's work for the entry and exit of an interrupt is not: it runs on the CPU. A row is
-//! measured once, and counts if its truth is known to one point.
+//! CPU. The emulator's work for the entry and exit of an interrupt is not: it runs on the CPU. A row
+//! counts if its truth is known to one point.
 
 pub mod inside;
 mod machine;
@@ -26,7 +26,7 @@ use weir::process::stop::StopSignal;
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
 use crate::packet::PacketSocket;
-use crate::{LEAST_BURNED, MEASURED, TOLERANCE};
+use crate::{LEAST_BURNED, MEASURED, Row, TOLERANCE};
 use inside::{Answer, Found, Question};
 use machine::{Image, Machine};
 use outside::{Missing, Outside};
@@ -93,7 +93,7 @@ fn rows() -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Whether enough rows count; then all that count must be right: of (outside, to burn).
+/// Whether enough rows count: of (outside, to burn).
 pub fn measure_all() -> Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The time of other tasks is known, but the less the better. A kernel without autogroups
@@ -109,28 +109,14 @@ pub fn measure_all() -> Result<bool> {
         "  outside  to burn  burned (gaps)   network by gaps (off)   by tracepoints (off)   outside   by gaps (off)   \
              entry   slower   host's tasks   host's gaps   slower   uncertain by"
     );
-    let (mut wrong, mut counted) = (Vec::new(), 0);
-    for row in rows() {
+    crate::judge(AROUND, &rows(), |row| {
         let measured = measure(&stage, &mut machine, row)?;
-        let uncounted = measured.uncounted(row);
-        println!("{}{}", measured.line(row), uncounted.unwrap_or_default());
-        if uncounted.is_some() {
-            continue;
-        }
-        counted += 1;
-        if !measured.is_right() {
-            wrong.push(row);
-        }
-    }
-    if counted * 2 < rows().len() {
-        // Beside neighbours that leave most rows uncertain, the others prove nothing.
-        println!(
-            "{AROUND}: {counted} of {} rows counted, wrong: {wrong:?}",
-            rows().len()
-        );
-        return Ok(false);
-    }
-    crate::verdict(AROUND, counted, rows().len(), &wrong)
+        Ok(Row {
+            line: measured.line(row),
+            uncounted: measured.uncounted(row).map(str::to_owned),
+            is_right: measured.is_right(),
+        })
+    })
 }
 
 /// One row. Percent of the guest's CPU.
