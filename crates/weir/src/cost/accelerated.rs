@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::switch::{Accelerator, Hook, PortSettings, Settings};
+use crate::switch::{Accelerator, Hook, PortSettings, Refusal, Settings};
 use hostnet::netns;
 
 /// The reason of the programs for leaving a frame to the kernel that resets its sender's age.
@@ -129,7 +129,7 @@ fn attach(host: BorrowedFd<'_>, bridge: &str, hook: Hook) -> Result<Accelerator>
         },
         ..Settings::default()
     };
-    let mut accelerator = Accelerator::attach(bridge, &settings, None)?;
+    let mut accelerator = Accelerator::attach(bridge, &settings, Refusal::Fail, None)?;
     accelerator.settle()?;
     Ok(accelerator)
 }

@@ -40,6 +40,15 @@ const MOST_READINGS: u32 = 4;
 /// News that are kept for the report.
 const MOST_NEWS: usize = 64;
 
+/// The answer to a port that cannot have the hook that its settings ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// An error.
+    Fail,
+    /// The kernel forwards its frames, and the report says so.
+    LeaveToKernel,
+}
+
 /// An accelerated bridge in the network namespace of the thread that attached it; only that thread can
 /// use it.
 #[must_use = "the programs are detached when this is dropped, unless they are pinned"]
@@ -64,8 +73,12 @@ pub struct Accelerator {
     ticked: Instant,
     beaten: Instant,
     epoch_began: Instant,
-    /// Everything is to be read anew.
-    resync: bool,
+    /// Times that reports were lost, or not handled: everything is to be read anew.
+    losses: u64,
+    /// The losses before the last complete reading.
+    losses_made_up: u64,
+    /// The last error, until a later poll has none.
+    failed: Option<String>,
     /// The forwarding database is to be read anew.
     fdb_due: bool,
     /// Entries that the kernel has reported as removed.
@@ -97,10 +110,15 @@ impl Accelerator {
     ///
     /// # Errors
     ///
-    /// Where there is no such bridge, where a port cannot have the hook that the settings ask for, and
-    /// without `CAP_NET_ADMIN` and `CAP_BPF`. Nothing is left attached then.
-    pub fn attach(name: &str, settings: &Settings, keep: Option<&Keep>) -> Result<Self> {
-        Self::attach_object(&abi::OBJECT, name, settings, keep)
+    /// Where there is no such bridge, where a port cannot have the hook that the settings ask for and the
+    /// refusal is to fail, and without `CAP_NET_ADMIN` and `CAP_BPF`. Nothing is left attached then.
+    pub fn attach(
+        name: &str,
+        settings: &Settings,
+        refusal: Refusal,
+        keep: Option<&Keep>,
+    ) -> Result<Self> {
+        Self::attach_object(&abi::OBJECT, name, settings, refusal, keep)
     }
 
     /// As [`Accelerator::attach`], with the programs of another object.
@@ -108,6 +126,7 @@ impl Accelerator {
         object: &'static Object,
         name: &str,
         settings: &Settings,
+        refusal: Refusal,
         keep: Option<&Keep>,
     ) -> Result<Self> {
         // Before anything is read, so that no change is missed.
@@ -132,18 +151,25 @@ impl Accelerator {
             ticked: Instant::now(),
             beaten: Instant::now(),
             epoch_began: Instant::now(),
-            resync: false,
+            losses: 0,
+            losses_made_up: 0,
+            failed: None,
             fdb_due: false,
             removed: 0,
             figures: Figures::default(),
             news: VecDeque::new(),
             unread_news: 0,
         };
-        accelerator.start()?;
+        if let Err(error) = accelerator.start(refusal) {
+            let undone = accelerator.detach_all();
+            return Err(undone
+                .err()
+                .map_or(error, |undone| undone.context("and it stays")));
+        }
         Ok(accelerator)
     }
 
-    fn start(&mut self) -> Result<()> {
+    fn start(&mut self, refusal: Refusal) -> Result<()> {
         let links = self.rtnetlink.links()?;
         let bridge = self.bridge.index;
         let is_port = |name: &str| {
@@ -160,7 +186,7 @@ impl Accelerator {
             self.tell(format!("{name} is no port of {} yet", self.name));
         }
         self.look_at_rules()?;
-        self.read_everything(true)?;
+        self.read_everything(refusal)?;
         self.unpin_strangers();
         self.beat()
     }
@@ -183,7 +209,7 @@ impl Accelerator {
     /// The time after which [`Accelerator::poll`] has something to do, whether there were events or not.
     pub fn patience(&self) -> Duration {
         let rest = |since: Instant, period: Duration| period.saturating_sub(since.elapsed());
-        if self.resync || self.fdb_due {
+        if self.is_stale() || self.fdb_due {
             return Duration::ZERO;
         }
         let tick = if self.pending.is_empty() {
@@ -200,10 +226,21 @@ impl Accelerator {
     /// # Errors
     ///
     /// [`BridgeGone`] once the bridge has gone: everything is detached then. Others where the kernel
-    /// refuses something; the next call tries again.
+    /// refuses something: it gets all frames until a later call has read everything anew.
     pub fn poll(&mut self) -> Result<()> {
+        let done = self.do_due();
+        self.failed = done.as_ref().err().map(|error| format!("{error:#}"));
+        if done.is_err() {
+            // A report may have been read and not handled.
+            self.losses += 1;
+            self.datapath.pause()?;
+        }
+        done
+    }
+
+    fn do_due(&mut self) -> Result<()> {
         let drained = self.drain()?;
-        if self.resync {
+        if self.is_stale() {
             self.read_again()?;
         } else if std::mem::take(&mut self.fdb_due) {
             self.read_fdb()?;
@@ -227,7 +264,7 @@ impl Accelerator {
     pub fn settle(&mut self) -> Result<()> {
         loop {
             self.poll()?;
-            if self.pending.is_empty() && !self.resync && !self.fdb_due {
+            if self.pending.is_empty() && !self.is_stale() && !self.fdb_due {
                 return Ok(());
             }
             std::thread::sleep(TICK);
@@ -276,10 +313,32 @@ impl Accelerator {
     }
 
     /// Changes the settings; ports whose hook changes are attached anew.
-    pub fn set(&mut self, settings: &Settings) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Where a port cannot have its hook and the refusal is to fail; the settings are these ones all the same.
+    pub fn set(&mut self, settings: &Settings, refusal: Refusal) -> Result<()> {
         self.settings = settings.clone();
-        self.read_everything(false)?;
-        self.beat()
+        let done = self.read_everything(refusal);
+        if done.is_err() {
+            self.losses += 1;
+        }
+        self.beat().and(done)
+    }
+
+    /// Whether the mirror lacks something that the kernel has reported.
+    fn is_stale(&self) -> bool {
+        self.losses != self.losses_made_up
+    }
+
+    /// Why the kernel gets every frame, if it does.
+    pub(super) fn why_not(&self) -> Option<String> {
+        let stale = || {
+            let why = || "the bridge is read anew".to_owned();
+            self.is_stale()
+                .then(|| self.failed.clone().unwrap_or_else(why))
+        };
+        self.paused.clone().or_else(stale)
     }
 
     /// Has one in so many forwarded frames sampled for so long; 0 for none.
@@ -319,7 +378,7 @@ impl Accelerator {
 
     fn beat(&mut self) -> Result<()> {
         self.beaten = Instant::now();
-        if self.paused.is_some() || self.resync {
+        if self.paused.is_some() || self.is_stale() {
             return self.datapath.pause();
         }
         self.datapath.beat(LIFE)
@@ -354,10 +413,10 @@ impl Accelerator {
                 self.look_at(index, None)
             }
             Event::Overflow => {
-                if !self.resync {
+                if !self.is_stale() {
                     self.tell("the kernel's reports came too fast: everything is read anew".into());
                 }
-                self.resync = true;
+                self.losses += 1;
                 self.datapath.pause()
             }
             _ => Ok(()),
@@ -365,7 +424,9 @@ impl Accelerator {
     }
 
     fn bridge_gone(&mut self) -> Result<()> {
-        self.detach_all()?;
+        if let Err(error) = self.detach_all() {
+            self.tell(format!("{error:#}"));
+        }
         Err(BridgeGone(self.name.clone()).into())
     }
 
@@ -486,13 +547,14 @@ impl Accelerator {
     fn read_again(&mut self) -> Result<()> {
         self.datapath.pause()?;
         self.figures.resyncs += 1;
-        self.read_everything(false)?;
-        self.resync = false;
+        let losses = self.losses;
+        self.read_everything(Refusal::LeaveToKernel)?;
+        self.losses_made_up = losses;
         self.beat()
     }
 
     /// Reads the bridge, its ports and its forwarding database.
-    fn read_everything(&mut self, is_first: bool) -> Result<()> {
+    fn read_everything(&mut self, refusal: Refusal) -> Result<()> {
         self.read_bridge()?;
         let links = self.rtnetlink.links()?;
         let qdiscs = self.rtnetlink.qdiscs()?;
@@ -509,17 +571,17 @@ impl Accelerator {
         }
         let wanted = shape_of(&self.bridge, ports.len(), 0, &self.settings)?;
         self.fit(wanted)?;
+        if refusal == Refusal::Fail {
+            // Before one of them is touched: a card may lose its link while a program comes or goes.
+            for link in &ports {
+                self.check_port(link, &qdiscs, &links)?;
+            }
+        }
         for link in ports {
             let vlans = vlans.get(&link.index).map_or(&[][..], Vec::as_slice);
-            let set = self.set_port(link, vlans, &qdiscs, &links);
-            match set {
-                Err(error) if is_first => {
-                    let undone = self.detach_all();
-                    return Err(undone
-                        .err()
-                        .map_or(error, |undone| undone.context("and it stays")));
-                }
-                set => set?,
+            match refusal {
+                Refusal::Fail => self.set_port(link, vlans, &qdiscs, &links)?,
+                Refusal::LeaveToKernel => self.try_port(link, vlans, &qdiscs, &links)?,
             }
         }
         self.read_fdb()
@@ -568,7 +630,7 @@ impl Accelerator {
             self.fit(shape)?;
             if self.datapath.shape.vlan_protocol != was_aware {
                 // Other entries count now.
-                self.resync = true;
+                self.losses += 1;
             }
             return self.look_at_rules();
         }
@@ -612,15 +674,18 @@ impl Accelerator {
             if error.downcast_ref::<AttachError>().is_none() {
                 return Err(error);
             }
-            self.tell(format!("{}: left to the kernel: {error:#}", link.name));
             let why = format!("{error:#}");
             let port = self.port_entry(link)?;
+            let is_news = port.choice.why != why;
             port.detach()?;
             port.choice = Choice {
                 hook: Hook::Kernel,
                 why,
                 may_fall_back: false,
             };
+            if is_news {
+                self.tell(format!("{}: left to the kernel: {error:#}", link.name));
+            }
             self.write_port(link.index)?;
         }
         Ok(())
@@ -638,6 +703,29 @@ impl Accelerator {
         self.ports.get_mut(&link.index).context("it is there")
     }
 
+    /// The hook of a port by its settings, and the facts.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] where it cannot have the hook that it is to have.
+    fn check_port(&mut self, link: &Link, qdiscs: &[Qdisc], links: &[Link]) -> Result<Choice> {
+        let settings = self.settings.of_port(&link.name).unwrap_or(PortSettings {
+            hook: Some(Hook::Kernel),
+            ..PortSettings::default()
+        });
+        let hook = settings.hook.unwrap_or_default();
+        let port = self.port_entry(link)?;
+        let legs = legs(link, links);
+        let cards = legs.iter().filter(|leg| leg.kind.is_none());
+        port.cards = cards.map(|leg| leg.name.clone()).collect();
+        port.legs = legs.iter().map(|leg| leg.index).collect();
+        port.settings = settings;
+        let facts = facts::of_port(link, &port.cards, qdiscs, port.own());
+        let choice = facts.choose(hook);
+        port.facts = Some(facts);
+        Ok(choice.map_err(|why| AttachError::new(&link.name, why))?)
+    }
+
     fn set_port(
         &mut self,
         link: &Link,
@@ -645,24 +733,15 @@ impl Accelerator {
         qdiscs: &[Qdisc],
         links: &[Link],
     ) -> Result<()> {
-        let wanted = self.settings.of_port(&link.name);
+        let choice = self.check_port(link, qdiscs, links)?;
         let port = self.port_entry(link)?;
-        let facts = facts::of_port(link, qdiscs, port.own());
-        let settings = wanted.unwrap_or(PortSettings {
-            hook: Some(Hook::Kernel),
-            ..PortSettings::default()
-        });
+        let facts = port.facts.clone().unwrap_or_default();
         port.link = link.clone();
         port.vlans = vlans_of(vlans);
         port.pvid = vlans
             .iter()
             .find(|vlan| vlan.pvid)
             .map_or(0, |vlan| vlan.vid);
-        port.legs = legs(link, links);
-        port.settings = settings.clone();
-        let choice = facts
-            .choose(settings.hook.unwrap_or_default())
-            .map_err(|why| AttachError::new(&link.name, why))?;
         port.no_redirect = facts.no_redirect(choice.hook);
         let number = port.number;
         // The maps come first, so that the program never meets a port that is not there.
@@ -670,7 +749,7 @@ impl Accelerator {
         self.datapath
             .set_vlans(number, &self.ports[&link.index].vlans)?;
         let port = self.ports.get_mut(&link.index).context("it is there")?;
-        let news = port.attach(&self.datapath, choice, &facts)?;
+        let news = port.attach(&self.datapath, choice)?;
         if let Some(news) = news {
             self.tell(news);
         }
@@ -726,8 +805,17 @@ impl Accelerator {
     /// Looks at what the kernel does not report: filters, queueing disciplines, XDP features.
     fn look_at_ports(&mut self) -> Result<()> {
         let qdiscs = self.rtnetlink.qdiscs()?;
+        let mut held = Vec::new();
         for port in self.ports.values_mut() {
             port.newcomers = self.datapath.newcomers(port.number)?;
+            if port.hold_vlan_offload_off()? {
+                held.push(port.link.name.clone());
+            }
+        }
+        for name in held {
+            self.tell(format!(
+                "{name}: VLAN offload was on beside the XDP program, which cannot see the tags then: off again"
+            ));
         }
         // The kernel has reported those newcomers: the addresses behind a port include them now.
         self.drain()?;
@@ -735,7 +823,7 @@ impl Accelerator {
         let mut changed = Vec::new();
         for index in indices {
             let port = &self.ports[&index];
-            let facts = facts::of_port(&port.link, &qdiscs, port.own());
+            let facts = facts::of_port(&port.link, &port.cards, &qdiscs, port.own());
             if port.facts.as_ref() != Some(&facts) {
                 changed.push(index);
             } else if port.settings.mac_limit.is_some() {
@@ -792,14 +880,8 @@ impl Accelerator {
         self.figures.reloads += 1;
         let indices: Vec<u32> = self.ports.keys().copied().collect();
         for index in &indices {
-            let port = self.ports.get_mut(index).context("it is there")?;
-            port.counted.add(&old.counters(port.number)?);
-            port.written = None;
-            port.newcomers = 0;
-            port.written_legs.clear();
-            let (number, vlans) = (port.number, port.vlans);
-            self.write_port(*index)?;
-            self.datapath.set_vlans(number, &vlans)?;
+            let moved = self.move_port(*index, &old);
+            self.doubt(*index, moved);
         }
         let all: Vec<(FdbKey, Known)> = self.fdb.all().collect();
         self.pending.clear();
@@ -809,12 +891,39 @@ impl Accelerator {
                 Err(Full) => self.figures.not_mirrored += 1,
             }
         }
-        self.beat()?;
+        let beaten = self.beat();
         for index in indices {
             let port = self.ports.get_mut(&index).context("it is there")?;
-            port.replace(&self.datapath)?;
+            let replaced = port.replace(&self.datapath);
+            if replaced.is_err() {
+                // With the old program it would be one that no beat reaches.
+                let _ = port.detach();
+            }
+            self.doubt(index, replaced);
         }
-        Ok(())
+        beaten
+    }
+
+    /// Writes a port to the maps of new programs.
+    fn move_port(&mut self, index: u32, old: &Datapath) -> Result<()> {
+        let port = self.ports.get_mut(&index).context("it is there")?;
+        port.counted.add(&old.counters(port.number)?);
+        port.written = None;
+        port.newcomers = 0;
+        port.written_legs.clear();
+        let (number, vlans) = (port.number, port.vlans);
+        self.write_port(index)?;
+        self.datapath.set_vlans(number, &vlans)
+    }
+
+    /// Has everything read anew where something has failed with a port: its device may have gone, which is still
+    /// to be reported.
+    fn doubt(&mut self, index: u32, done: Result<()>) {
+        let (Err(error), Some(port)) = (done, self.ports.get(&index)) else {
+            return;
+        };
+        self.losses += 1;
+        self.tell(format!("{}: {error:#}", port.link.name));
     }
 
     /// Has the kernel reset the age of addresses, and looks up those that are in doubt.
@@ -940,12 +1049,12 @@ fn vlans_of(vlans: &[BridgeVlan]) -> PortVlans {
 }
 
 /// The devices of a bond that it uses.
-fn legs(link: &Link, links: &[Link]) -> Vec<u32> {
+fn legs<'a>(link: &Link, links: &'a [Link]) -> Vec<&'a Link> {
     if link.kind.as_deref() != Some("bond") {
         return Vec::new();
     }
     let legs = links
         .iter()
         .filter(|leg| leg.controller == Some(link.index) && !leg.bond_backup);
-    legs.map(|leg| leg.index).collect()
+    legs.collect()
 }

@@ -21,6 +21,8 @@ pub struct Facts {
     pub egress_filters: bool,
     /// Another XDP program: its id and name.
     pub other_xdp: Option<(u32, String)>,
+    /// Of a bond: a card that takes VLAN tags out of frames, where XDP cannot see them.
+    pub takes_tags: Option<String>,
     /// The name of a setting of the port that only the kernel honours.
     pub unsupported: Option<&'static str>,
 }
@@ -98,6 +100,12 @@ impl Facts {
                 "its driver has no XDP, or not with its present queues: choose the hook tcx".into(),
             );
         }
+        if let Some(card) = &self.takes_tags {
+            return Err(format!(
+                "its card {card} takes VLAN tags out of frames, where XDP cannot see them: `ethtool -K {card} \
+                 rxvlan off`, or choose the hook tcx"
+            ));
+        }
         Ok(Choice {
             may_fall_back: false,
             ..Choice::new(Hook::Xdp, "as set")
@@ -118,6 +126,10 @@ impl Facts {
             Some("veth") => Choice::new(
                 Hook::Tcx,
                 "frames of a veth may have pending offloads, which XDP would lose",
+            ),
+            Some("bond") if self.takes_tags.is_some() => Choice::new(
+                Hook::Tcx,
+                "a card of this bond takes VLAN tags out of frames (rxvlan), where XDP cannot see them",
             ),
             None | Some("bond") if self.native == Some(true) => {
                 Choice::new(Hook::Xdp, "its driver has XDP")
@@ -178,6 +190,11 @@ mod tests {
         assert_eq!(auto(&device(Some("veth"), Some(true))), Hook::Tcx);
         assert_eq!(auto(&device(Some("bond"), Some(true))), Hook::Xdp);
         assert_eq!(auto(&device(Some("vxlan"), Some(false))), Hook::Tcx);
+        let mut bond = device(Some("bond"), Some(true));
+        bond.takes_tags = Some("eth1".into());
+        assert_eq!(auto(&bond), Hook::Tcx);
+        let refused = bond.choose(Hook::Xdp).expect_err("tags are hidden");
+        assert!(refused.contains("ethtool -K eth1 rxvlan off"), "{refused}");
         let mut tap = device(Some("tun"), Some(true));
         assert_eq!(auto(&tap), Hook::Xdp);
         tap.vnet_header = true;

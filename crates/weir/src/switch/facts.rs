@@ -1,10 +1,14 @@
 //! Reading the facts that decide about a port's hook.
 
+use hostnet::ethtool;
 use hostnet::genetlink::netdev::{self, XdpFeatures};
 use hostnet::rtnetlink::{Link, Qdisc, TcHandle};
 
 use super::choice::Facts;
 use crate::bpf::{self, hook};
+
+/// The feature of a card that takes VLAN tags out of received frames (`ethtool -K DEVICE rxvlan`).
+pub const VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
 
 /// The programs and filters on a port that are this switch's own.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,8 +19,8 @@ pub struct Own {
     pub qdisc: bool,
 }
 
-/// The facts about a port of the calling thread's network namespace.
-pub fn of_port(link: &Link, qdiscs: &[Qdisc], own: Own) -> Facts {
+/// The facts about a port of the calling thread's network namespace; `cards` are those of a bond.
+pub fn of_port(link: &Link, cards: &[String], qdiscs: &[Qdisc], own: Own) -> Facts {
     let features = netdev::xdp_features(link.index).ok().flatten();
     let has_clsact = qdiscs
         .iter()
@@ -30,8 +34,20 @@ pub fn of_port(link: &Link, qdiscs: &[Qdisc], own: Own) -> Facts {
         ingress_filters: has_clsact && !own.qdisc,
         egress_filters: (has_clsact && !own.qdisc) || hook::programs_at_egress(link.index) > 0,
         other_xdp: other_xdp(link, own),
+        takes_tags: cards
+            .iter()
+            // One that cannot tell is gone.
+            .find(|card| takes_tags(card).unwrap_or(false))
+            .cloned(),
         unsupported: unsupported(link),
     }
+}
+
+/// Whether a card takes VLAN tags out of received frames.
+pub fn takes_tags(card: &str) -> hostnet::Result<bool> {
+    let features = ethtool::features(card)?;
+    let offload = features.iter().find(|it| it.name == VLAN_OFFLOAD);
+    Ok(offload.is_some_and(|it| it.on))
 }
 
 fn other_xdp(link: &Link, own: Own) -> Option<(u32, String)> {

@@ -2,7 +2,7 @@
 //!
 //! | path | content |
 //! |---|---|
-//! | `BPFFS/weir/switch/NETNS/BRIDGE/IFINDEX-HOOK` | the link of a port's program, by the inode of the network namespace |
+//! | `BPFFS/weir/switch/NETNS/BRIDGE/IFINDEX-HOOK` | the link of a port's program, by the inode of the network namespace; a dot of the bridge's name is a colon there |
 //! | `STATE/bpffs` | the BPF filesystem was mounted for this |
 //! | `STATE/BRIDGE/settings.json` | the settings, for a daemon that is started again |
 //! | `STATE/BRIDGE/rxvlan-IF` | VLAN offload at receive of the device was on |
@@ -29,6 +29,11 @@ const VLAN_OFFLOAD: &str = "rxvlan-";
 const FILTER: &str = "tc-";
 const MADE_QDISC: &str = "made-qdisc";
 
+/// The BPF filesystem takes no name with a dot (`bpf_lookup` in `kernel/bpf/inode.c`), and a device none with a
+/// colon (`dev_valid_name`).
+const DOT: &str = ".";
+const DOT_IN_PINS: &str = ":";
+
 /// The directories of one bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keep {
@@ -45,10 +50,7 @@ impl Keep {
     ///
     /// Where one cannot be made.
     pub fn of_bridge(pins: Option<&Path>, state: &Path, bridge: &str) -> Result<Self> {
-        let keep = Self {
-            pins: pins.map(|pins| pins.join(bridge)),
-            state: state.join(bridge),
-        };
+        let keep = Self::at(pins, state, bridge);
         for directory in keep.pins.iter().chain([&keep.state]) {
             fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -56,11 +58,24 @@ impl Keep {
         Ok(keep)
     }
 
+    /// The same, whether they are there or not.
+    pub fn at(pins: Option<&Path>, state: &Path, bridge: &str) -> Self {
+        Self {
+            pins: pins.map(|pins| pins.join(bridge.replace(DOT, DOT_IN_PINS))),
+            state: state.join(bridge),
+        }
+    }
+
+    /// The bridges that have pins in the directory of a network namespace.
+    pub fn pinned_bridges(pins: &Path) -> Vec<String> {
+        let names = directories(pins).into_iter();
+        names.map(|name| name.replace(DOT_IN_PINS, DOT)).collect()
+    }
+
     /// Removes the directories, which are empty unless something could not be put back.
     pub fn remove(&self) {
-        for file in [SETTINGS, NETNS] {
-            let _ = fs::remove_file(self.state.join(file));
-        }
+        self.forget_settings();
+        let _ = fs::remove_file(self.state.join(NETNS));
         for directory in self.pins.iter().chain([&self.state]) {
             let _ = fs::remove_dir(directory);
         }
@@ -94,10 +109,23 @@ impl Keep {
         ReportFile::prepare(&self.state.join(SETTINGS), true)?.write(&text)
     }
 
-    /// The settings that were noted, if there are any that can be read.
-    pub fn settings(&self) -> Option<Settings> {
-        let text = fs::read_to_string(self.state.join(SETTINGS)).ok()?;
-        serde_json::from_str(&text).ok()
+    /// The settings that were noted, if any were.
+    ///
+    /// # Errors
+    ///
+    /// For those of another version that has more of them.
+    pub fn settings(&self) -> Result<Option<Settings>> {
+        let path = self.state.join(SETTINGS);
+        let Ok(text) = fs::read_to_string(&path) else {
+            return Ok(None);
+        };
+        let settings = serde_json::from_str(&text);
+        settings.with_context(|| format!("the settings in {} cannot be used", path.display()))
+    }
+
+    /// Forgets the settings.
+    pub fn forget_settings(&self) {
+        let _ = fs::remove_file(self.state.join(SETTINGS));
     }
 
     /// Notes the network namespace.
@@ -271,7 +299,7 @@ mod tests {
             ..Settings::default()
         };
         keep.write_settings(&settings).expect("written");
-        assert_eq!(keep.settings(), Some(settings));
+        assert_eq!(keep.settings().expect("read"), Some(settings));
         let filter = TcFilter {
             ifindex: 9,
             made_qdisc: true,
@@ -281,10 +309,23 @@ mod tests {
         assert_eq!(keep.filters(), [filter]);
         assert_eq!(keep.vlan_offloads(), ["eth0"]);
         assert_eq!(directories(&directory), ["br0"]);
+        fs::write(directory.join("br0/settings.json"), r#"{"later": 1}"#).expect("written");
+        assert!(keep.settings().is_err());
         keep.forget_filter(9);
         keep.forget_vlan_offload("eth0");
         keep.remove();
         assert!(directories(&directory).is_empty());
         fs::remove_dir(&directory).expect("nothing is left");
+    }
+
+    #[test]
+    fn a_dot_of_a_bridge_is_none_in_its_pins() {
+        let directory = std::env::temp_dir().join(format!("weir-pins-{}", std::process::id()));
+        let keep = Keep::at(Some(&directory), Path::new("/notes"), "br0.100");
+        let pins = keep.pins.expect("there are pins");
+        assert_eq!(pins, directory.join("br0:100"));
+        fs::create_dir_all(&pins).expect("made");
+        assert_eq!(Keep::pinned_bridges(&directory), ["br0.100"]);
+        fs::remove_dir_all(&directory).expect("removed");
     }
 }

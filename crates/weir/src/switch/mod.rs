@@ -20,5 +20,5 @@ pub mod status;
 mod table;
 
 pub use abi::{CONSTANTS, LAYOUTS, OBJECT, REASONS};
-pub use accelerator::{Accelerator, BridgeGone, Figures, LIFE, mac_text};
+pub use accelerator::{Accelerator, BridgeGone, Figures, LIFE, Refusal, mac_text};
 pub use settings::{Hook, PortHook, PortSettings, Settings};

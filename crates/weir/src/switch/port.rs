@@ -14,13 +14,11 @@ use hostnet::rtnetlink::{BridgePort, Link, PortState, Rtnetlink};
 use super::abi::{Port, PortCounters, PortVlans, flag};
 use super::choice::{Choice, Facts};
 use super::datapath::Datapath;
-use super::facts::Own;
+use super::facts::{Own, VLAN_OFFLOAD, takes_tags};
 use super::keep::{self, Keep};
 use super::settings::{Hook, PortSettings};
 use crate::bpf::hook::{NetLink, Place, TcFilter};
 
-/// The feature of a card that takes VLAN tags out of received frames (`ethtool -K DEVICE rxvlan`).
-const VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
 /// A card that resets itself is tried this often, with a pause in between.
 const RESET_TRIES: u32 = 20;
 const RESET_PAUSE: Duration = Duration::from_millis(100);
@@ -56,6 +54,8 @@ pub struct OnPort {
     pub pvid: u16,
     /// The devices of a bond that it uses.
     pub legs: Vec<u32>,
+    /// Those of them that are cards, by name.
+    pub cards: Vec<String>,
     /// Its hook and why.
     pub choice: Choice,
     /// The facts that it was chosen by.
@@ -118,6 +118,7 @@ impl OnPort {
             vlans: PortVlans::default(),
             pvid: 0,
             legs: Vec::new(),
+            cards: Vec::new(),
             choice: Choice {
                 hook: Hook::Kernel,
                 why: "not looked at yet".into(),
@@ -213,13 +214,7 @@ impl OnPort {
     /// # Errors
     ///
     /// [`AttachError`] where the hook is refused.
-    pub fn attach(
-        &mut self,
-        datapath: &Datapath,
-        choice: Choice,
-        facts: &Facts,
-    ) -> Result<Option<String>> {
-        self.facts = Some(facts.clone());
+    pub fn attach(&mut self, datapath: &Datapath, choice: Choice) -> Result<Option<String>> {
         let present = self.attached.as_ref().map(Attachment::hook);
         // A port that is left to the kernel for a setting still watches for addresses that have moved to it.
         let watches = choice.hook == Hook::Kernel && choice.why != "as set";
@@ -352,7 +347,9 @@ impl OnPort {
     /// Detaches the program, and puts back what was changed for it.
     pub fn detach(&mut self) -> Result<()> {
         let detached = self.attached.take().map_or(Ok(()), Attachment::detach);
-        if let Some(keep) = &self.keep {
+        if let Some(keep) = &self.keep
+            && detached.is_ok()
+        {
             keep.forget_filter(self.link.index);
         }
         self.program = None;
@@ -364,16 +361,19 @@ impl OnPort {
         detached.and(self.restore_vlan_offload())
     }
 
-    /// A card that takes tags out of frames would hide them from XDP.
-    fn turn_vlan_offload_off(&mut self) -> Result<()> {
-        let name = &self.link.name;
-        if self.link.kind.is_some() || self.vlan_offload_off {
-            return Ok(());
+    /// Turns VLAN offload off again where somebody has turned it on beside an XDP program; whether it was.
+    pub fn hold_vlan_offload_off(&mut self) -> Result<bool> {
+        match self.attached.as_ref().map(Attachment::hook) {
+            Some(Hook::Xdp) => self.turn_vlan_offload_off(),
+            _ => Ok(false),
         }
-        let features = ethtool::features(name)?;
-        let offload = features.iter().find(|it| it.name == VLAN_OFFLOAD);
-        if !offload.is_some_and(|it| it.on) {
-            return Ok(());
+    }
+
+    /// A card that takes tags out of frames would hide them from XDP. Whether it did.
+    fn turn_vlan_offload_off(&mut self) -> Result<bool> {
+        let name = &self.link.name;
+        if self.link.kind.is_some() || !takes_tags(name)? {
+            return Ok(false);
         }
         if let Some(keep) = &self.keep {
             keep.note_vlan_offload(name)
@@ -382,7 +382,7 @@ impl OnPort {
         ethtool::set_feature(name, VLAN_OFFLOAD, false)
             .with_context(|| format!("{name} takes VLAN tags out of frames, where XDP cannot see them: `ethtool -K {name} rxvlan off` is refused"))?;
         self.vlan_offload_off = true;
-        Ok(())
+        Ok(true)
     }
 
     fn restore_vlan_offload(&mut self) -> Result<()> {

@@ -82,13 +82,14 @@ impl Accelerator {
     ///
     /// Where the maps cannot be read.
     pub fn status(&self) -> Result<BridgeStatus> {
+        let why_not = self.why_not();
         let vlans = self.datapath.vlan_counters()?.into_iter();
         let traffic = |packets, bytes| Traffic { packets, bytes };
         let bridge = self.bridge.bridge.clone().unwrap_or_default();
         Ok(BridgeStatus {
             bridge: self.name().to_owned(),
-            forwarding: self.paused.is_none(),
-            why_not: self.paused.clone(),
+            forwarding: why_not.is_none(),
+            why_not,
             pinned: self.is_pinned(),
             vlan_protocol: bridge
                 .vlan_filtering

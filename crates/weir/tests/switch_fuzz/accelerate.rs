@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir::bpf::Object;
 use weir::switch::keep::Keep;
-use weir::switch::{CONSTANTS, LAYOUTS, OBJECT, PortSettings, Settings};
+use weir::switch::{CONSTANTS, LAYOUTS, OBJECT, PortSettings, Refusal, Settings};
 
 use crate::event::Hook;
 use crate::side::{BRIDGE, port_name};
@@ -222,8 +222,13 @@ impl Thread {
         sched_setaffinity(None, &all_cpus())?;
         netns::enter(self.namespace.as_fd())?;
         let keep = Some(&self.keep);
-        let mut accelerator =
-            weir::switch::Accelerator::attach_object(object, BRIDGE, settings, keep)?;
+        let mut accelerator = weir::switch::Accelerator::attach_object(
+            object,
+            BRIDGE,
+            settings,
+            Refusal::Fail,
+            keep,
+        )?;
         self.replies.send(Ok(String::new()))?;
         let mut is_silent = false;
         loop {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use hostnet::rtnetlink::{FdbKind, PortChange};
+use hostnet::rtnetlink::{BridgeOptions, FdbKind, PortChange};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use rig::{BROADCAST, Rig, mac, until};
@@ -44,6 +44,10 @@ pub fn trials() -> Vec<Test> {
         programs_without_a_daemon_leave_frames_to_the_kernel,
         all_is_detached_without_a_daemon,
         a_configuration_is_followed,
+        a_refused_port_leaves_the_others_alone,
+        a_name_with_a_dot_is_one,
+        a_port_that_vanishes_while_the_map_grows_is_forgotten,
+        notes_belong_to_a_daemon,
     ];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
     of_anyone.chain(of_root).collect()
@@ -666,4 +670,116 @@ fn a_configuration_is_followed() -> Result<()> {
     fs::write(&file, "")?;
     rig.start(&["--config", &path])?;
     is_clean(&mut rig)
+}
+
+/// A port of a configuration that cannot have its hook; the programs of the others stay where they are.
+fn a_refused_port_leaves_the_others_alone() -> Result<()> {
+    let mut rig = Rig::new("leave", 3)?;
+    let other = rig.inside(|| Ok(Program::attach_to("port2", AttachMode::Driver)?))?;
+    let file = rig.path("switch.toml");
+    let path = file.to_str().context("a path")?.to_owned();
+    let text = "[[bridge]]\nname = \"br0\"\n[bridge.default]\nhook = \"xdp\"\n";
+    fs::write(&file, text)?;
+    rig.start(&["--config", &path])?;
+    let port = rig.port("port2")?;
+    let why = port["why"].as_str().unwrap_or_default();
+    ensure!(
+        port["hook"] == "kernel" && why.contains("the XDP program xsk"),
+        "{port}"
+    );
+    rig.learn()?;
+    rig.until_fast(0, 1)?;
+    let index = rig.index("port0")?;
+    let mut program = || -> Result<Option<u32>> {
+        let link = rig.rtnetlink.link_by_index(index)?;
+        Ok(link.xdp_programs.driver)
+    };
+    let before = program()?;
+    for _ in 0..25 {
+        std::thread::sleep(Duration::from_millis(100));
+        ensure!(program()? == before, "port0 was attached again");
+    }
+    // Also where everything is read anew.
+    fs::write(&file, text.replace("[bridge.default]", "addresses = 200000\n[bridge.default]"))?;
+    let daemon = rig.daemon.as_ref().context("no daemon")?;
+    rustix::process::kill_process(rustix::process::Pid::from_child(daemon), Signal::HUP)?;
+    until("the refusal is logged", || {
+        Ok(fs::read_to_string(rig.path("log"))?.contains("the earlier settings stay"))
+    })?;
+    rig.until_fast(0, 1)?;
+    drop(other);
+    until("its own program is there", || {
+        Ok(rig.hook("port2")? == "xdp")
+    })?;
+    rig.learn()?;
+    rig.until_fast(0, 2)
+}
+
+/// A BPF filesystem takes no such name.
+fn a_name_with_a_dot_is_one() -> Result<()> {
+    let mut rig = Rig::new("dot", 1)?;
+    rig.rtnetlink
+        .add_bridge_with("br0.1", &BridgeOptions::default())?;
+    let bridge = rig.index("br0.1")?;
+    let port = rig.index("port0")?;
+    rig.rtnetlink.remove_port(port)?;
+    rig.rtnetlink.add_port(bridge, port)?;
+    rig.start(&[])?;
+    rig.ask(&["attach", "br0.1"])?;
+    let pins = rig.pins_of_bridges()?.join("br0:1");
+    ensure!(pins.is_dir(), "no {}", pins.display());
+    rig.end(Signal::TERM)?;
+    rig.start(&[])?;
+    let text = rig.ask(&["status", "br0.1"])?;
+    ensure!(text.starts_with("br0.1: forwarding"), "{text}");
+    rig.end(Signal::KILL)?;
+    let text = rig.ask(&["detach", "--all"])?;
+    ensure!(text == "Left to the kernel: br0.1\n", "{text}");
+    ensure!(!pins.exists(), "{} is left", pins.display());
+    is_clean(&mut rig)
+}
+
+/// The daemon learns of more addresses than there is room for before it learns that a port has gone.
+fn a_port_that_vanishes_while_the_map_grows_is_forgotten() -> Result<()> {
+    const ADDRESSES: u32 = 1000;
+    let mut rig = Rig::attached("grow", 3, &["--hook", "xdp", "--addresses", "64"])?;
+    rig.until_fast(0, 1)?;
+    let daemon = rig.daemon.as_ref().context("no daemon")?;
+    let daemon = rustix::process::Pid::from_child(daemon);
+    rustix::process::kill_process(daemon, Signal::STOP)?;
+    let port = rig.index("port1")?;
+    for number in 0..ADDRESSES {
+        let [.., high, low] = number.to_be_bytes();
+        let address = [2, 0, 0, 1, high, low];
+        rig.rtnetlink.add_fdb(port, address, 0, FdbKind::Static)?;
+    }
+    let gone = rig.index("port2")?;
+    rig.rtnetlink.delete(gone)?;
+    rustix::process::kill_process(daemon, Signal::CONT)?;
+    until("the port is forgotten", || Ok(rig.hook("port2")? == "none"))?;
+    let bridge = rig.bridge()?;
+    ensure!(bridge["mirror"]["reloads"].as_u64() > Some(0), "{bridge}");
+    rig.until_fast(0, 1)?;
+    // Longer than programs live that no beat reaches.
+    std::thread::sleep(weir::switch::LIFE + Duration::from_secs(1));
+    rig.until_fast(0, 1)
+}
+
+/// `detach --all` that finds no daemon at its socket.
+fn notes_belong_to_a_daemon() -> Result<()> {
+    let rig = Rig::attached("notes", 2, &[])?;
+    let mut command = weir();
+    command.args(["switch", "detach", "--all"]);
+    command.arg("--socket").arg(rig.path("other"));
+    command.arg("--state").arg(rig.state());
+    command.arg("--bpffs").arg(rig.bpffs());
+    let refused = rig.inside(|| output(&mut command))?;
+    let error = String::from_utf8(refused.stderr)?;
+    ensure!(refused.status.code() == Some(1), "{error}");
+    ensure!(error.contains("name its own with --socket"), "{error}");
+    // A second daemon that is refused leaves them alone, too.
+    rig.refused(&["run"])?;
+    ensure!(rig.state().exists(), "the notes are gone");
+    ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+    Ok(())
 }

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use broker::daemon::log::event;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::offline;
-use crate::switch::accelerator::{Accelerator, BridgeGone};
+use crate::switch::accelerator::{Accelerator, BridgeGone, Refusal};
 use crate::switch::keep::{self, Keep};
 use crate::switch::settings::Settings;
 use crate::switch::status::BridgeStatus;
@@ -93,20 +93,20 @@ impl Bridges {
     /// The bridges that an earlier daemon had attached by hand, with their settings.
     fn left(&self) -> Vec<(String, Settings)> {
         let names = keep::directories(&self.state).into_iter();
-        let left = |name: String| {
-            let keep = Keep {
-                pins: None,
-                state: self.state.join(&name),
-            };
-            Some((name, keep.settings()?))
+        let left = |name: String| match Keep::at(None, &self.state, &name).settings() {
+            Ok(settings) => Some((name, settings?)),
+            Err(error) => {
+                log(&name, &format!("{error:#}"));
+                None
+            }
         };
         names.filter_map(left).collect()
     }
 
-    /// Detaches what an earlier daemon has left of bridges that this one does not have, such as those that
-    /// have gone from the configuration.
+    /// Detaches what an earlier daemon has left of bridges that this one does not have: they have gone from the
+    /// configuration, or what was noted of them cannot be used.
     pub fn detach_others(&self) {
-        let pinned = self.pins.iter().flat_map(|pins| keep::directories(pins));
+        let pinned = self.pins.iter().flat_map(|pins| Keep::pinned_bridges(pins));
         let noted = keep::directories(&self.state);
         for name in pinned.chain(noted) {
             let keep = self.keep(&name);
@@ -115,7 +115,7 @@ impl Bridges {
                 continue;
             }
             match offline::detach(&keep) {
-                Ok(()) => log(&name, "detached: it has gone from the configuration"),
+                Ok(()) => log(&name, "detached: there are no settings for it any more"),
                 Err(error) => log(&name, &format!("{error:#}")),
             }
         }
@@ -134,12 +134,14 @@ impl Bridges {
             }
         }
         for (name, settings) in wanted {
-            if let Err(error) = self.set(name, settings, true) {
+            let refusal = if self.is_attached(name) {
+                Refusal::Fail
+            } else {
+                Refusal::LeaveToKernel
+            };
+            if let Err(error) = self.set(name, settings, true, refusal) {
                 let why = format!("{error:#}");
-                if self
-                    .attached()
-                    .any(|accelerator| accelerator.name() == name)
-                {
+                if self.is_attached(name) {
                     log(name, &format!("the earlier settings stay: {why}"));
                 } else {
                     self.wait(name, settings, true, why);
@@ -155,13 +157,18 @@ impl Bridges {
             if configured.contains_key(&name) {
                 continue;
             }
-            if let Err(error) = self.set(&name, &settings, false) {
+            if let Err(error) = self.set(&name, &settings, false, Refusal::LeaveToKernel) {
                 self.wait(&name, &settings, false, format!("{error:#}"));
                 if let Err(error) = self.note(&name) {
                     log(&name, &format!("{error:#}"));
                 }
             }
         }
+    }
+
+    fn is_attached(&self, name: &str) -> bool {
+        let bridge = self.all.get(name);
+        bridge.is_some_and(|bridge| matches!(bridge.state, State::Attached(_)))
     }
 
     fn wait(&mut self, name: &str, settings: &Settings, configured: bool, why: String) {
@@ -176,22 +183,33 @@ impl Bridges {
     /// # Errors
     ///
     /// Those of [`Accelerator::attach`]; nothing has changed then.
-    pub fn set(&mut self, name: &str, settings: &Settings, configured: bool) -> Result<()> {
-        if let Some(bridge) = self.all.get_mut(name)
+    pub fn set(
+        &mut self,
+        name: &str,
+        settings: &Settings,
+        configured: bool,
+        refusal: Refusal,
+    ) -> Result<()> {
+        let before = self.all.get_mut(name);
+        let configured = configured || before.as_ref().is_some_and(|bridge| bridge.configured);
+        if let Some(bridge) = before
             && let State::Attached(accelerator) = &mut bridge.state
         {
-            let before = bridge.settings.clone();
-            if let Err(error) = accelerator.set(settings) {
-                accelerator
-                    .set(&before)
-                    .context("and the earlier settings are refused, too")?;
-                return Err(error);
+            if let Err(error) = accelerator.set(settings, refusal) {
+                return Err(
+                    match accelerator.set(&bridge.settings, Refusal::LeaveToKernel) {
+                        Ok(()) => error,
+                        Err(earlier) => {
+                            error.context(format!("the earlier settings fail, too: {earlier:#}"))
+                        }
+                    },
+                );
             }
             bridge.settings = settings.clone();
-            bridge.configured |= configured;
+            bridge.configured = configured;
             return self.note(name);
         }
-        let accelerator = self.accelerate(name, settings).inspect_err(|_| {
+        let accelerator = self.accelerate(name, settings, refusal).inspect_err(|_| {
             if !self.all.contains_key(name) {
                 self.keep(name).remove();
             }
@@ -203,26 +221,28 @@ impl Bridges {
     }
 
     fn keep(&self, name: &str) -> Keep {
-        Keep {
-            pins: self.pins.as_ref().map(|pins| pins.join(name)),
-            state: self.state.join(name),
-        }
+        Keep::at(self.pins.as_deref(), &self.state, name)
     }
 
-    fn accelerate(&self, name: &str, settings: &Settings) -> Result<Accelerator> {
+    fn accelerate(&self, name: &str, settings: &Settings, refusal: Refusal) -> Result<Accelerator> {
         check_name(name)?;
         let keep = Keep::of_bridge(self.pins.as_deref(), &self.state, name)?;
         if let Some(netns) = &self.netns {
             keep.write_netns(netns)?;
         }
-        Accelerator::attach(name, settings, Some(&keep))
+        Accelerator::attach(name, settings, refusal, Some(&keep))
     }
 
     /// Notes the settings of a bridge that was attached by hand, for the next daemon.
     fn note(&self, name: &str) -> Result<()> {
-        let Some(bridge) = self.all.get(name).filter(|bridge| !bridge.configured) else {
+        let Some(bridge) = self.all.get(name) else {
             return Ok(());
         };
+        if bridge.configured {
+            // It may have been attached by hand before.
+            self.keep(name).forget_settings();
+            return Ok(());
+        }
         let keep = Keep::of_bridge(self.pins.as_deref(), &self.state, name)?;
         keep.write_settings(&bridge.settings)
     }
@@ -347,7 +367,7 @@ impl Bridges {
             State::Waiting { why, since } if since.elapsed() >= RETRY => {
                 *since = Instant::now();
                 let before = why.clone();
-                let now = self.accelerate(name, &settings);
+                let now = self.accelerate(name, &settings, Refusal::LeaveToKernel);
                 let Some(bridge) = self.all.get_mut(name) else {
                     return;
                 };

@@ -25,6 +25,7 @@ use signal_hook::low_level::pipe;
 use super::bridges::Bridges;
 use super::config::Config;
 use super::request::{self, MOST_BYTES, Request};
+use crate::switch::accelerator::Refusal;
 use crate::switch::keep;
 
 /// A peer that does not read or write is not waited for.
@@ -64,8 +65,10 @@ pub fn run(flags: &Flags) -> Result<()> {
     let signals = Signals::new().context("cannot handle signals")?;
     let directory = flags.socket.parent().unwrap_or(Path::new("/"));
     let made_directory = !directory.exists();
+    let state = lock(&flags.state)?;
     let ended = run_locked(flags, &config, &manager, signals);
     keep::tidy(&flags.bpffs, &flags.state);
+    drop(state);
     if made_directory {
         // Another daemon's socket may be in it.
         let _ = fs::remove_dir(directory);
@@ -78,7 +81,6 @@ pub fn run(flags: &Flags) -> Result<()> {
 }
 
 fn run_locked(flags: &Flags, config: &Config, manager: &Manager, signals: Signals) -> Result<()> {
-    let _state = lock(&flags.state)?;
     let bpffs = open_bpffs(flags);
     let listening = Listening::new(&flags.socket, SocketType::SEQPACKET, &Access::Root)?;
     if let Some(path) = &flags.netns {
@@ -242,7 +244,7 @@ impl Daemon {
     fn carry_out(&mut self, request: Request) -> Result<serde_json::Value> {
         match request {
             Request::Attach { bridge, settings } => {
-                self.bridges.set(&bridge, &settings, false)?;
+                self.bridges.set(&bridge, &settings, false, Refusal::Fail)?;
                 let status = self.bridges.get(&bridge)?.status()?;
                 event("attach", json!({"bridge": bridge}));
                 Ok(serde_json::to_value(status)?)

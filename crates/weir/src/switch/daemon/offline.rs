@@ -1,5 +1,6 @@
 //! Detaching without a daemon: by the pins and notes that it left.
 
+use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
@@ -15,22 +16,25 @@ use crate::switch::port::restore_vlan_offload;
 ///
 /// # Errors
 ///
-/// The last refusal, after everything was tried.
+/// Where a daemon has `state`; the last refusal, after everything was tried.
 pub fn detach_all(bpffs: &Path, state: &Path) -> Result<Vec<String>> {
     let pins = bpffs.join("weir/switch");
     let mut names = Vec::new();
     let mut result = Ok(());
+    let _state = lock_state(state)?;
     for namespace in keep::directories(&pins) {
         let directory = pins.join(namespace);
-        // Another daemon's, in another network namespace.
-        let Some(_lock) = keep::lock(&directory)? else {
-            continue;
+        let _lock = match keep::lock(&directory) {
+            Ok(Some(lock)) => lock,
+            // Another daemon's, in another network namespace.
+            Ok(None) => continue,
+            Err(error) => {
+                result = Err(error);
+                continue;
+            }
         };
-        for bridge in keep::directories(&directory) {
-            let keep = Keep {
-                pins: Some(directory.join(&bridge)),
-                state: state.join(&bridge),
-            };
+        for bridge in Keep::pinned_bridges(&directory) {
+            let keep = Keep::at(Some(&directory), state, &bridge);
             result = detach(&keep)
                 .with_context(|| format!("bridge {bridge}"))
                 .and(result);
@@ -38,20 +42,31 @@ pub fn detach_all(bpffs: &Path, state: &Path) -> Result<Vec<String>> {
         }
     }
     for bridge in keep::directories(state) {
-        let keep = Keep {
-            pins: None,
-            state: state.join(&bridge),
-        };
-        result = restore(&keep)
+        let keep = Keep::at(None, state, &bridge);
+        result = detach(&keep)
             .with_context(|| format!("bridge {bridge}"))
             .and(result);
-        keep.remove();
         names.push(bridge);
     }
     keep::tidy(bpffs, state);
     names.sort_unstable();
     names.dedup();
     result.map(|()| names)
+}
+
+/// Keeps daemons from the notes; none where there are no notes.
+fn lock_state(state: &Path) -> Result<Option<File>> {
+    if !state.exists() {
+        return Ok(None);
+    }
+    let lock = keep::lock(state)?.with_context(|| {
+        format!(
+            "a `weir switch run` has {}, and does not listen at this socket: name its own with --socket, or \
+             end it",
+            state.display()
+        )
+    })?;
+    Ok(Some(lock))
 }
 
 /// Detaches the pinned programs of one bridge, and puts back what is noted.
@@ -65,9 +80,14 @@ pub fn detach(keep: &Keep) -> Result<()> {
         let done = keep::unpin(&pin).with_context(|| format!("cannot detach {}", pin.display()));
         result = done.and(result);
     }
-    let restored = restore(keep);
-    keep.remove();
-    result.and(restored)
+    let done = restore(keep).and(result);
+    if done.is_ok() {
+        keep.remove();
+    } else {
+        // The other notes say what is still to be put back.
+        keep.forget_settings();
+    }
+    done
 }
 
 /// Puts back what is noted, in the network namespace where it was changed.
@@ -85,12 +105,16 @@ fn restore(keep: &Keep) -> Result<()> {
 fn restore_here(keep: &Keep) -> Result<()> {
     let mut result = Ok(());
     for filter in keep.filters() {
-        result = filter.detach().and(result);
-        keep.forget_filter(filter.ifindex);
+        match filter.detach() {
+            Ok(()) => keep.forget_filter(filter.ifindex),
+            Err(error) => result = Err(error),
+        }
     }
     for device in keep.vlan_offloads() {
-        result = restore_vlan_offload(&device).and(result);
-        keep.forget_vlan_offload(&device);
+        match restore_vlan_offload(&device) {
+            Ok(()) => keep.forget_vlan_offload(&device),
+            Err(error) => result = Err(error),
+        }
     }
     result
 }
