@@ -17,6 +17,9 @@ const TABLE_NAME: u16 = 1;
 /// `NFT_MSG_GETCHAIN` and `NFTA_CHAIN_HOOK`.
 const GET_CHAIN: u16 = 4;
 const CHAIN_HOOK: u16 = 4;
+/// `NFTA_HOOK_HOOKNUM`, and `NF_INET_INGRESS` (Linux 5.10).
+const HOOK_NUMBER: u16 = 1;
+const INET_INGRESS: u32 = 5;
 /// `struct nfgenmsg`: family, version, resource. All zero stands for all families.
 const HEADER: usize = 4;
 
@@ -88,8 +91,8 @@ pub fn tables_with_family() -> Result<Vec<Table>> {
 }
 
 /// The families of nftables with at least one base chain in the calling thread's network namespace:
-/// only a base chain sees packets, by its hook. None for a kernel without nftables. Needs
-/// `CAP_NET_ADMIN`.
+/// only a base chain sees packets, by its hook. A chain of [`INET`] at a device's ingress counts as one of
+/// [`NETDEV`]. None for a kernel without nftables. Needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
 ///
@@ -143,9 +146,13 @@ fn table(payload: &[u8]) -> Option<Table> {
 
 fn hooked_family(payload: &[u8]) -> Option<u8> {
     let mut attributes = Attributes(payload.get(HEADER..)?);
-    attributes
-        .any(|attribute| attribute.0 == CHAIN_HOOK)
-        .then_some(payload[0])
+    let (_, hook) = attributes.find(|attribute| attribute.0 == CHAIN_HOOK)?;
+    let number = Attributes(hook).find(|attribute| attribute.0 == HOOK_NUMBER);
+    let number = number.and_then(|(_, number)| Some(u32::from_be_bytes(number.try_into().ok()?)));
+    Some(match payload[0] {
+        INET if number == Some(INET_INGRESS) => NETDEV,
+        family => family,
+    })
 }
 
 #[cfg(test)]
@@ -176,6 +183,11 @@ mod tests {
         assert_eq!(hooked_family(&payload), None);
         push_nested(&mut payload, CHAIN_HOOK, &[]);
         assert_eq!(hooked_family(&payload), Some(BRIDGE));
+        let mut hook = Vec::new();
+        push_attribute(&mut hook, HOOK_NUMBER, &INET_INGRESS.to_be_bytes());
+        let mut of_device = vec![INET, 0, 0, 0];
+        push_nested(&mut of_device, CHAIN_HOOK, &hook);
+        assert_eq!(hooked_family(&of_device), Some(NETDEV));
         for bytes in damaged(&payload) {
             hooked_family(&bytes);
         }

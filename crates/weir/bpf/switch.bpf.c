@@ -180,6 +180,13 @@ static __always_inline bool is_broadcast(const __u8 *mac)
 	return (mac[0] & mac[1] & mac[2] & mac[3] & mac[4] & mac[5]) == 0xff;
 }
 
+/* 01:80:c2:00:00:0x: what bridges say to each other, such as BPDUs and LACPDUs. */
+static __always_inline bool is_link_local(const __u8 *mac)
+{
+	return mac[0] == 0x01 && mac[1] == 0x80 && mac[2] == 0xc2 && !mac[3] && !mac[4] &&
+	       mac[5] < 0x10;
+}
+
 static __always_inline bool has_vlan(const __u64 *set, __u16 vid)
 {
 	return set[(vid / 64) % VLAN_WORDS] & 1ULL << vid % 64;
@@ -281,13 +288,15 @@ static __always_inline int classify(const struct frame *frame, const struct port
 	return -1;
 }
 
-/* Whether only the kernel handles the tags: several, or one of another type or of priority alone. */
+/*
+ * Whether only the kernel handles the tags: several, or one of another type or of priority alone. Without VLANs
+ * it handles any: a VLAN device on the port takes its frames before the bridge sees them.
+ */
 static __always_inline bool has_odd_tags(const struct frame *frame)
 {
 	if (is_vlan(frame->protocol))
 		return true;
-	return features.vlan_protocol && frame->tag_type &&
-	       (frame->tag_type != features.vlan_protocol || !frame->vid);
+	return frame->tag_type && (frame->tag_type != features.vlan_protocol || !frame->vid);
 }
 
 /* The key of an address. */
@@ -328,20 +337,21 @@ static __always_inline struct fdb_place *find(__u64 key, struct fdb_place *now)
  * behind another: the kernel learns the new port from this frame, whatever its destination.
  */
 static __always_inline int check_source(struct port *port, __u32 number, __u64 key,
-					const struct switch_config *config)
+					const struct switch_config *config, bool is_control)
 {
 	struct fdb_place now = {}, *source = find(key, &now);
 
 	if (!source)
-		return is_above_limit(port, number, key) ? REASON_MAC_LIMIT : REASON_SOURCE_UNKNOWN;
+		return !is_control && is_above_limit(port, number, key) ? REASON_MAC_LIMIT :
+									  REASON_SOURCE_UNKNOWN;
 	if (now.port != number && BROKEN != BROKEN_SOURCE_CHECK) {
-		if (is_above_limit(port, number, key))
+		if (!is_control && is_above_limit(port, number, key))
 			return REASON_MAC_LIMIT;
 		if (BROKEN != BROKEN_MOVE && port->flags & PORT_LEARNING)
 			source->moved = 1;
 		return REASON_SOURCE_MOVED;
 	}
-	if (now.moved || now.flags & PLACE_PENDING)
+	if (now.moved || !(now.flags & PLACE_ACTIVE))
 		return REASON_SOURCE_UNKNOWN;
 	if (now.flags & PLACE_AGES && now.used != config->epoch) {
 		source->used = config->epoch;
@@ -393,7 +403,7 @@ static __always_inline int look_up(const struct frame *frame, struct port *port,
 
 	if (!find(key, &now))
 		return is_storm(port, number, STORM_UNKNOWN) ? REASON_STORM : REASON_UNKNOWN;
-	if (now.moved || now.flags & PLACE_PENDING)
+	if (now.moved || !(now.flags & PLACE_ACTIVE))
 		return REASON_MOVED;
 	if (now.port == number)
 		return REASON_SAME_PORT;
@@ -411,6 +421,7 @@ static __always_inline int forward(const struct frame *frame, struct port *port,
 {
 	bool forwards = port->flags & PORT_FORWARDING || BROKEN == BROKEN_STATE;
 	const __u8 *destination = frame->ethernet->h_dest;
+	bool is_control;
 	int reason;
 
 	/* A port that learns and does not forward is left to the kernel; its addresses are watched. */
@@ -419,8 +430,12 @@ static __always_inline int forward(const struct frame *frame, struct port *port,
 	reason = classify(frame, port, number, &verdict->vid);
 	if (reason >= 0)
 		return reason;
+	is_control = is_link_local(destination);
 	reason = check_source(port, number, key_of(frame->ethernet->h_source, verdict->vid),
-			      verdict->config);
+			      verdict->config, is_control);
+	/* Without its BPDUs a blocked port would forward, and without its LACPDUs a bond ends. */
+	if (is_control)
+		return REASON_GROUP;
 	if (reason == REASON_MAC_LIMIT)
 		return reason;
 	if (is_group(destination)) {
@@ -608,8 +623,9 @@ int switch_xdp(struct xdp_md *ctx)
 		return XDP_DROP;
 	if (verdict.pop && pop_tag(ctx))
 		return XDP_DROP;
-	/* A device that has just gone: the kernel knows by now. */
-	return bpf_redirect_map(&devices, verdict.number, XDP_PASS);
+	/* A device that has just gone: the kernel knows by now. But with another tag it is of another VLAN there. */
+	return bpf_redirect_map(&devices, verdict.number,
+				verdict.push || verdict.pop ? XDP_DROP : XDP_PASS);
 }
 
 SEC("tcx/ingress")

@@ -110,8 +110,8 @@ struct port_vlans {
 
 /* Bits of `fdb_place.flags`. */
 enum place_flag {
-	/* Written, or being removed: not to be used. User space takes it away, in one step. */
-	PLACE_PENDING = 1 << 0,
+	/* To be used. A place of zeros is not, so the order in which a key and its place are read does not matter. */
+	PLACE_ACTIVE = 1 << 0,
 	/* The kernel forgets the address when it gets no frame from it. */
 	PLACE_AGES = 1 << 1,
 };

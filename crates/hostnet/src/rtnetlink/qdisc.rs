@@ -1,11 +1,17 @@
 //! Queueing disciplines: `RTM_GETQDISC` and `RTM_NEWQDISC`; tc(8).
 
+use std::collections::BTreeSet;
+
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE, Nla as _};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{self, TcAttribute, TcMessage, TcOption, TcQdiscFqCodelOption};
 
-use super::socket::Rtnetlink;
+use super::socket::{GET_FILTER, NEW_FILTER, Rtnetlink};
 use crate::error::{Context as _, Result};
+use crate::netlink::{RawMessage, u32_of};
+
+/// The place of priority and protocol in `struct tcmsg`.
+const TC_INFO: usize = 16;
 
 /// The handle of a queueing discipline or class: `8001:` is major 0x8001, minor 0 (tc(8)).
 ///
@@ -34,6 +40,16 @@ impl TcHandle {
     pub const INGRESS: Self = Self {
         major: 0xffff,
         minor: 0xfff1,
+    };
+    /// The parent of filters at ingress (`TC_H_MIN_INGRESS` of `clsact`).
+    pub const INGRESS_FILTERS: Self = Self {
+        major: 0xffff,
+        minor: 0xfff2,
+    };
+    /// The parent of filters at egress (`TC_H_MIN_EGRESS`).
+    pub const EGRESS_FILTERS: Self = Self {
+        major: 0xffff,
+        minor: 0xfff3,
     };
 }
 
@@ -160,6 +176,34 @@ impl Rtnetlink {
             _ => None,
         });
         Ok(qdiscs.collect())
+    }
+
+    /// The priorities of the filters with this parent on a device, each once, from the first to the last (`tc
+    /// filter show dev DEVICE ingress`); none where there is no discipline for them.
+    ///
+    /// ```no_run
+    /// use hostnet::rtnetlink::{Rtnetlink, TcHandle};
+    ///
+    /// let filters = Rtnetlink::open()?.filter_priorities(2, TcHandle::INGRESS_FILTERS)?;
+    /// println!("{} priorities at ingress", filters.len());
+    /// # Ok::<(), hostnet::Error>(())
+    /// ```
+    pub fn filter_priorities(&mut self, device: u32, parent: TcHandle) -> Result<Vec<u16>> {
+        // `struct tcmsg`: family and padding, device, handle, parent, priority and protocol.
+        let parent = u32::from(parent.major) << 16 | u32::from(parent.minor);
+        let words = [0, device, 0, parent, 0];
+        let message = RawMessage {
+            kind: GET_FILTER,
+            payload: words.map(u32::to_ne_bytes).concat(),
+        };
+        let mut priorities = BTreeSet::new();
+        let listed = self.list(&message, &mut |kind, payload| {
+            let info = payload.get(TC_INFO..).and_then(u32_of);
+            let info = info.filter(|_| kind == NEW_FILTER);
+            priorities.extend(info.map(|info| (info >> 16) as u16));
+        });
+        listed.with_context(|| format!("cannot list the filters of device {device}"))?;
+        Ok(priorities.into_iter().collect())
     }
 
     /// Replaces the root discipline of a device by `noqueue`, which hands each packet to the

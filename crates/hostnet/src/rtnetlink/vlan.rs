@@ -28,6 +28,9 @@ const VLAN_HEADER: usize = 8;
 const ENTRY: u16 = 1;
 const ENTRY_INFO: u16 = 1;
 const ENTRY_RANGE: u16 = 2;
+const ENTRY_STATE: u16 = 3;
+/// `BR_STATE_FORWARDING`.
+const FORWARDING: u8 = 3;
 /// The highest VLAN.
 const LAST: u16 = 4094;
 
@@ -36,8 +39,8 @@ const LAST: u16 = 4094;
 /// ```
 /// use hostnet::rtnetlink::BridgeVlan;
 ///
-/// let access = BridgeVlan { vid: 10, pvid: true, untagged: true };
-/// let trunk = BridgeVlan { vid: 10, pvid: false, untagged: false };
+/// let trunk = BridgeVlan { vid: 10, ..Default::default() };
+/// let access = BridgeVlan { pvid: true, untagged: true, ..trunk };
 /// assert_ne!(access, trunk);
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -48,14 +51,18 @@ pub struct BridgeVlan {
     pub pvid: bool,
     /// Whether frames of this VLAN leave the port without a tag.
     pub untagged: bool,
+    /// Whether its state on the port is another than forwarding (`bridge vlan set … state`); false where the
+    /// kernel does not say (before Linux 5.6).
+    pub blocked: bool,
 }
 
 impl BridgeVlan {
-    fn new(vid: u16, flags: u16) -> Self {
+    fn new(vid: u16, flags: u16, blocked: bool) -> Self {
         Self {
             vid,
             pvid: flags & PVID != 0,
             untagged: flags & UNTAGGED != 0,
+            blocked,
         }
     }
 }
@@ -75,6 +82,51 @@ impl Rtnetlink {
     /// # Ok::<(), hostnet::Error>(())
     /// ```
     pub fn bridge_vlans(&mut self) -> Result<Vec<(u32, Vec<BridgeVlan>)>> {
+        match self.vlans(0) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => self.vlans_of_links(),
+            listed => listed.context("cannot list the VLANs of bridges"),
+        }
+    }
+
+    /// The VLANs of one bridge or port. With a kernel that cannot answer for one (`RTM_GETVLAN`, Linux
+    /// 5.6), it reads those of all.
+    pub fn bridge_vlans_of(&mut self, index: u32) -> Result<Vec<BridgeVlan>> {
+        let devices = match self.vlans(index) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => self.vlans_of_links()?,
+            listed => listed.with_context(|| format!("cannot list the VLANs of device {index}"))?,
+        };
+        let of_device = devices.into_iter().filter(|(device, _)| *device == index);
+        Ok(of_device.flat_map(|(_, vlans)| vlans).collect())
+    }
+
+    /// By `RTM_GETVLAN`; an index of 0 is for all.
+    fn vlans(&mut self, index: u32) -> Result<Vec<(u32, Vec<BridgeVlan>)>> {
+        let mut payload = vec![libc::AF_BRIDGE as u8, 0, 0, 0];
+        payload.extend(index.to_ne_bytes());
+        let message = RawMessage {
+            kind: GET_VLAN,
+            payload,
+        };
+        let mut devices: Vec<(u32, Vec<BridgeVlan>)> = Vec::new();
+        self.list(&message, &mut |kind, payload| {
+            let Some(index) = vlan_device(payload).filter(|_| kind == NEW_VLAN) else {
+                return;
+            };
+            // Those of one device may come in several messages.
+            match devices.last_mut() {
+                Some((last, vlans)) if *last == index => read_entries(payload, vlans),
+                _ => {
+                    let mut vlans = Vec::new();
+                    read_entries(payload, &mut vlans);
+                    devices.push((index, vlans));
+                }
+            }
+        })?;
+        devices.retain(|(_, vlans)| !vlans.is_empty());
+        Ok(devices)
+    }
+
+    fn vlans_of_links(&mut self) -> Result<Vec<(u32, Vec<BridgeVlan>)>> {
         let mut message = link_message(GET_LINK, libc::AF_BRIDGE, 0);
         push_attribute(&mut message.payload, EXT_MASK, &COMPRESSED.to_ne_bytes());
         let mut devices: Vec<(u32, Vec<BridgeVlan>)> = Vec::new();
@@ -84,34 +136,6 @@ impl Rtnetlink {
         });
         listed.context("cannot list the VLANs of bridges")?;
         Ok(devices)
-    }
-
-    /// The VLANs of one bridge or port. With a kernel that cannot answer for one (`RTM_GETVLAN`, Linux
-    /// 5.6), it reads those of all.
-    pub fn bridge_vlans_of(&mut self, index: u32) -> Result<Vec<BridgeVlan>> {
-        let mut payload = vec![libc::AF_BRIDGE as u8, 0, 0, 0];
-        payload.extend(index.to_ne_bytes());
-        let message = RawMessage {
-            kind: GET_VLAN,
-            payload,
-        };
-        let mut vlans = Vec::new();
-        let listed = self.list(&message, &mut |kind, payload| {
-            if kind == NEW_VLAN && vlan_device(payload) == Some(index) {
-                read_entries(payload, &mut vlans);
-            }
-        });
-        match listed {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                let devices = self.bridge_vlans()?;
-                let found = devices.into_iter().find(|(device, _)| *device == index);
-                Ok(found.map(|(_, vlans)| vlans).unwrap_or_default())
-            }
-            listed => {
-                listed.with_context(|| format!("cannot list the VLANs of device {index}"))?;
-                Ok(vlans)
-            }
-        }
     }
 
     /// Makes a port a member of a VLAN, or the bridge itself, or changes how it is one (`bridge vlan
@@ -172,7 +196,7 @@ fn read_device(payload: &[u8]) -> Option<(u32, Vec<BridgeVlan>)> {
                 continue;
             }
             let first = begin.take().filter(|_| flags & RANGE_END != 0);
-            push_range(first.unwrap_or(vid), vid, flags, &mut vlans);
+            push_range(first.unwrap_or(vid), vid, flags, false, &mut vlans);
         }
     }
     Some((index, vlans))
@@ -190,15 +214,17 @@ fn read_entries(payload: &[u8], vlans: &mut Vec<BridgeVlan>) {
             continue;
         };
         let last = find(ENTRY_RANGE).and_then(|(_, last)| u16_of(last));
-        push_range(vid, last.unwrap_or(vid), flags, vlans);
+        let state = find(ENTRY_STATE).and_then(|(_, state)| state.first().copied());
+        let blocked = state.is_some_and(|state| state != FORWARDING);
+        push_range(vid, last.unwrap_or(vid), flags, blocked, vlans);
     }
 }
 
 /// No more VLANs than there are, whatever the range.
-fn push_range(first: u16, last: u16, flags: u16, vlans: &mut Vec<BridgeVlan>) {
+fn push_range(first: u16, last: u16, flags: u16, blocked: bool, vlans: &mut Vec<BridgeVlan>) {
     let room = usize::from(LAST).saturating_sub(vlans.len());
     let range = (first.max(1)..=last.min(LAST)).take(room);
-    vlans.extend(range.map(|vid| BridgeVlan::new(vid, flags)));
+    vlans.extend(range.map(|vid| BridgeVlan::new(vid, flags, blocked)));
 }
 
 #[cfg(test)]
@@ -210,6 +236,7 @@ mod tests {
         vid: 1,
         pvid: true,
         untagged: true,
+        blocked: false,
     };
 
     fn tagged(vid: u16) -> BridgeVlan {
@@ -265,19 +292,29 @@ mod tests {
     fn entries_have_ranges() {
         let mut payload = vec![libc::AF_BRIDGE as u8, 0, 0, 0, 5, 0, 0, 0];
         payload[4..].copy_from_slice(&5_u32.to_ne_bytes());
-        for (flags, vid, last) in [(PVID | UNTAGGED, 1_u16, None), (0, 10, Some(11_u16))] {
+        let entries = [
+            (PVID | UNTAGGED, 1_u16, None, FORWARDING),
+            (0, 10, Some(11_u16), FORWARDING),
+            (0, 12, None, 4),
+        ];
+        for (flags, vid, last, state) in entries {
             let mut entry = Vec::new();
             let info = [flags, vid].map(u16::to_ne_bytes).concat();
             push_attribute(&mut entry, ENTRY_INFO, &info);
             if let Some(last) = last {
                 push_attribute(&mut entry, ENTRY_RANGE, &last.to_ne_bytes());
             }
+            push_attribute(&mut entry, ENTRY_STATE, &[state]);
             push_nested(&mut payload, ENTRY, &entry);
         }
         assert_eq!(vlan_device(&payload), Some(5));
         let mut vlans = Vec::new();
         read_entries(&payload, &mut vlans);
-        assert_eq!(vlans, [ACCESS, tagged(10), tagged(11)]);
+        let blocked = BridgeVlan {
+            blocked: true,
+            ..tagged(12)
+        };
+        assert_eq!(vlans, [ACCESS, tagged(10), tagged(11), blocked]);
         for bytes in damaged(&payload) {
             let _ = vlan_device(&bytes);
             let mut vlans = Vec::new();

@@ -491,6 +491,7 @@ fn vlans() -> Result<()> {
         vid,
         pvid: true,
         untagged: true,
+        blocked: false,
     };
     let link = bridge.rtnetlink.link_by_index(bridge.index)?;
     let settings = link.bridge.ok_or("it is a bridge")?;

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::ptr;
 
 use anyhow::{Context as _, Result};
+use hostnet::rtnetlink::{Rtnetlink, TcHandle};
 use libbpf_rs::{ErrorKind, TC_INGRESS, TcHook, TcHookBuilder, libbpf_sys};
 
 use super::Programs;
@@ -147,7 +148,7 @@ impl NetLink {
 }
 
 /// The priority and handle of our filter; a filter of others with both is not expected.
-const PRIORITY: u32 = 0x7765;
+pub const PRIORITY: u16 = 0x7765;
 const HANDLE: u32 = 1;
 
 /// A program as a filter of `tc` at ingress. It stays until it is removed, or its device is.
@@ -167,7 +168,7 @@ impl TcFilter {
             .ifindex(ifindex.cast_signed())
             .replace(true)
             .handle(HANDLE)
-            .priority(PRIORITY)
+            .priority(PRIORITY.into())
             .hook(TC_INGRESS);
         let made_qdisc = match hook.create() {
             Ok(_) => true,
@@ -182,7 +183,7 @@ impl TcFilter {
         })
     }
 
-    /// Removes the filter, and the qdisc that was made for it.
+    /// Removes the filter, and the qdisc that was made for it unless others have filters there by now.
     pub fn detach(&self) -> Result<()> {
         // A descriptor that detaching does not look at.
         let null = std::fs::File::open("/dev/null").context("cannot open /dev/null")?;
@@ -190,9 +191,9 @@ impl TcFilter {
         hook.ifindex(self.ifindex.cast_signed())
             .attach_point(TC_INGRESS)
             .handle(HANDLE)
-            .priority(PRIORITY);
+            .priority(PRIORITY.into());
         let removed = hook.detach();
-        if self.made_qdisc {
+        if self.made_qdisc && !has_filters(self.ifindex) {
             let _ = hook
                 .attach_point(TC_INGRESS | libbpf_rs::TC_EGRESS)
                 .destroy();
@@ -205,27 +206,39 @@ impl TcFilter {
     }
 }
 
+/// Whether a device has filters at ingress or egress; one that cannot tell is gone.
+fn has_filters(ifindex: u32) -> bool {
+    let Ok(mut rtnetlink) = Rtnetlink::open() else {
+        return true;
+    };
+    let parents = [TcHandle::INGRESS_FILTERS, TcHandle::EGRESS_FILTERS];
+    parents.into_iter().any(|parent| {
+        let priorities = rtnetlink.filter_priorities(ifindex, parent);
+        priorities.is_ok_and(|priorities| !priorities.is_empty())
+    })
+}
+
 fn is_gone(error: &libbpf_rs::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|it| it.downcast_ref::<io::Error>());
     let errno = cause.and_then(io::Error::raw_os_error);
     error.kind() == ErrorKind::NotFound || matches!(errno, Some(libc::ENODEV | libc::EINVAL))
 }
 
-/// How many programs tcx has at a device's egress; 0 on a kernel without tcx.
-pub fn programs_at_egress(ifindex: u32) -> u32 {
+/// How many programs tcx has at a device's ingress and egress; 0 on a kernel without tcx.
+pub fn tcx_programs(ifindex: u32) -> [u32; 2] {
+    [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS]
+        .map(|place| tcx_programs_at(ifindex, place))
+}
+
+fn tcx_programs_at(ifindex: u32, place: libbpf_sys::bpf_attach_type) -> u32 {
     let mut options = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
         ..libbpf_sys::bpf_prog_query_opts::default()
     };
     // SAFETY: needed because libbpf-rs has no wrapper. The kernel writes numbers to the options, which live as
     // long as the call, and no list, as their pointers are null.
-    let result = unsafe {
-        libbpf_sys::bpf_prog_query_opts(
-            ifindex.cast_signed(),
-            libbpf_sys::BPF_TCX_EGRESS,
-            &raw mut options,
-        )
-    };
+    let result =
+        unsafe { libbpf_sys::bpf_prog_query_opts(ifindex.cast_signed(), place, &raw mut options) };
     if result < 0 {
         return 0;
     }

@@ -700,13 +700,34 @@ pub fn program_name(id: u32) -> Option<String> {
         .map(|program| program.name.to_string_lossy().into_owned())
 }
 
-/// Whether a program has a map of devices to redirect to; false if the program cannot be queried.
-pub fn has_device_map(program: u32) -> bool {
+fn map_ids(program: u32) -> Vec<u32> {
     let with_maps = ProgInfoQueryOptions::default().include_map_ids(true);
-    let maps = ProgInfoIter::with_query_opts(with_maps)
+    ProgInfoIter::with_query_opts(with_maps)
         .find(|info| info.id == program)
         .map(|info| info.map_ids)
-        .unwrap_or_default();
+        .unwrap_or_default()
+}
+
+/// Fills the first value of an array of another process's program with zeros, whatever its layout. Needs
+/// `CAP_SYS_ADMIN`.
+///
+/// # Errors
+///
+/// Where the program has no such map.
+pub fn clear_array_of(program: u32, name: &str) -> Result<()> {
+    let maps = map_ids(program).into_iter();
+    let mut maps = maps.filter_map(|id| MapHandle::from_map_id(id).ok());
+    let map = maps
+        .find(|map| map.name() == name)
+        .with_context(|| format!("the program with the id {program} has no map {name}"))?;
+    let zeros = vec![0; map.value_size() as usize];
+    map.update(&0_u32.to_ne_bytes(), &zeros, MapFlags::ANY)
+        .with_context(|| format!("cannot write to the BPF map {name}"))
+}
+
+/// Whether a program has a map of devices to redirect to; false if the program cannot be queried.
+pub fn has_device_map(program: u32) -> bool {
+    let maps = map_ids(program);
     MapInfoIter::default().any(|map| {
         maps.contains(&map.id) && matches!(map.ty, MapType::Devmap | MapType::DevmapHash)
     })

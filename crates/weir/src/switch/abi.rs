@@ -36,8 +36,8 @@ pub mod flag {
 
 /// Bits of [`Place::flags`].
 pub mod place_flag {
-    /// Not to be used.
-    pub const PENDING: u8 = 1 << 0;
+    /// To be used.
+    pub const ACTIVE: u8 = 1 << 0;
     /// The kernel forgets the address when it gets no frame from it.
     pub const AGES: u8 = 1 << 1;
 }
@@ -340,7 +340,7 @@ pub const CONSTANTS: &[Constants] = &[
     Constants {
         name: "place_flag",
         values: &[
-            ("PLACE_PENDING", place_flag::PENDING as usize),
+            ("PLACE_ACTIVE", place_flag::ACTIVE as usize),
             ("PLACE_AGES", place_flag::AGES as usize),
         ],
     },

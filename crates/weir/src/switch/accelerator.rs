@@ -16,12 +16,12 @@ use super::choice::Choice;
 use super::datapath::{Datapath, Shape, shape};
 use super::fdb::{Fdb, Flapping, Known, Write};
 use super::keep::{self, Keep};
-use super::port::{AttachError, OnPort};
+use super::port::{AttachError, Attachment, OnPort};
 use super::settings::{Hook, PortSettings, Settings};
 use super::table::Full;
 use super::{facts, fdb, netfilter};
 use crate::bpf::Object;
-use crate::bpf::hook::Place;
+use crate::bpf::hook::{NetLink, Place};
 
 /// The programs forward for so long after the last beat.
 pub const LIFE: Duration = Duration::from_secs(5);
@@ -186,6 +186,7 @@ impl Accelerator {
             self.tell(format!("{name} is no port of {} yet", self.name));
         }
         self.look_at_rules()?;
+        self.pause_earlier();
         self.read_everything(refusal)?;
         self.unpin_strangers();
         self.beat()
@@ -611,7 +612,9 @@ impl Accelerator {
             }
         }
         for key in self.fdb.unseen() {
-            if let Some(entry) = self.kernels_entry(key)? {
+            // The kernel keeps entries of another VLAN-awareness, which the bridge does not forward by.
+            let entry = self.kernels_entry(key)?.filter(|it| self.is_ours(it));
+            if let Some(entry) = entry {
                 self.learn(&entry)?;
             } else {
                 let write = self.fdb.forget(key);
@@ -635,6 +638,7 @@ impl Accelerator {
             return self.look_at_rules();
         }
         let is_port = self.ports.contains_key(&index);
+        let number = self.number_of(index);
         if !is_port && controller != Some(self.bridge.index) {
             let mut bonds = self.ports.iter();
             let of_bond =
@@ -657,8 +661,8 @@ impl Accelerator {
         let shape = shape_of(&self.bridge, self.ports.len() + 1, 0, &self.settings)?;
         self.fit(shape)?;
         self.try_port(&link, &vlans, &qdiscs, &links)?;
-        // Its addresses may have been reported before it.
-        self.fdb_due |= !is_port;
+        // Its addresses may have been reported before it, or while it was left to the kernel.
+        self.fdb_due |= self.number_of(index) != number;
         Ok(())
     }
 
@@ -720,8 +724,10 @@ impl Accelerator {
         port.cards = cards.map(|leg| leg.name.clone()).collect();
         port.legs = legs.iter().map(|leg| leg.index).collect();
         port.settings = settings;
-        let facts = facts::of_port(link, &port.cards, qdiscs, port.own());
+        let (cards, own) = (port.cards.clone(), port.own());
+        let facts = facts::of_port(link, &cards, qdiscs, own, &mut self.rtnetlink)?;
         let choice = facts.choose(hook);
+        let port = self.port_entry(link)?;
         port.facts = Some(facts);
         Ok(choice.map_err(|why| AttachError::new(&link.name, why))?)
     }
@@ -742,7 +748,10 @@ impl Accelerator {
             .iter()
             .find(|vlan| vlan.pvid)
             .map_or(0, |vlan| vlan.vid);
-        port.no_redirect = facts.no_redirect(choice.hook);
+        // A card takes redirected frames from when its XDP program is there until before that goes.
+        let present = port.attached.as_ref().map(Attachment::hook);
+        let stays = present.filter(|present| *present == choice.hook);
+        port.no_redirect = facts.no_redirect(stays.unwrap_or(Hook::Kernel));
         let number = port.number;
         // The maps come first, so that the program never meets a port that is not there.
         self.write_port(link.index)?;
@@ -750,6 +759,7 @@ impl Accelerator {
             .set_vlans(number, &self.ports[&link.index].vlans)?;
         let port = self.ports.get_mut(&link.index).context("it is there")?;
         let news = port.attach(&self.datapath, choice)?;
+        port.no_redirect = facts.no_redirect(port.choice.hook);
         if let Some(news) = news {
             self.tell(news);
         }
@@ -823,7 +833,9 @@ impl Accelerator {
         let mut changed = Vec::new();
         for index in indices {
             let port = &self.ports[&index];
-            let facts = facts::of_port(&port.link, &port.cards, &qdiscs, port.own());
+            let own = port.own();
+            let rtnetlink = &mut self.rtnetlink;
+            let facts = facts::of_port(&port.link, &port.cards, &qdiscs, own, rtnetlink)?;
             if port.facts.as_ref() != Some(&facts) {
                 changed.push(index);
             } else if port.settings.mac_limit.is_some() {
@@ -876,7 +888,9 @@ impl Accelerator {
     /// Loads programs of another shape, and puts them in the place of the present ones.
     fn reload(&mut self, shape: Shape) -> Result<()> {
         let new = Datapath::load(self.object, shape)?;
-        let old = std::mem::replace(&mut self.datapath, new);
+        let mut old = std::mem::replace(&mut self.datapath, new);
+        // A port that is still to have its new program would not notice moves to one that has.
+        let _ = old.pause();
         self.figures.reloads += 1;
         let indices: Vec<u32> = self.ports.keys().copied().collect();
         for index in &indices {
@@ -947,6 +961,21 @@ impl Accelerator {
     fn kernels_entry(&mut self, key: FdbKey) -> Result<Option<FdbEntry>> {
         let bridge = self.bridge.index;
         Ok(self.rtnetlink.fdb_entry(bridge, key.mac, key.vlan)?)
+    }
+
+    /// Has the programs of an earlier daemon leave all frames to the kernel: one that is still to be replaced would
+    /// not notice moves to a port whose program has been.
+    fn pause_earlier(&mut self) {
+        let pins = self.keep.as_ref().map(Keep::pinned).unwrap_or_default();
+        for pin in pins {
+            // One whose device is gone has no program.
+            let program = NetLink::open(&pin).and_then(|link| link.program_id());
+            let paused = program.map(Datapath::pause_earlier);
+            if let Ok(Err(error)) = paused {
+                // Without beats they pause by themselves.
+                self.tell(format!("{}: {error:#}", pin.display()));
+            }
+        }
     }
 
     /// Removes pins in the directory that are no port's.
@@ -1042,7 +1071,7 @@ fn shape_of(bridge: &Link, ports: usize, addresses: usize, settings: &Settings) 
 
 fn vlans_of(vlans: &[BridgeVlan]) -> PortVlans {
     let mut set = PortVlans::default();
-    for vlan in vlans {
+    for vlan in vlans.iter().filter(|vlan| !vlan.blocked) {
         set.add(vlan.vid, vlan.untagged);
     }
     set

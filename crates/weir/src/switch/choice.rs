@@ -15,7 +15,7 @@ pub struct Facts {
     pub vnet_header: bool,
     /// The root queueing discipline.
     pub qdisc: Option<String>,
-    /// Filters of tc at ingress, which only the kernel's path passes.
+    /// Filters of tc or programs of tcx at ingress, which only the kernel's path passes.
     pub ingress_filters: bool,
     /// Filters of tc or programs of tcx at egress.
     pub egress_filters: bool,
@@ -75,7 +75,7 @@ impl Facts {
             return Ok(Choice::new(Hook::Kernel, why));
         }
         if self.ingress_filters {
-            let why = "it has tc filters at ingress, which the fast path would skip";
+            let why = "it has tc filters or programs at ingress, which the fast path would skip";
             return Ok(Choice::new(Hook::Kernel, why));
         }
         match wanted {
@@ -157,9 +157,10 @@ impl Facts {
                     .into(),
             ),
             (_, Some(false)) => Some("its driver takes no redirected frames".into()),
-            (Some("tun"), None) | (_, Some(true)) if self.kind.is_some() => None,
-            (None, _) if hook == Hook::Xdp => None,
-            (None, _) => Some("a card takes redirected frames only with an XDP program".into()),
+            (None | Some("bond"), _) if hook != Hook::Xdp => {
+                Some("a card takes redirected frames only with an XDP program".into())
+            }
+            (None, _) | (Some("tun"), None) | (_, Some(true)) => None,
             _ => Some("this kernel does not tell whether it takes redirected frames".into()),
         }
     }
@@ -207,7 +208,11 @@ mod tests {
         facts.ingress_filters = true;
         let choice = facts.choose(Hook::Xdp).expect("a choice");
         assert_eq!(choice.hook, Hook::Kernel);
-        assert!(choice.why.contains("tc filters"), "{}", choice.why);
+        assert!(
+            choice.why.contains("tc filters or programs"),
+            "{}",
+            choice.why
+        );
         facts.ingress_filters = false;
         facts.unsupported = Some("backup_port");
         assert_eq!(auto(&facts), Hook::Kernel);
@@ -239,6 +244,10 @@ mod tests {
         let card = device(None, Some(true));
         assert_eq!(card.no_redirect(Hook::Xdp), None);
         assert!(card.no_redirect(Hook::Tcx).is_some());
+        let bond = device(Some("bond"), Some(true));
+        assert_eq!(bond.no_redirect(Hook::Xdp), None);
+        assert!(bond.no_redirect(Hook::Tcx).is_some());
+        assert!(device(Some("vxlan"), None).no_redirect(Hook::Tcx).is_some());
         let mut shaped = device(Some("tun"), Some(true));
         shaped.qdisc = Some("tbf".into());
         assert!(

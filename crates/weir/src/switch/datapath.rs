@@ -16,11 +16,13 @@ use super::abi::{
 use super::fdb::Known;
 use super::table::{Full, Table};
 use crate::bpf::hook::{NetLink, Place, TcFilter};
-use crate::bpf::{Map, Object, Programs};
+use crate::bpf::{Map, Object, Programs, clear_array_of};
 
 /// The name of the program of a place.
 const XDP: &str = "switch_xdp";
 const TCX: &str = "switch_tcx";
+/// The name of the map with the deadline.
+const CONFIG: &str = "config";
 
 /// The sizes of the maps, and what the programs have as constants: a change of either needs new programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +128,7 @@ impl Datapath {
         let constants = features.as_bytes();
         let programs = Programs::load_sized(object, Some(constants), &shape.sizes(), |_| true)?;
         Ok(Self {
-            config: programs.map("config")?,
+            config: programs.map(CONFIG)?,
             slots: programs.map("slots")?,
             ports: programs.map("ports")?,
             port_vlans: programs.map("port_vlans")?,
@@ -185,6 +187,12 @@ impl Datapath {
 
     fn write_config(&self) -> Result<()> {
         self.config.set(&0, &self.now)
+    }
+
+    /// Has a program of an earlier daemon pass every frame to the kernel from now on.
+    pub fn pause_earlier(program: u32) -> Result<()> {
+        // Without a deadline.
+        clear_array_of(program, CONFIG)
     }
 
     /// Lets the programs forward for so long from now on.

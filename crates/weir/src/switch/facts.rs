@@ -2,7 +2,7 @@
 
 use hostnet::ethtool;
 use hostnet::genetlink::netdev::{self, XdpFeatures};
-use hostnet::rtnetlink::{Link, Qdisc, TcHandle};
+use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink, TcHandle};
 
 use super::choice::Facts;
 use crate::bpf::{self, hook};
@@ -15,24 +15,43 @@ pub const VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
 pub struct Own {
     /// The id of its XDP program.
     pub xdp_program: Option<u32>,
-    /// Its filter of tc made the qdisc.
-    pub qdisc: bool,
+    /// It has a program of tcx.
+    pub tcx_program: bool,
 }
 
 /// The facts about a port of the calling thread's network namespace; `cards` are those of a bond.
-pub fn of_port(link: &Link, cards: &[String], qdiscs: &[Qdisc], own: Own) -> Facts {
+///
+/// # Errors
+///
+/// Where the kernel does not tell whether there are filters.
+pub fn of_port(
+    link: &Link,
+    cards: &[String],
+    qdiscs: &[Qdisc],
+    own: Own,
+    rtnetlink: &mut Rtnetlink,
+) -> hostnet::Result<Facts> {
     let features = netdev::xdp_features(link.index).ok().flatten();
     let has_clsact = qdiscs
         .iter()
         .any(|it| it.device == link.index && it.parent == TcHandle::INGRESS);
-    Facts {
+    let mut has_filters = |parent| {
+        if !has_clsact {
+            return Ok(false);
+        }
+        let priorities = rtnetlink.filter_priorities(link.index, parent)?;
+        Ok::<_, hostnet::Error>(priorities.iter().any(|it| *it != hook::PRIORITY))
+    };
+    let [at_ingress, at_egress] = hook::tcx_programs(link.index);
+    Ok(Facts {
         kind: link.kind.clone(),
         native: features.map(XdpFeatures::native),
         redirect_target: features.map(XdpFeatures::redirect_target),
         vnet_header: link.tap_vnet_header.unwrap_or(false),
         qdisc: link.qdisc.clone(),
-        ingress_filters: has_clsact && !own.qdisc,
-        egress_filters: (has_clsact && !own.qdisc) || hook::programs_at_egress(link.index) > 0,
+        ingress_filters: has_filters(TcHandle::INGRESS_FILTERS)?
+            || at_ingress > own.tcx_program.into(),
+        egress_filters: has_filters(TcHandle::EGRESS_FILTERS)? || at_egress > 0,
         other_xdp: other_xdp(link, own),
         takes_tags: cards
             .iter()
@@ -40,7 +59,7 @@ pub fn of_port(link: &Link, cards: &[String], qdiscs: &[Qdisc], own: Own) -> Fac
             .find(|card| takes_tags(card).unwrap_or(false))
             .cloned(),
         unsupported: unsupported(link),
-    }
+    })
 }
 
 /// Whether a card takes VLAN tags out of received frames.

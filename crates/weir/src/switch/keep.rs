@@ -91,9 +91,9 @@ impl Keep {
         Some(pins.join(format!("{ifindex}-{place}")))
     }
 
-    /// The id of the XDP program that an earlier daemon has pinned for a port.
-    pub fn xdp_program(&self, ifindex: u32) -> Option<u32> {
-        let link = NetLink::open(&self.pin(ifindex, Place::Xdp)?).ok()?;
+    /// The id of the program that an earlier daemon has pinned for a port.
+    pub fn program(&self, ifindex: u32, place: Place) -> Option<u32> {
+        let link = NetLink::open(&self.pin(ifindex, place)?).ok()?;
         let is_on_port = link.ifindex().is_ok_and(|of| of == ifindex);
         link.program_id().ok().filter(|_| is_on_port)
     }
@@ -174,12 +174,6 @@ impl Keep {
     /// Forgets a filter of tc.
     pub fn forget_filter(&self, ifindex: u32) {
         let _ = fs::remove_file(self.state.join(format!("{FILTER}{ifindex}")));
-    }
-
-    /// Whether a filter on a device was noted whose qdisc is ours.
-    pub fn has_qdisc(&self, ifindex: u32) -> bool {
-        let mut filters = self.filters().into_iter();
-        filters.any(|filter| filter.ifindex == ifindex && filter.made_qdisc)
     }
 
     /// The filters that were noted.

@@ -110,7 +110,9 @@ impl OnPort {
         let vlan_offload_off = keep
             .as_ref()
             .is_some_and(|keep| keep.has_vlan_offload(&link.name));
-        let program = keep.as_ref().and_then(|keep| keep.xdp_program(link.index));
+        let program = keep
+            .as_ref()
+            .and_then(|keep| keep.program(link.index, Place::Xdp));
         Self {
             number,
             link,
@@ -146,13 +148,13 @@ impl OnPort {
     pub fn own(&self) -> Own {
         Own {
             xdp_program: self.program,
-            qdisc: match &self.attached {
-                Some(Attachment::Filter(filter)) => filter.made_qdisc,
-                Some(Attachment::Link { .. }) => false,
+            tcx_program: match &self.attached {
+                Some(Attachment::Link { place, .. }) => *place == Place::Tcx,
+                Some(Attachment::Filter(_)) => false,
                 // That of an earlier daemon.
                 None => {
                     let keep = self.keep.as_ref();
-                    keep.is_some_and(|keep| keep.has_qdisc(self.link.index))
+                    keep.is_some_and(|keep| keep.program(self.link.index, Place::Tcx).is_some())
                 }
             },
         }
@@ -272,17 +274,42 @@ impl OnPort {
         if place == Place::Xdp {
             self.turn_vlan_offload_off()?;
         }
-        let new = self.make(datapath, place)?;
+        let new = match self.make(datapath, place) {
+            Ok(new) => new,
+            Err(error) => {
+                let has_xdp = self.attached.as_ref().map(Attachment::hook) == Some(Hook::Xdp);
+                if !has_xdp && self.program.is_none() {
+                    self.restore_vlan_offload()?;
+                }
+                return Err(error);
+            }
+        };
         // The old program goes after the new one has come.
         let old = self.attached.replace(new);
         if let Some(old) = old {
             old.detach()?;
         }
+        self.unpin_all_but(Some(place))?;
         if place == Place::Xdp {
             self.program = Some(datapath.program_id(Place::Xdp)?);
         } else {
             self.program = None;
             self.restore_vlan_offload()?;
+        }
+        Ok(())
+    }
+
+    /// Detaches what an earlier daemon has left at other places than this one.
+    fn unpin_all_but(&self, place: Option<Place>) -> Result<()> {
+        let Some(keep) = &self.keep else {
+            return Ok(());
+        };
+        let others = [Place::Xdp, Place::Tcx].into_iter();
+        for other in others.filter(|other| Some(*other) != place) {
+            if let Some(pin) = keep.pin(self.link.index, other) {
+                keep::unpin(&pin)
+                    .with_context(|| format!("cannot remove the pin {}", pin.display()))?;
+            }
         }
         Ok(())
     }
@@ -347,6 +374,7 @@ impl OnPort {
     /// Detaches the program, and puts back what was changed for it.
     pub fn detach(&mut self) -> Result<()> {
         let detached = self.attached.take().map_or(Ok(()), Attachment::detach);
+        let detached = detached.and(self.unpin_all_but(None));
         if let Some(keep) = &self.keep
             && detached.is_ok()
         {

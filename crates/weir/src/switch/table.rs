@@ -68,10 +68,9 @@ impl Table {
     /// Where all slots that it may have are taken.
     pub fn write(&self, key: FdbKey, port: u16, ages: bool, epoch: u32) -> Result<(), Full> {
         let key = key.word();
-        let ages = if ages { place_flag::AGES } else { 0 };
         let place = Place {
             port,
-            flags: place_flag::PENDING | ages,
+            flags: if ages { place_flag::AGES } else { 0 },
             moved: 0,
             used: epoch,
         };
@@ -83,7 +82,6 @@ impl Table {
         let free = slots.find(|(there, _)| there.load(Ordering::Relaxed) == 0);
         let (free, there) = free.ok_or(Full)?;
         there.store(place.word(), Ordering::Release);
-        // Pairs with the programs' reading of the key before the place.
         free.store(key, Ordering::Release);
         Ok(())
     }
@@ -95,7 +93,7 @@ impl Table {
         if let Some((there, place)) = slots.find(|(there, _)| there.load(Ordering::Relaxed) == key)
         {
             // A program that has just read the key must not use the place.
-            Self::change(place, |place| place.flags |= place_flag::PENDING);
+            Self::change(place, |place| place.flags &= !place_flag::ACTIVE);
             there.store(0, Ordering::Release);
         }
     }
@@ -103,7 +101,7 @@ impl Table {
     /// Has the programs use an address from now on.
     pub fn activate(&self, key: FdbKey) {
         if let Some(place) = self.find(key.word()) {
-            Self::change(place, |place| place.flags &= !place_flag::PENDING);
+            Self::change(place, |place| place.flags |= place_flag::ACTIVE);
         }
     }
 

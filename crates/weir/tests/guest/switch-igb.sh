@@ -89,6 +89,31 @@ uplink() {
     ports=" p1 p2" hosts=" h1 h2"
 }
 
+# The driver refuses XDP with this MTU, and then takes no frames that are redirected by XDP either.
+fallback() {
+    [ "$mode" = xdp ] || return 0
+    host 1
+    ip -n rx link set rx0 netns 1
+    ip link set rx0 mtu 9000
+    ip link set rx0 master br0 up
+    link_is_up
+    # Without it among the ports, its hook is that of auto.
+    attach
+    link_is_up
+    hosts="$hosts tx/tx0"
+    if ./weir switch status br0 | grep -q '^ *rx0 *tcx'; then passed fallback; else fail fallback "$(./weir switch status br0)"; fi
+    learn h1:1-b tx/tx0:8-b
+    expect fallback-traffic h1:1-8x20 tx/tx0:8-1x20 = "h1 8-1x20" "tx/tx0 1-8x20"
+    if [ "$(offload rx0)" = "$offload_before" ]; then passed fallback-offload; else fail fallback-offload "$(offload rx0)"; fi
+    detach
+    ip link set rx0 nomaster
+    ip link set rx0 mtu 1500
+    ip link set rx0 netns rx
+    ip -n rx link set rx0 promisc on up
+    hosts=" h1"
+}
+
 card_is_there
 each_mode uplink
+each_mode fallback
 finish

@@ -74,6 +74,15 @@ settings() {
     port p2 state 3
     learn h2:2-b
     fast state-forwarding h1:1-2 h2:2-1 = "h2 1-2" "h1 2-1"
+
+    # Filters of others, also in a qdisc that this switch has made; each second it looks for them.
+    tc qdisc add dev p1 clsact 2>/dev/null
+    tc filter add dev p1 ingress pref 60000 matchall action drop
+    [ "$mode" = bridge ] || sleep 2
+    expect filter-of-others h1:1-2 h2:2-1 = "h1 2-1"
+    detach
+    expect filter-stays h1:1-2 h2:2-1 = "h1 2-1"
+    tc qdisc del dev p1 clsact
 }
 
 each_mode settings

@@ -53,6 +53,14 @@ customer_tags() {
     fast not-moved h3:3-4 = "h4 3-4@20"
     learn h4:4-b@10
 
+    # A VLAN has a state of its own on a port.
+    change bridge vlan set dev p4 vid 10 state blocking
+    expect vlan-blocked h1:1-4 h4:4-1@10 =
+    fast vlan-blocked-elsewhere h3:3-4 = "h4 3-4@20"
+    change bridge vlan set dev p4 vid 10 state forwarding
+    learn h4:4-b@10
+    fast vlan-forwarding h1:1-4 = "h4 1-4@10"
+
     change bridge vlan del dev p4 vid 10
     expect vlan-removed h1:1-4 = "h2 1-4" "h5 1-4"
     expect vlan-removed-in h4:4-1@10 =
@@ -65,6 +73,11 @@ customer_tags() {
     learn h1:1-b h3:3-b
     expect unaware h1:1-3 = "h3 1-3"
     expect unaware-tagged h1:1-3@77 = "h3 1-3@77"
+    # A VLAN device takes its frames before the bridge.
+    ip link add link p1 name p1.77 type vlan id 77 && ip link set p1.77 up
+    expect unaware-vlan-device h1:1-3@77 =
+    ip link del p1.77
+    expect unaware-tagged-again h1:1-3@77 = "h3 1-3@77"
 }
 
 each_mode customer_tags

@@ -13,6 +13,8 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use rig::{BROADCAST, Rig, mac, until};
 use rustix::process::Signal;
 use serde_json::Value;
+use weir::bpf::hook::Place;
+use weir::switch::datapath::{self, Datapath};
 use xsk::{AttachMode, Program};
 
 use crate::{Test, output, skip, tests, weir};
@@ -48,6 +50,8 @@ pub fn trials() -> Vec<Test> {
         a_name_with_a_dot_is_one,
         a_port_that_vanishes_while_the_map_grows_is_forgotten,
         notes_belong_to_a_daemon,
+        programs_of_others_at_tcx_are_not_skipped,
+        filters_of_others_are_not_skipped,
     ];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
     of_anyone.chain(of_root).collect()
@@ -358,6 +362,20 @@ fn rules_leave_the_bridge_to_the_kernel() -> Result<()> {
     ensure!(rig.arrived(1)?.is_empty(), "the rule is not obeyed");
     ensure!(rig.not_forwarded(0, "paused")? > 0, "it was not counted");
     nft(&rig, "delete table bridge t")?;
+    until("frames are forwarded again", || {
+        Ok(rig.bridge()?["forwarding"] == true)
+    })?;
+    rig.until_fast(0, 1)?;
+    // Those of a device are met before the bridge.
+    let of_device = "type filter hook ingress device port0 priority 0;";
+    nft(
+        &rig,
+        &format!("add table inet t; add chain inet t c {{ {of_device} }}"),
+    )?;
+    until("the kernel gets all frames", || {
+        Ok(rig.bridge()?["forwarding"] == false)
+    })?;
+    nft(&rig, "delete table inet t")?;
     until("frames are forwarded again", || {
         Ok(rig.bridge()?["forwarding"] == true)
     })?;
@@ -687,7 +705,9 @@ fn a_refused_port_leaves_the_others_alone() -> Result<()> {
         port["hook"] == "kernel" && why.contains("the XDP program xsk"),
         "{port}"
     );
-    rig.learn()?;
+    for port in 0..2 {
+        rig.send(port, BROADCAST, mac(port))?;
+    }
     rig.until_fast(0, 1)?;
     let index = rig.index("port0")?;
     let mut program = || -> Result<Option<u32>> {
@@ -700,7 +720,10 @@ fn a_refused_port_leaves_the_others_alone() -> Result<()> {
         ensure!(program()? == before, "port0 was attached again");
     }
     // Also where everything is read anew.
-    fs::write(&file, text.replace("[bridge.default]", "addresses = 200000\n[bridge.default]"))?;
+    fs::write(
+        &file,
+        text.replace("[bridge.default]", "addresses = 200000\n[bridge.default]"),
+    )?;
     let daemon = rig.daemon.as_ref().context("no daemon")?;
     rustix::process::kill_process(rustix::process::Pid::from_child(daemon), Signal::HUP)?;
     until("the refusal is logged", || {
@@ -782,4 +805,70 @@ fn notes_belong_to_a_daemon() -> Result<()> {
     ensure!(rig.state().exists(), "the notes are gone");
     ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
     Ok(())
+}
+
+fn programs_of_others_at_tcx_are_not_skipped() -> Result<()> {
+    for hook in ["tcx", "xdp"] {
+        let mut rig = Rig::attached("tcx-others", 2, &["--hook", hook])?;
+        rig.until_fast(0, 1)?;
+        let index = rig.index("port0")?;
+        let other = rig.inside(|| {
+            let shape = datapath::shape(2, 2, 2, None, false)?;
+            let datapath = Datapath::load(&weir::switch::OBJECT, shape)?;
+            Ok(datapath.attach(index, Place::Tcx)?)
+        });
+        let other = match other {
+            Err(error) if error.downcast_ref::<std::io::Error>().is_some() => {
+                return Err(skip("the kernel has no tcx (Linux 6.6)"));
+            }
+            other => other?,
+        };
+        until("the port is left to the kernel", || {
+            Ok(rig.hook("port0")? == "kernel")
+        })?;
+        let port = rig.port("port0")?;
+        let why = port["why"].as_str().unwrap_or_default();
+        ensure!(why.contains("programs at ingress"), "{port}");
+        drop(other);
+        until(
+            "it has its program again",
+            || Ok(rig.hook("port0")? == hook),
+        )?;
+        // Also its addresses, of which the kernel reports nothing new.
+        rig.until_fast(0, 1)?;
+        rig.until_fast(1, 0)?;
+    }
+    Ok(())
+}
+
+/// Also in a qdisc that this switch has made, and which stays with them.
+fn filters_of_others_are_not_skipped() -> Result<()> {
+    let mut rig = Rig::attached("filters", 2, &[])?;
+    rig.until_fast(0, 1)?;
+    let tc = |rig: &Rig, words: &str| -> Result<()> {
+        let done = rig.inside(|| Ok(Command::new("tc").args(words.split(' ')).output()?))?;
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        if stderr.contains("not supported") || stderr.contains("unknown") {
+            return Err(skip(&format!("the kernel lacks it: tc {words}: {stderr}")));
+        }
+        ensure!(done.status.success(), "tc {words}: {stderr}");
+        Ok(())
+    };
+    tc(&rig, "qdisc replace dev port0 clsact")?;
+    std::thread::sleep(Duration::from_millis(2500));
+    ensure!(
+        rig.hook("port0")? == "tcx",
+        "a qdisc without filters: {}",
+        rig.port("port0")?
+    );
+    let filter = "dev port0 ingress protocol ip prio 7 u32 match u32 0 0 flowid 1:1";
+    tc(&rig, &format!("filter add {filter}"))?;
+    until("the port is left to the kernel", || {
+        Ok(rig.hook("port0")? == "kernel")
+    })?;
+    tc(&rig, "filter del dev port0 ingress prio 7")?;
+    until("it has its program again", || {
+        Ok(rig.hook("port0")? == "tcx")
+    })?;
+    rig.until_fast(0, 1)
 }
