@@ -1,7 +1,7 @@
 #!/bin/sh
 # `weir switch` and the settings of ports: isolation, locks, hairpin, learning, MTU, states.
 
-# shellcheck disable=SC2317 # called through each_mode
+# shellcheck disable=SC2317,SC2154 # called through each_mode; variables of the lab
 
 # shellcheck disable=SC1091 # beside it in the guest
 . ./switch-lab
