@@ -320,6 +320,9 @@ impl Accelerator {
     /// Where a port cannot have its hook and the refusal is to fail; the settings are these ones all the same.
     pub fn set(&mut self, settings: &Settings, refusal: Refusal) -> Result<()> {
         self.settings = settings.clone();
+        for port in self.ports.values_mut() {
+            port.refused = None;
+        }
         let done = self.read_everything(refusal);
         if done.is_err() {
             self.losses += 1;

@@ -11,6 +11,8 @@ pub struct Facts {
     pub native: Option<bool>,
     /// Whether frames can be redirected to it by XDP; none where the kernel cannot tell.
     pub redirect_target: Option<bool>,
+    /// The MTU, which a driver may not have with XDP.
+    pub mtu: u32,
     /// Of a tap: its frames have a header for pending offloads (`IFF_VNET_HDR`).
     pub vnet_header: bool,
     /// The root queueing discipline.

@@ -47,6 +47,7 @@ pub fn of_port(
         kind: link.kind.clone(),
         native: features.map(XdpFeatures::native),
         redirect_target: features.map(XdpFeatures::redirect_target),
+        mtu: link.mtu,
         vnet_header: link.tap_vnet_header.unwrap_or(false),
         qdisc: link.qdisc.clone(),
         ingress_filters: has_filters(TcHandle::INGRESS_FILTERS)?

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use hostnet::ErrorKind;
 use hostnet::ethtool;
 use hostnet::rtnetlink::{BridgePort, Link, PortState, Rtnetlink};
@@ -60,6 +60,8 @@ pub struct OnPort {
     pub choice: Choice,
     /// The facts that it was chosen by.
     pub facts: Option<Facts>,
+    /// The facts with which XDP was refused, and why: it is tried again with others. Each try may reset a card.
+    pub refused: Option<(Facts, String)>,
     /// Why frames cannot be redirected to it by XDP.
     pub no_redirect: Option<String>,
     /// The program.
@@ -127,6 +129,7 @@ impl OnPort {
                 may_fall_back: true,
             },
             facts: None,
+            refused: None,
             no_redirect: None,
             attached: None,
             written: None,
@@ -241,7 +244,14 @@ impl OnPort {
         } else {
             Place::Tcx
         };
-        match self.attach_at(datapath, place) {
+        let attached = match self.refusal(place) {
+            Some(why) => Err(anyhow!(why)),
+            None => self.attach_at(datapath, place),
+        };
+        if let (Err(error), Place::Xdp, Some(facts)) = (&attached, place, &self.facts) {
+            self.refused = Some((facts.clone(), format!("{error:#}")));
+        }
+        match attached {
             Ok(()) => {
                 self.choice = choice;
                 Ok(is_news.then_some(told))
@@ -268,6 +278,12 @@ impl OnPort {
             }
             Err(error) => Err(AttachError::new(&self.link.name, format!("{error:#}")).into()),
         }
+    }
+
+    /// Why XDP was refused before, with these facts.
+    fn refusal(&self, place: Place) -> Option<String> {
+        let (facts, why) = self.refused.as_ref().filter(|_| place == Place::Xdp)?;
+        (Some(facts) == self.facts.as_ref()).then(|| why.clone())
     }
 
     fn attach_at(&mut self, datapath: &Datapath, place: Place) -> Result<()> {
