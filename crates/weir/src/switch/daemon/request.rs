@@ -45,7 +45,8 @@ pub enum Request {
     },
     /// The state of all bridges.
     Status,
-    /// Sample forwarded frames for three seconds. The answer has the id of the map of samples.
+    /// Sample forwarded frames for three seconds. The answer has the id of the map of samples, and the names of
+    /// the ports by index.
     Sample {
         /// The bridge.
         bridge: String,
