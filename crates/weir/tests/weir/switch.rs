@@ -69,7 +69,7 @@ fn a_configuration_is_checked() -> Result<()> {
     let wrong = check("[[bridge]]\nname = \"br0\"\nhok = 1\n[[bridge]]\n")?;
     let text = String::from_utf8(wrong.stdout)?;
     ensure!(wrong.status.code() == Some(1), "{text}");
-    for line in [":1:1: unknown field `hok`", ":4:1: missing field `name`"] {
+    for line in [":3:1: unknown field `hok`", ":4:1: missing field `name`"] {
         ensure!(text.contains(line), "no {line}: {text}");
     }
     fs::remove_file(&file)?;
