@@ -10,7 +10,7 @@ use serde::de::IntoDeserializer as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::switch::settings::{PortSettings, Settings};
+use crate::switch::settings::{Key, PortSettings, Settings, check_name};
 
 /// Where the configuration is.
 pub const DEFAULT_PATH: &str = "/etc/weir/switch.toml";
@@ -46,7 +46,26 @@ struct Written {
     #[serde(default)]
     port: BTreeMap<Spanned<String>, PortSettings>,
     addresses: Option<Spanned<u32>>,
-    flapping: Option<u32>,
+    flapping: Option<Spanned<u32>>,
+}
+
+impl Written {
+    fn settings(&self) -> Settings {
+        let defaults = Settings::default();
+        let ports = self.port.iter();
+        let number = |written: &Option<Spanned<u32>>, default| {
+            written.as_ref().map_or(default, |it| *it.get_ref())
+        };
+        Settings {
+            only: self.only.clone(),
+            default: self.default.clone(),
+            ports: ports
+                .map(|(port, settings)| (port.get_ref().clone(), settings.clone()))
+                .collect(),
+            addresses: number(&self.addresses, defaults.addresses),
+            flapping: number(&self.flapping, defaults.flapping),
+        }
+    }
 }
 
 impl Config {
@@ -131,43 +150,24 @@ fn read(text: &str, bridge: Spanned<DeValue<'_>>) -> Result<(Spanned<String>, Se
     let at = bridge.span().start;
     let written = Written::deserialize(bridge.into_deserializer());
     let written = written.map_err(|error| of_toml(text, at, &error))?;
+    let settings = written.settings();
     let name = written.name;
-    if name.get_ref().is_empty() || name.get_ref().len() > 15 || name.get_ref().contains('/') {
-        let message = format!(
-            "{:?} is not the name of a bridge: it has 1 to 15 bytes without '/'",
-            name.get_ref()
-        );
-        return Err(fault(text, name.span().start, &message));
+    if let Err(error) = check_name(name.get_ref()) {
+        return Err(fault(text, name.span().start, &error.to_string()));
     }
-    let stranger = written.only.as_ref().and_then(|only| {
-        let mut named = written.port.keys();
-        named.find(|port| !only.contains(port.get_ref()))
-    });
-    if let Some(port) = stranger {
-        let message = format!(
-            "the port {} has settings and is not in `only`: add it there, or remove them",
-            port.get_ref()
-        );
-        return Err(fault(text, port.span().start, &message));
+    if let Err(refused) = settings.check() {
+        let place = match refused.key {
+            Key::Addresses => start(written.addresses.as_ref()),
+            Key::Flapping => start(written.flapping.as_ref()),
+            Key::Port(name) => start(written.port.keys().find(|port| port.get_ref() == name)),
+        };
+        return Err(fault(text, place.unwrap_or(at), &refused.why));
     }
-    if let Some(zero) = written.addresses.as_ref().filter(|it| *it.get_ref() == 0) {
-        let message = "addresses = 0: choose at least 1";
-        return Err(fault(text, zero.span().start, message));
-    }
-    let defaults = Settings::default();
-    let ports = written.port.into_iter();
-    let settings = Settings {
-        only: written.only,
-        default: written.default,
-        ports: ports
-            .map(|(port, settings)| (port.into_inner(), settings))
-            .collect(),
-        addresses: written
-            .addresses
-            .map_or(defaults.addresses, Spanned::into_inner),
-        flapping: written.flapping.unwrap_or(defaults.flapping),
-    };
     Ok((name, settings))
+}
+
+fn start<T>(value: Option<&Spanned<T>>) -> Option<usize> {
+    value.map(|value| value.span().start)
 }
 
 /// An error of the parser; `at` is its place where it has none.
@@ -233,9 +233,9 @@ mod tests {
         let told = told(text);
         let places: Vec<_> = told.iter().map(|it| (it.0, it.1)).collect();
         assert_eq!(places, [(3, 1), (7, 8), (11, 14)], "{told:?}");
-        for (found, wanted) in told
-            .iter()
-            .zip(["unknown field `foo`", "already", "not in `only`"])
+        for (found, wanted) in
+            told.iter()
+                .zip(["unknown field `foo`", "already", "(`only`, `--ports`)"])
         {
             assert!(found.2.contains(wanted), "no {wanted}: {told:?}");
         }
@@ -253,7 +253,10 @@ mod tests {
                 "bridge = [{ name = \"br0\" }, { name = 0 }]".to_owned(),
                 (1, 38),
             ),
+            ("# one\n[[bridge]]\nname = \".br\"\n".to_owned(), (3, 8)),
             (bridge("addresses = 0"), (4, 13)),
+            (bridge("flapping = 1\naddresses = 4194305"), (5, 13)),
+            (bridge("flapping = 0"), (4, 12)),
             (bridge("flapping = -1"), (4, 12)),
             (bridge("only = [\"ä\", 5]"), (4, 14)),
             (

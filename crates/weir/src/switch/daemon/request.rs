@@ -13,7 +13,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::switch::settings::Settings;
 
@@ -36,6 +37,7 @@ pub enum Request {
         /// The bridge.
         bridge: String,
         /// Its settings.
+        #[serde(deserialize_with = "checked")]
         settings: Box<Settings>,
     },
     /// Leave a bridge to the kernel, or all.
@@ -53,6 +55,12 @@ pub enum Request {
         /// One in so many frames.
         one_in: u64,
     },
+}
+
+fn checked<'de, D: Deserializer<'de>>(settings: D) -> Result<Box<Settings>, D::Error> {
+    let settings = Box::<Settings>::deserialize(settings)?;
+    settings.check().map_err(D::Error::custom)?;
+    Ok(settings)
 }
 
 /// An answer.
@@ -181,6 +189,24 @@ mod tests {
         // Room for one connection.
         listen(&socket, 0).expect("it listens");
         socket
+    }
+
+    #[test]
+    fn a_request_has_valid_settings() {
+        let request = |addresses| Request::Attach {
+            bridge: "br0".into(),
+            settings: Box::new(Settings {
+                addresses,
+                ..Settings::default()
+            }),
+        };
+        let read = |request| {
+            let text = serde_json::to_string(&request).expect("JSON");
+            serde_json::from_str::<Request>(&text)
+        };
+        read(request(1)).expect("it is valid");
+        let error = read(request(0)).expect_err("refused").to_string();
+        assert!(error.starts_with("addresses = 0: choose 1 to "), "{error}");
     }
 
     #[test]
