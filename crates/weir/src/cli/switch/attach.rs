@@ -10,6 +10,7 @@ use super::run::{DEFAULT_BPFFS, DEFAULT_STATE};
 use super::socket::SocketArgs;
 use super::table;
 use crate::cli::output;
+use crate::report::text::plain;
 use crate::switch::daemon::offline;
 use crate::switch::daemon::request::{NoDaemon, Request, ask};
 use crate::switch::status::BridgeStatus;
@@ -148,7 +149,7 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     output::print(if names.is_empty() {
         "No bridge was attached.\n".into()
     } else {
-        format!("Left to the kernel: {}\n", names.join(", "))
+        format!("Left to the kernel: {}\n", plain(&names.join(", ")))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,12 +15,11 @@ use serde::Deserialize;
 
 use super::socket::SocketArgs;
 use super::status::Status;
-use super::table::plain;
 use crate::bpf;
 use crate::cli::flags::seconds;
 use crate::cli::output;
 use crate::process::stop::{EXIT_CODE, StopSignal};
-use crate::report::text::{table, unframed};
+use crate::report::text::{plain, table, unframed};
 use crate::switch::daemon::Report;
 use crate::switch::daemon::request::{Request, ask};
 use crate::switch::samples::SampleFile;
