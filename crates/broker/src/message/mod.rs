@@ -7,18 +7,39 @@ pub use text::{
 };
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    recvmsg, sendmsg, socket_with,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
 
 /// Most descriptors of a message.
 pub const MOST_FDS: usize = 4;
 
 const CONTROL: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
+
+/// Connects to the socket at a path. `patience` is the timeout of this, and of each message on it; none
+/// waits for ever.
+///
+/// # Errors
+///
+/// `ENAMETOOLONG` for a path of more than 107 bytes; those of connect(2), `EAGAIN` after the timeout.
+pub fn connect(path: &Path, patience: Option<Duration>) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // That of sending is connect's, too: it waits where the backlog of the listener is full.
+    for timeout in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, timeout, patience)?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
 
 /// Receives one message of at most `most` bytes, and its descriptors; an empty one at the end.
 ///

@@ -9,10 +9,9 @@
 //! Instead of `ok` the broker answers `error KIND`, and on the lines behind it a message for
 //! people.
 
-use super::{receive, send};
+use super::{connect, receive, send};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -59,21 +58,18 @@ impl Message {
 ///
 /// When no broker listens there, with the cure.
 pub fn connect_to(broker: &Path) -> Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let address = SocketAddrUnix::new(broker).context("the broker's path is too long")?;
-    connect(&socket, &address).map_err(|errno| {
+    connect(broker, None).map_err(|errno| {
         let cure = match errno {
             Errno::NOENT | Errno::CONNREFUSED => {
                 "start weir-broker, or name its socket with --broker"
             }
             Errno::ACCESS | Errno::PERM => "its owner can let this user connect",
+            Errno::NAMETOOLONG => "a socket's path has at most 107 bytes",
             Errno::PROTOTYPE => "this is another program's socket",
             _ => "see connect(2)",
         };
         anyhow!("no broker listens at {}: {errno}; {cure}", broker.display())
-    })?;
-    Ok(socket)
+    })
 }
 
 /// Sends a text, with at most one descriptor.
@@ -139,7 +135,7 @@ pub fn receive_ok(socket: impl AsFd) -> Result<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::socketpair;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;

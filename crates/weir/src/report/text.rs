@@ -28,6 +28,11 @@ pub fn unframed(mut table: Table) -> String {
     table.trim_fmt()
 }
 
+/// Names of devices, processes and containers are anybody's: nothing of them reaches the terminal as a command.
+pub fn plain(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
 /// Breaks a paragraph into lines, those after the first one indented.
 pub fn wrap(text: &str, indent: usize) -> String {
     let mut lines = String::new();
@@ -45,4 +50,14 @@ pub fn wrap(text: &str, indent: usize) -> String {
         length += width;
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_commands_to_the_terminal() {
+        assert_eq!(plain("\u{1b}[31mtäp\u{9b}0\n"), "?[31mtäp?0?");
+    }
 }

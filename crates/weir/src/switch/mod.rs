@@ -21,4 +21,4 @@ mod table;
 
 pub use abi::{CONSTANTS, LAYOUTS, OBJECT, REASONS};
 pub use accelerator::{Accelerator, BridgeGone, Figures, LIFE, Refusal, mac_text};
-pub use settings::{Hook, PortHook, PortSettings, Settings};
+pub use settings::{Hook, PortHook, PortSettings, Settings, check_name};

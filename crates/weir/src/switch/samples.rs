@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromBytes as _;
 
 use super::abi::{SAMPLE_BYTES, Sample};
+use super::accelerator::Accelerator;
 
 /// Times are in nanoseconds (`if_tsresol`).
 const NANOSECONDS: u8 = 9;
@@ -25,7 +26,8 @@ const TAG: usize = 4;
 /// A pcapng file with an interface for each port, in the order in which they have frames.
 pub struct SampleFile<W: Write> {
     writer: PcapNgWriter<W>,
-    interfaces: BTreeMap<u32, u32>,
+    /// The number of each, by its name.
+    interfaces: BTreeMap<String, u32>,
     names: BTreeMap<u32, String>,
     /// The wall clock when `CLOCK_MONOTONIC` was 0.
     boot: Duration,
@@ -34,12 +36,12 @@ pub struct SampleFile<W: Write> {
 }
 
 impl<W: Write> SampleFile<W> {
-    /// Begins the file. `names` are those of the devices, by index.
+    /// Begins the file.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
-    pub fn new(output: W, names: BTreeMap<u32, String>) -> Result<Self> {
+    pub fn new(output: W) -> Result<Self> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -48,10 +50,15 @@ impl<W: Write> SampleFile<W> {
         Ok(Self {
             writer: PcapNgWriter::new(output).context("cannot write the samples")?,
             interfaces: BTreeMap::new(),
-            names,
+            names: BTreeMap::new(),
             boot: now.saturating_sub(clock),
             frames: 0,
         })
+    }
+
+    /// Names the ports of the samples to come, by the index of the device.
+    pub fn name_ports(&mut self, names: BTreeMap<u32, String>) {
+        self.names = names;
     }
 
     /// Adds a record of the map of samples; one of another size is left out.
@@ -89,14 +96,15 @@ impl<W: Write> SampleFile<W> {
     }
 
     fn interface(&mut self, index: u32) -> Result<u32> {
-        if let Some(number) = self.interfaces.get(&index) {
+        let name = self.name(index);
+        if let Some(number) = self.interfaces.get(&name) {
             return Ok(*number);
         }
         let block = InterfaceDescriptionBlock {
             linktype: DataLink::ETHERNET,
             snaplen: SAMPLE_BYTES as u32,
             options: vec![
-                InterfaceDescriptionOption::IfName(Cow::Owned(self.name(index))),
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(name.as_str())),
                 InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
             ],
         };
@@ -104,8 +112,20 @@ impl<W: Write> SampleFile<W> {
             .write_pcapng_block(block)
             .context("cannot write the samples")?;
         let number = self.interfaces.len() as u32;
-        self.interfaces.insert(index, number);
+        self.interfaces.insert(name, number);
         Ok(number)
+    }
+}
+
+impl Accelerator {
+    /// The names of its ports, by the index of each device that samples can have: the port's own, and those of
+    /// a bond's legs, where its XDP program runs.
+    pub fn port_names(&self) -> BTreeMap<u32, String> {
+        let names = self.ports.values().flat_map(|port| {
+            let devices = port.legs.iter().copied().chain([port.link.index]);
+            devices.map(|index| (index, port.link.name.clone()))
+        });
+        names.collect()
     }
 }
 
@@ -142,20 +162,40 @@ mod tests {
         };
         sample.bytes[..60].fill(9);
         let mut bytes = Vec::new();
-        let names = BTreeMap::from([(3, "in0".to_owned()), (4, "out0".to_owned())]);
-        let mut file = SampleFile::new(&mut bytes, names).expect("a file");
+        let mut file = SampleFile::new(&mut bytes).expect("a file");
+        file.name_ports(BTreeMap::from([(3, "in0".to_owned())]));
         file.add(sample.as_bytes()).expect("written");
         file.add(b"too short").expect("left out");
         assert_eq!(file.frames, 1);
         drop(file);
         let mut reader = PcapNgReader::new(&bytes[..]).expect("a file");
-        let Some(Ok(Block::InterfaceDescription(_))) = reader.next_block() else {
+        let Some(Ok(Block::InterfaceDescription(interface))) = reader.next_block() else {
             panic!("no interface");
         };
+        let name = InterfaceDescriptionOption::IfName("in0".into());
+        assert!(interface.options.contains(&name), "{interface:?}");
         let Some(Ok(Block::EnhancedPacket(packet))) = reader.next_block() else {
             panic!("no packet");
         };
         assert_eq!((packet.data.len(), packet.original_len), (64, 64));
         assert_eq!(packet.data[12..16], [0x81, 0, 0, 7]);
+        let to = "sampled by weir switch, forwarded to device 4".into();
+        assert!(
+            packet.options.contains(&EnhancedPacketOption::Comment(to)),
+            "{packet:?}"
+        );
+    }
+
+    #[test]
+    fn devices_of_one_port_are_one_interface() {
+        let mut file = SampleFile::new(Vec::new()).expect("a file");
+        let bond = || "bond0".to_owned();
+        file.name_ports(BTreeMap::from([
+            (3, bond()),
+            (4, bond()),
+            (5, "tap0".into()),
+        ]));
+        let numbers = [3, 4, 5].map(|index| file.interface(index).expect("written"));
+        assert_eq!(numbers, [0, 0, 1]);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -43,9 +44,10 @@ impl fmt::Display for Hook {
 pub struct PortSettings {
     /// Its hook; that of the bridge where there is none.
     pub hook: Option<Hook>,
-    /// The most addresses behind it; frames from further ones are dropped. None for no limit.
+    /// The most addresses behind it; frames from further ones are dropped. None for no limit; with 0 no further one
+    /// is learned.
     pub mac_limit: Option<u32>,
-    /// Broadcast frames a second that the kernel gets to flood; more are dropped.
+    /// Broadcast frames a second that the kernel gets to flood; more are dropped. 0 for no limit.
     pub broadcast: Option<u32>,
     /// The same for multicast frames.
     pub multicast: Option<u32>,
@@ -82,10 +84,56 @@ pub struct Settings {
     pub default: PortSettings,
     /// The settings of some ports, by name.
     pub ports: BTreeMap<String, PortSettings>,
-    /// Room for so many addresses at least.
+    /// Room for so many addresses at least: 1 to 4,194,304.
     pub addresses: u32,
-    /// Moves of one address within ten seconds from which on it is reported as a loop.
+    /// Moves of one address within ten seconds from which on it is reported as a loop; at least 1.
     pub flapping: u32,
+}
+
+/// The most addresses that the maps have room for.
+pub const MOST_ADDRESSES: u32 = 1 << 22;
+
+/// A setting that is refused.
+#[derive(Debug)]
+pub struct Refused<'s> {
+    /// The setting.
+    pub key: Key<'s>,
+    /// Why, and the cure.
+    pub why: String,
+}
+
+/// A setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key<'s> {
+    /// `addresses`
+    Addresses,
+    /// `flapping`
+    Flapping,
+    /// Those of a port
+    Port(&'s str),
+}
+
+impl fmt::Display for Refused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// Checks the name of a bridge: the kernel can have given it (`dev_valid_name` of net/core/dev.c), and it leads to no
+/// other directory.
+///
+/// # Errors
+///
+/// Where it is none.
+pub fn check_name(name: &str) -> Result<()> {
+    let is_forbidden = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace();
+    let is_name = (1..16).contains(&name.len()) && !name.contains(is_forbidden);
+    ensure!(
+        is_name && !name.starts_with('.'),
+        "{name:?} is not the name of a bridge: it has 1 to 15 bytes without '/', ':', spaces and a leading '.'; \
+         `ip link show type bridge` lists them"
+    );
+    Ok(())
 }
 
 impl Default for Settings {
@@ -109,6 +157,38 @@ impl Settings {
         }
         let own = self.ports.get(name).cloned().unwrap_or_default();
         Some(own.or(&self.default))
+    }
+
+    /// Checks them: in the configuration, on the command line, and in a request to the daemon.
+    ///
+    /// # Errors
+    ///
+    /// The first one that is refused.
+    pub fn check(&self) -> Result<(), Refused<'_>> {
+        let refuse = |key, why| Err(Refused { key, why });
+        if !(1..=MOST_ADDRESSES).contains(&self.addresses) {
+            let why = format!(
+                "addresses = {}: choose 1 to {MOST_ADDRESSES}",
+                self.addresses
+            );
+            return refuse(Key::Addresses, why);
+        }
+        if self.flapping == 0 {
+            let why = "flapping = 0: choose at least 1".to_owned();
+            return refuse(Key::Flapping, why);
+        }
+        let stranger = self.only.as_ref().and_then(|only| {
+            let mut named = self.ports.keys();
+            named.find(|port| !only.contains(port))
+        });
+        if let Some(port) = stranger {
+            let why = format!(
+                "the port {port} has settings and is not one of those to accelerate (`only`, `--ports`): add it there, \
+                 or leave its settings out"
+            );
+            return refuse(Key::Port(port), why);
+        }
+        Ok(())
     }
 
     /// Whether a port has a limit of addresses.
@@ -165,6 +245,46 @@ mod tests {
         assert!(!settings.has_mac_limits());
         settings.default.mac_limit = Some(0);
         assert!(settings.has_mac_limits());
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let of = |addresses, flapping| Settings {
+            addresses,
+            flapping,
+            ..Settings::default()
+        };
+        for good in [of(1, 1), of(MOST_ADDRESSES, u32::MAX), Settings::default()] {
+            good.check().expect("they are valid");
+        }
+        let refused =
+            |settings: &Settings| settings.check().expect_err("refused").key == Key::Addresses;
+        assert!(refused(&of(0, 1)) && refused(&of(MOST_ADDRESSES + 1, 1)));
+        assert_eq!(of(1, 0).check().expect_err("refused").key, Key::Flapping);
+        let mut stranger = of(1, 1);
+        stranger.only = Some(vec!["a".into()]);
+        stranger.ports.insert("b".into(), PortSettings::default());
+        assert_eq!(stranger.check().expect_err("refused").key, Key::Port("b"));
+    }
+
+    #[test]
+    fn a_name_is_one_that_the_kernel_can_have_given() {
+        for name in ["br0", "br-0a1b2c3d4e5f", "br0.10", "ä"] {
+            check_name(name).expect(name);
+        }
+        for name in [
+            "",
+            "a/b",
+            "a:b",
+            "a b",
+            "a\n",
+            ".",
+            "..",
+            ".br0",
+            "br-0a1b2c3d4e5f6",
+        ] {
+            check_name(name).expect_err(name);
+        }
     }
 
     #[test]

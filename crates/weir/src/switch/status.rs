@@ -11,7 +11,7 @@ use super::accelerator::{Accelerator, Figures};
 use super::port::{Attachment, OnPort};
 
 /// The effect of the fast path that a user of the bridge should know.
-pub const HIDDEN: &str = "Frames that are forwarded here are counted below; the bridge's own counters, tcpdump on \
+pub const HIDDEN: &str = "Frames that are forwarded here are counted above; the bridge's own counters, tcpdump on \
                           the bridge and netfilter do not see them.";
 
 /// A bridge.

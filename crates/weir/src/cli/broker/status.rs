@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::cli::flags::{Format, broker_socket};
 use crate::cli::output;
-use crate::report::text::{table, unframed};
+use crate::report::text::{plain, table, unframed};
 
 /// A lease is still held.
 const STILL_HELD: u8 = 1;
@@ -231,11 +231,4 @@ fn list(value: &Value) -> &[Value] {
 
 fn word(value: &Value) -> String {
     plain(value.as_str().unwrap_or("-"))
-}
-
-/// Names of processes and containers are their own: nothing of them reaches the terminal as a command.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }

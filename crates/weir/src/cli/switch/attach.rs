@@ -3,17 +3,21 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 
 use super::run::{DEFAULT_BPFFS, DEFAULT_STATE};
 use super::socket::SocketArgs;
 use super::table;
 use crate::cli::output;
+use crate::report::text::plain;
 use crate::switch::daemon::offline;
 use crate::switch::daemon::request::{NoDaemon, Request, ask};
 use crate::switch::status::BridgeStatus;
-use crate::switch::{Hook, PortHook, PortSettings, Settings};
+use crate::switch::{Hook, PortHook, PortSettings, Settings, check_name};
+
+/// As of a usage error that clap finds.
+const INVALID_ARGUMENTS: u8 = 2;
 
 const ATTACH_HELP: &str = "\
 Examples:
@@ -46,23 +50,23 @@ pub struct AttachArgs {
     /// Hook of the other ports
     #[arg(long, value_enum, default_value_t = Hook::Auto)]
     pub hook: Hook,
-    /// Addresses behind a port at most; frames from further ones are dropped
+    /// Addresses behind a port at most; frames from further ones are dropped. 0: no further one is learned
     #[arg(long, value_name = "N")]
     pub mac_limit: Option<u32>,
-    /// Broadcast frames a second from a port at most
+    /// Broadcast frames a second from a port at most; more are dropped. 0: no limit
     #[arg(long, value_name = "PPS")]
     pub broadcast: Option<u32>,
-    /// Multicast frames a second from a port at most
+    /// Multicast frames a second from a port at most. 0: no limit
     #[arg(long, value_name = "PPS")]
     pub multicast: Option<u32>,
-    /// Frames a second from a port to unknown addresses at most
+    /// Frames a second from a port to unknown addresses at most. 0: no limit
     #[arg(long, value_name = "PPS")]
     pub unknown: Option<u32>,
-    /// Room for so many addresses at the start; it grows
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    /// Room for so many addresses at the start, up to 4194304; it grows
+    #[arg(long, value_name = "N")]
     pub addresses: Option<u32>,
     /// Moves of one address between ports within ten seconds from which on a loop is reported
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N")]
     pub flapping: Option<u32>,
     #[command(flatten)]
     pub socket: SocketArgs,
@@ -115,9 +119,15 @@ impl AttachArgs {
 
 /// Runs `weir switch attach`.
 pub fn attach(args: &AttachArgs) -> Result<ExitCode> {
+    let settings = args.settings();
+    let checked = settings.check().map_err(|refused| anyhow!("{refused}"));
+    if let Err(error) = check_name(&args.bridge).and(checked) {
+        eprintln!("weir: error: {error}");
+        return Ok(INVALID_ARGUMENTS.into());
+    }
     let request = Request::Attach {
         bridge: args.bridge.clone(),
-        settings: Box::new(args.settings()),
+        settings: Box::new(settings),
     };
     let status: BridgeStatus = ask(&args.socket.socket, &request)?;
     output::print(table::bridge(&status))?;
@@ -139,7 +149,7 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     output::print(if names.is_empty() {
         "No bridge was attached.\n".into()
     } else {
-        format!("Left to the kernel: {}\n", names.join(", "))
+        format!("Left to the kernel: {}\n", plain(&names.join(", ")))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::flags::Format;
 use crate::cli::output;
+use crate::report::text::plain;
 use crate::switch::daemon::config::{Config, DEFAULT_PATH, Fault};
 
 /// The configuration has faults.
@@ -86,12 +87,14 @@ impl Report {
             } else {
                 &bridges
             };
-            return format!("{file}: valid: {bridges}\n");
+            return format!("{file}: valid: {}\n", plain(bridges));
         }
         let lines = self.faults.iter().map(|fault| {
             format!(
                 "{file}:{}:{}: {}\n",
-                fault.line, fault.column, fault.message
+                fault.line,
+                fault.column,
+                plain(&fault.message)
             )
         });
         lines.collect()

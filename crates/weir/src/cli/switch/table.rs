@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Row, presets};
 
-use crate::report::text::{table, unframed, wrap};
+use crate::report::text::{plain, table, unframed, wrap};
 use crate::switch::daemon::Report;
 use crate::switch::status::{BridgeStatus, HIDDEN, PortStatus};
 
@@ -15,7 +15,9 @@ pub fn bridges(reports: &[Report]) -> String {
     }
     let texts = reports.iter().map(|report| match report {
         Report::Attached(status) => bridge(status),
-        Report::Waiting { bridge, why } => format!("{bridge}: waits: {}\n", plain(why)),
+        Report::Waiting { bridge, why } => {
+            format!("{}: waits: {}\n", plain(bridge), plain(why))
+        }
     });
     texts.collect::<Vec<_>>().join("\n")
 }
@@ -39,7 +41,7 @@ pub fn bridge(status: &BridgeStatus) -> String {
 }
 
 fn head(status: &BridgeStatus) -> String {
-    let name = &status.bridge;
+    let name = plain(&status.bridge);
     let mut text = match (&status.forwarding, &status.why_not) {
         (false, Some(why)) => format!("{name}: left to the kernel: {}\n", plain(why)),
         (false, None) => format!("{name}: left to the kernel\n"),
@@ -139,9 +141,44 @@ fn vlans(status: &BridgeStatus) -> String {
     unframed(table) + "\n"
 }
 
-/// Names of devices are anybody's: nothing of them reaches the terminal as a command.
-pub fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switch::Figures;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn names_are_no_commands_to_the_terminal() {
+        let name = "\u{1b}[2Jbr".to_owned();
+        let mut status = BridgeStatus {
+            bridge: name.clone(),
+            forwarding: true,
+            why_not: None,
+            pinned: true,
+            vlan_protocol: None,
+            addresses: 0,
+            room: 1,
+            ports: Vec::new(),
+            vlans: BTreeMap::new(),
+            mirror: Figures::default(),
+            news: Vec::new(),
+        };
+        let forwarding = bridge(&status);
+        status.forwarding = false;
+        let left = bridge(&status);
+        status.why_not = Some("rules".into());
+        let reports = [
+            Report::Attached(Box::new(status)),
+            Report::Waiting {
+                bridge: name,
+                why: "none".into(),
+            },
+        ];
+        for text in [forwarding, left, bridges(&reports)] {
+            assert!(
+                text.starts_with("?[2Jbr: ") && !text.contains('\u{1b}'),
+                "{text:?}"
+            );
+        }
+    }
 }

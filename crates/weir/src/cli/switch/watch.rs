@@ -11,17 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, Row, presets};
-use hostnet::rtnetlink::Rtnetlink;
 use serde::Deserialize;
 
 use super::socket::SocketArgs;
 use super::status::Status;
-use super::table::plain;
 use crate::bpf;
 use crate::cli::flags::seconds;
 use crate::cli::output;
 use crate::process::stop::{EXIT_CODE, StopSignal};
-use crate::report::text::{table, unframed};
+use crate::report::text::{plain, table, unframed};
 use crate::switch::daemon::Report;
 use crate::switch::daemon::request::{Request, ask};
 use crate::switch::samples::SampleFile;
@@ -177,6 +175,8 @@ fn row(port: &PortStatus, earlier: Option<&PortStatus>, elapsed: f64) -> Row {
 #[derive(Debug, Deserialize)]
 struct Samples {
     map: u32,
+    /// Of the daemon's network namespace, which may be another one than this process's.
+    ports: BTreeMap<u32, String>,
 }
 
 fn sample(args: &WatchArgs, path: &Path, bridge: &str, is_over: impl Fn() -> bool) -> Result<()> {
@@ -189,11 +189,13 @@ fn sample(args: &WatchArgs, path: &Path, bridge: &str, is_over: impl Fn() -> boo
     let shown = path.display();
     let output = File::create(path).with_context(|| format!("cannot write {shown}"))?;
     let mut output = BufWriter::new(output);
-    let mut file = SampleFile::new(&mut output, names()?)?;
+    let mut file = SampleFile::new(&mut output)?;
+    file.name_ports(samples.ports);
     let mut asked = Instant::now();
     while !is_over() {
         if asked.elapsed() >= PERIOD {
             samples = ask(&args.socket.socket, &request)?;
+            file.name_ports(samples.ports);
             asked = Instant::now();
         }
         let mut result = Ok(());
@@ -211,13 +213,4 @@ fn sample(args: &WatchArgs, path: &Path, bridge: &str, is_over: impl Fn() -> boo
         .with_context(|| format!("cannot write {shown}"))?;
     eprintln!("{shown}: {frames} frames");
     Ok(())
-}
-
-/// The names of the devices here. A bridge in another network namespace has others.
-fn names() -> Result<BTreeMap<u32, String>> {
-    let links = Rtnetlink::open()?.links()?;
-    Ok(links
-        .into_iter()
-        .map(|link| (link.index, link.name))
-        .collect())
 }

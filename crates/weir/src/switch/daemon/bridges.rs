@@ -13,7 +13,7 @@ use serde_json::json;
 use super::offline;
 use crate::switch::accelerator::{Accelerator, BridgeGone, Refusal};
 use crate::switch::keep::{self, Keep};
-use crate::switch::settings::Settings;
+use crate::switch::settings::{Settings, check_name};
 use crate::switch::status::BridgeStatus;
 
 /// A bridge that is not there is looked for this often.
@@ -407,16 +407,6 @@ impl Bridges {
         };
         self.all.iter().map(report).collect()
     }
-}
-
-/// A name that the kernel can have given, and that leads to no other directory.
-fn check_name(name: &str) -> Result<()> {
-    let is_name =
-        !name.is_empty() && name.len() < 16 && !name.contains('/') && !name.starts_with('.');
-    if !is_name {
-        bail!("{name:?} is not the name of a bridge: `ip link show type bridge` lists them");
-    }
-    Ok(())
 }
 
 fn log(bridge: &str, text: &str) {

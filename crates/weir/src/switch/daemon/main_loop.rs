@@ -264,7 +264,7 @@ impl Daemon {
                 ensure!(one_in > 0, "one in 0 frames: choose at least 1");
                 let accelerator = self.bridges.get(&bridge)?;
                 accelerator.sample(one_in, SAMPLE_LIFE)?;
-                Ok(json!({"map": accelerator.samples()?}))
+                Ok(json!({"map": accelerator.samples()?, "ports": accelerator.port_names()}))
             }
         }
     }

@@ -5,13 +5,16 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use broker::message;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::switch::settings::Settings;
 
@@ -21,6 +24,9 @@ pub const DEFAULT_SOCKET: &str = "/run/weir/switch.sock";
 pub const MOST_BYTES: usize = 64 << 10;
 /// Most bytes of an answer.
 const MOST_ANSWER: u64 = 64 << 20;
+/// The daemon answers in milliseconds, but for a bridge of many cards: attaching XDP resets each of them, which
+/// takes up to some seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +37,7 @@ pub enum Request {
         /// The bridge.
         bridge: String,
         /// Its settings.
+        #[serde(deserialize_with = "checked")]
         settings: Box<Settings>,
     },
     /// Leave a bridge to the kernel, or all.
@@ -40,13 +47,20 @@ pub enum Request {
     },
     /// The state of all bridges.
     Status,
-    /// Sample forwarded frames for three seconds. The answer has the id of the map of samples.
+    /// Sample forwarded frames for three seconds. The answer has the id of the map of samples, and the names of
+    /// the ports by index.
     Sample {
         /// The bridge.
         bridge: String,
         /// One in so many frames.
         one_in: u64,
     },
+}
+
+fn checked<'de, D: Deserializer<'de>>(settings: D) -> Result<Box<Settings>, D::Error> {
+    let settings = Box::<Settings>::deserialize(settings)?;
+    settings.check().map_err(D::Error::custom)?;
+    Ok(settings)
 }
 
 /// An answer.
@@ -63,13 +77,26 @@ enum Head {
 ///
 /// # Errors
 ///
-/// Where there is no daemon, and its refusal.
+/// Where there is no daemon, where it has not answered after 30 seconds, and its refusal.
 pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T> {
-    let connection = connect_to(socket)?;
+    ask_within(PATIENCE, socket, request)
+}
+
+fn ask_within<T: DeserializeOwned>(
+    patience: Duration,
+    socket: &Path,
+    request: &Request,
+) -> Result<T> {
+    let connection = connect_to(socket, patience)?;
+    let failed = |errno| match errno {
+        Errno::AGAIN => no_answer(patience, listener(&connection)),
+        errno => anyhow!(errno),
+    };
     let text = serde_json::to_vec(request)?;
-    message::send(connection.as_fd(), &text, &[]).context("cannot ask the daemon")?;
-    let (head, mut fds) =
-        message::receive(connection.as_fd(), MOST_BYTES).context("the daemon does not answer")?;
+    message::send(connection.as_fd(), &text, &[])
+        .map_err(failed)
+        .context("cannot ask the daemon")?;
+    let (head, mut fds) = message::receive(connection.as_fd(), MOST_BYTES).map_err(failed)?;
     if head.is_empty() {
         bail!("the daemon has ended: its log has the reason");
     }
@@ -97,21 +124,37 @@ impl std::fmt::Display for NoDaemon {
 
 impl std::error::Error for NoDaemon {}
 
-fn connect_to(path: &Path) -> Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+fn connect_to(path: &Path, patience: Duration) -> Result<OwnedFd> {
     let shown = path.display();
-    let address =
-        SocketAddrUnix::new(path).with_context(|| format!("{shown} is too long for a socket"))?;
-    connect(&socket, &address).map_err(|errno| match errno {
+    message::connect(path, Some(patience)).map_err(|errno| match errno {
         Errno::NOENT | Errno::CONNREFUSED => anyhow!(NoDaemon(format!(
             "no daemon listens at {shown}: start one (`systemctl start weir-switch`, or `weir switch run`), \
              or name its socket with --socket"
         ))),
         Errno::ACCESS | Errno::PERM => anyhow!("{shown} is for root: use sudo"),
+        Errno::NAMETOOLONG => anyhow!("{shown} is too long for a socket: it has at most 107 bytes"),
+        Errno::AGAIN => no_answer(patience, None),
         errno => anyhow!("cannot connect to {shown}: {errno}"),
-    })?;
-    Ok(socket)
+    })
+}
+
+/// The process that listens at the other end, if this one can name it.
+fn listener(connection: &OwnedFd) -> Option<i32> {
+    let pid = Pid::as_raw(Some(socket_peercred(connection).ok()?.pid));
+    (pid > 0).then_some(pid)
+}
+
+fn no_answer(patience: Duration, pid: Option<i32>) -> anyhow::Error {
+    let (mut process, mut kill) = (String::new(), String::new());
+    if let Some(pid) = pid {
+        process = format!(" (process {pid})");
+        kill = format!(", or `kill -KILL {pid}`");
+    }
+    anyhow!(
+        "the daemon{process} has not answered for {} s: see its log (`journalctl -u weir-switch`); if it hangs, end \
+         it (`systemctl kill --signal=KILL weir-switch`{kill}) and start it again",
+        patience.as_secs_f64()
+    )
 }
 
 /// Answers a request.
@@ -128,4 +171,70 @@ pub(super) fn refuse(connection: BorrowedFd<'_>, why: &str) -> Result<()> {
     let why = why.chars().take(MOST_BYTES / 16).collect();
     message::send(connection, &serde_json::to_vec(&Head::Error(why))?, &[])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    use rustix::net::{bind, listen, socket_with};
+    use std::time::Instant;
+
+    /// As much as a hung daemon does: the kernel connects, and nobody reads.
+    fn hung(path: &Path) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let socket = socket.expect("a socket");
+        bind(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("bound");
+        // Room for one connection.
+        listen(&socket, 0).expect("it listens");
+        socket
+    }
+
+    #[test]
+    fn a_request_has_valid_settings() {
+        let request = |addresses| Request::Attach {
+            bridge: "br0".into(),
+            settings: Box::new(Settings {
+                addresses,
+                ..Settings::default()
+            }),
+        };
+        let read = |request| {
+            let text = serde_json::to_string(&request).expect("JSON");
+            serde_json::from_str::<Request>(&text)
+        };
+        read(request(1)).expect("it is valid");
+        let error = read(request(0)).expect_err("refused").to_string();
+        assert!(error.starts_with("addresses = 0: choose 1 to "), "{error}");
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("weir-hung-{}", std::process::id()));
+        let daemon = hung(&path);
+        let patience = Duration::from_millis(100);
+        let ask = || ask_within::<()>(patience, &path, &Request::Status).expect_err("no answer");
+        let begun = Instant::now();
+        let own = std::process::id();
+        let error = format!("{:#}", ask());
+        for part in [
+            &format!("the daemon (process {own}) has not answered for 0.1 s: "),
+            "journalctl -u weir-switch",
+            &format!("`kill -KILL {own}`"),
+        ] {
+            assert!(error.contains(part), "no {part}: {error}");
+        }
+        // The earlier connection is in its queue.
+        let error = format!("{:#}", ask());
+        assert!(
+            error.starts_with("the daemon has not answered for 0.1 s: "),
+            "{error}"
+        );
+        assert!(begun.elapsed() >= 2 * patience, "it did not wait");
+        drop(daemon);
+        let error = ask();
+        assert!(error.downcast_ref::<NoDaemon>().is_some(), "{error}");
+        std::fs::remove_file(&path).expect("it was there");
+    }
 }
