@@ -41,8 +41,7 @@
 #define BROKEN_UNTAG 5 /* the tag stays on access ports */
 #define BROKEN_STATE 6 /* blocked ports forward */
 #define BROKEN_VLAN 7  /* membership of the destination's port is not checked */
-#define BROKEN_GROUP 8 /* ARP takes the fast path */
-#define BROKEN_DEADLINE 9
+#define BROKEN_DEADLINE 8
 
 SHARED_ENUM(switch_constants);
 SHARED_ENUM(port_flag);
@@ -258,8 +257,6 @@ static __always_inline void count(struct port_counters *counters, enum reason re
 /* Frames that the kernel's bridge treats in other ways than by its FDB alone. */
 static __always_inline bool is_for_kernel(const struct frame *frame)
 {
-	if (BROKEN == BROKEN_GROUP)
-		return false;
 	/* br_netfilter drops one without a whole header, rules or not. */
 	if (frame->protocol == bpf_htons(ETH_P_PPP_SES) && frame->length < ETH_HLEN + PPPOE_HLEN)
 		return true;

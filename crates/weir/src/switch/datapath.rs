@@ -14,6 +14,7 @@ use super::abi::{
     Slot, VLANS, VlanCounters,
 };
 use super::fdb::Known;
+use super::settings::MOST_ADDRESSES;
 use super::table::{Full, Table};
 use crate::bpf::hook::{NetLink, Place, TcFilter};
 use crate::bpf::{Map, Object, Programs, clear_array_of};
@@ -388,8 +389,6 @@ pub fn shape(
     /// `BR_MAX_PORTS` of `net/bridge/br_private.h`.
     const MOST_PORTS: u32 = 1024;
     const LEAST_PORTS: u32 = 64;
-    /// Twice as many as the largest switches have.
-    const MOST_ADDRESSES: u32 = 1 << 22;
     let ports = u32::try_from(ports).unwrap_or(u32::MAX);
     ensure!(
         ports <= MOST_PORTS,
