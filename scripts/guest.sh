@@ -8,7 +8,7 @@
 
 guest_sources=crates/weir/tests/guest
 guest_missing="" # the feature that a guest lacks; empty where something went wrong instead
-guest_seconds=120 # how long a script may take
+guest_seconds=240 # how long a script may take, also beside noisy neighbours
 
 # The kernels besides this machine's own distribution's: name, suite of Debian, package. The cloud
 # kernels are smaller, and have no driver of a real card.
