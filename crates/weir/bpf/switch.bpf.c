@@ -339,8 +339,8 @@ static __always_inline int check_source(struct port *port, __u32 number, __u64 k
 	struct fdb_place now = {}, *source = find(key, &now);
 
 	if (!source)
-		return !is_control && is_above_limit(port, number, key) ? REASON_MAC_LIMIT :
-									  REASON_SOURCE_UNKNOWN;
+		return !is_control && is_above_limit(port, number, key) ? REASON_MAC_LIMIT
+									: REASON_SOURCE_UNKNOWN;
 	if (now.port != number && BROKEN != BROKEN_SOURCE_CHECK) {
 		if (!is_control && is_above_limit(port, number, key))
 			return REASON_MAC_LIMIT;
