@@ -662,6 +662,7 @@ fn all_is_detached_without_a_daemon() -> Result<()> {
     is_clean(&mut rig)?;
     ensure!(!rig.bpffs().join("weir").exists(), "a directory is left");
     ensure!(!rig.state().exists(), "notes are left");
+    ensure!(!rig.path("sock").exists(), "the socket is left");
     let port = rig.index("port2")?;
     rig.rtnetlink.add_fdb(port, mac(1), 0, FdbKind::Static)?;
     let number = rig.send(0, mac(1), mac(0))?;

@@ -1,7 +1,8 @@
 //! Detaching without a daemon: by the pins and notes that it left.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -11,13 +12,13 @@ use crate::switch::keep::{self, Keep};
 use crate::switch::port::restore_vlan_offload;
 
 /// Detaches all programs that are pinned in a BPF filesystem, in whatever network namespace, unless a daemon
-/// has them; removes the filters and puts back the settings that are noted below `state`. Returns the
-/// names of the bridges.
+/// has them; removes the filters and puts back the settings that are noted below `state`. A daemon that was killed
+/// has also left its `socket`, at which nobody listens. Returns the names of the bridges.
 ///
 /// # Errors
 ///
 /// Where a daemon has `state`; the last refusal, after everything was tried.
-pub fn detach_all(bpffs: &Path, state: &Path) -> Result<Vec<String>> {
+pub fn detach_all(bpffs: &Path, state: &Path, socket: &Path) -> Result<Vec<String>> {
     let pins = bpffs.join("weir/switch");
     let mut names = Vec::new();
     let mut result = Ok(());
@@ -49,6 +50,11 @@ pub fn detach_all(bpffs: &Path, state: &Path) -> Result<Vec<String>> {
         names.push(bridge);
     }
     keep::tidy(bpffs, state);
+    let is_socket = |path: &Path| path.metadata().is_ok_and(|it| it.file_type().is_socket());
+    if is_socket(socket) && fs::remove_file(socket).is_ok() {
+        // Others may have files in it.
+        let _ = socket.parent().map(fs::remove_dir);
+    }
     names.sort_unstable();
     names.dedup();
     result.map(|()| names)
