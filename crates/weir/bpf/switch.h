@@ -125,10 +125,10 @@ struct fdb_place {
 };
 
 /*
- * Addresses whose hash, the upper bits of a product, is the bucket's number or a little less. A key is the address in its first six
- * bytes and the VLAN, 0 in a bridge that is not VLAN-aware, in the last two; 0 is none. User space alone adds
- * and removes: the place comes before its key, and goes after it. A bucket is one cache line, and the only
- * one that a look-up needs when the table is half full.
+ * Addresses whose hash, the upper bits of a product, is the bucket's number or a little less. A key is the
+ * address in its first six bytes and the VLAN, 0 in a bridge that is not VLAN-aware, in the last two; 0 is none.
+ * User space alone adds and removes: the place comes before its key, and goes after it. A bucket is one cache
+ * line, and the only one that a look-up needs when the table is half full.
  */
 struct fdb_bucket {
 	__u64 key[BUCKET_SLOTS];

@@ -235,10 +235,10 @@ fn tcx_programs_at(ifindex: u32, place: libbpf_sys::bpf_attach_type) -> u32 {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as u64,
         ..libbpf_sys::bpf_prog_query_opts::default()
     };
+    let device = ifindex.cast_signed();
     // SAFETY: needed because libbpf-rs has no wrapper. The kernel writes numbers to the options, which live as
     // long as the call, and no list, as their pointers are null.
-    let result =
-        unsafe { libbpf_sys::bpf_prog_query_opts(ifindex.cast_signed(), place, &raw mut options) };
+    let result = unsafe { libbpf_sys::bpf_prog_query_opts(device, place, &raw mut options) };
     if result < 0 {
         return 0;
     }

@@ -1,6 +1,6 @@
 //! One accelerated bridge: its ports, its mirror of the kernel's tables, and the programs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -970,13 +970,13 @@ impl Accelerator {
     /// not notice moves to a port whose program has been.
     fn pause_earlier(&mut self) {
         let pins = self.keep.as_ref().map(Keep::pinned).unwrap_or_default();
-        for pin in pins {
-            // One whose device is gone has no program.
-            let program = NetLink::open(&pin).and_then(|link| link.program_id());
-            let paused = program.map(Datapath::pause_earlier);
-            if let Ok(Err(error)) = paused {
-                // Without beats they pause by themselves.
-                self.tell(format!("{}: {error:#}", pin.display()));
+        // One whose device is gone has no program, and the others share theirs.
+        let program = |pin: &PathBuf| NetLink::open(pin).and_then(|link| link.program_id()).ok();
+        let programs: BTreeSet<u32> = pins.iter().filter_map(program).collect();
+        for program in programs {
+            if let Err(error) = Datapath::pause_earlier(program) {
+                // Without beats it pauses by itself.
+                self.tell(format!("{error:#}"));
             }
         }
     }

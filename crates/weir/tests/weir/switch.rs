@@ -881,7 +881,7 @@ fn programs_of_others_at_tcx_are_not_skipped() -> Result<()> {
     Ok(())
 }
 
-/// Also in a qdisc that this switch has made, and which stays with them.
+/// A qdisc without filters is no obstacle.
 fn filters_of_others_are_not_skipped() -> Result<()> {
     let mut rig = Rig::attached("filters", 2, &[])?;
     rig.until_fast(0, 1)?;
