@@ -1,0 +1,13 @@
+//! Every packet accounted for: a host's counters and error events, and the balance between them.
+//!
+//! A [`Snapshot`](snapshot::Snapshot) is what the host counts at one moment; a [`Sheet`](sheet::Sheet) is the
+//! difference of two. Counters come first, since they cost nothing; tracepoints of errors are attached too, since
+//! they cost nothing while nothing fails; tracepoints of success never are, unless asked for.
+
+pub mod sheet;
+pub mod snapshot;
+pub mod stage;
+
+pub use sheet::Sheet;
+pub use snapshot::Snapshot;
+pub use stage::Stage;
