@@ -7,7 +7,9 @@ use std::{env, fs};
 fn main() {
     name_version();
     prefer_archives();
-    for name in ["load", "cost", "burn", "flame", "forward", "switch"] {
+    for name in [
+        "load", "cost", "burn", "flame", "forward", "ledger", "switch",
+    ] {
         compile_bpf(name);
     }
     for (number, name) in BROKEN_SWITCHES {

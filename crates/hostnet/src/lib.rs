@@ -47,7 +47,7 @@
 //! # Features
 //!
 //! - `kernel-config`, by default: the module `kernel_config`, which needs the crate `flate2`.
-//! - `serde`: [`rtnetlink::Counters`] implements `Serialize`.
+//! - `serde`: [`rtnetlink::Counters`] and [`softnet::Softnet`] implement `Serialize`.
 
 // # Layers
 //
@@ -57,7 +57,7 @@
 //     tap                                          devices with one end in this process
 //     device                                       one device, by its name
 //     rtnetlink, genetlink, sock_diag, nfnetlink   families of netlink
-//     netlink, ethtool, netns, sysfs               sockets and files of a network namespace
+//     netlink, ethtool, netns, sysfs, softnet      sockets and files of a network namespace
 //     ifreq, mount, cpulist, kernel_config         structures and files of the kernel
 //     error                                        the error type
 
@@ -75,6 +75,7 @@ pub mod netns;
 pub mod nfnetlink;
 pub mod rtnetlink;
 pub mod sock_diag;
+pub mod softnet;
 pub mod sysfs;
 pub mod tap;
 

@@ -12,11 +12,11 @@ use serde::Serialize;
 use super::busy_loop::{BusyLoops, CpuLoss};
 use super::duty_cycle::{DutyCycle, Observed};
 use super::proc_stat::{CpuStat, cpu_times};
-use super::softnet::{Softnet, softnet};
 use super::tracepoints::Tracepoints;
 use crate::process::stop::StopSignal;
 use crate::process::usage::CpuTime;
 use hostnet::cpulist::CpuList;
+use hostnet::softnet::{Softnet, softnet};
 
 /// The period of reading the sums and the devices' counters: the slices of the confidence intervals.
 const SLICE: Duration = Duration::from_millis(100);
@@ -108,7 +108,7 @@ pub fn measure(
         BusyLoops::start(cpus, views.as_ref()).map_err(|error| format!("{error:#}"))
     };
     let usage = usage_so_far()?;
-    let (stat_before, softnet_before) = (cpu_times(), softnet());
+    let (stat_before, softnet_before) = (cpu_times(), softnet().map_err(Into::into));
     let mut devices = Traffic::new(options.devices);
     let mut ended = None;
     let mut status = None;
@@ -149,7 +149,7 @@ pub fn measure(
         Err(reason) => Err(reason),
     };
     let elapsed = begun.elapsed();
-    let (stat_after, softnet_after) = (cpu_times(), softnet());
+    let (stat_after, softnet_after) = (cpu_times(), softnet().map_err(Into::into));
     let own_ns = usage_so_far()?.saturating_sub(usage).as_nanos() as u64;
     let busy_loops = busy_loops.and_then(|it| it.stop().map_err(|error| format!("{error:#}")));
     if let (Some(command), None) = (&mut command, status) {

@@ -10,5 +10,4 @@ pub mod interrupts;
 pub mod ledger;
 pub mod measure;
 pub mod proc_stat;
-pub mod softnet;
 pub mod tracepoints;

@@ -7,10 +7,13 @@
 #![allow(unsafe_code)]
 
 pub mod hook;
+pub mod kernel_types;
 pub mod layout;
 pub mod perf_event;
+pub mod symbols;
 
 use std::ffi::c_void;
+use std::io::Read as _;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
@@ -22,8 +25,8 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::query::{MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{
-    AsRawLibbpf as _, ErrorKind, Link, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder,
-    OpenMapMut, OpenObject, ProgramInput, ProgramMut, RingBufferBuilder, libbpf_sys,
+    AsRawLibbpf as _, ErrorKind, Iter, Link, MapCore as _, MapFlags, MapHandle, MapType,
+    ObjectBuilder, OpenMapMut, OpenObject, ProgramInput, ProgramMut, RingBufferBuilder, libbpf_sys,
 };
 use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -287,6 +290,17 @@ impl Programs {
             anyhow!(error).context(format!("cannot attach {name} to its tracepoint: {cure}"))
         })?;
         Ok(Attached { _link: link })
+    }
+
+    /// Runs an iterator over the kernel's objects (Linux 5.8), and returns what it wrote.
+    pub fn iterate(&self, name: &str) -> Result<Vec<u8>> {
+        let run = || -> Result<Vec<u8>> {
+            let link = self.program(name)?.attach()?;
+            let mut written = Vec::new();
+            Iter::new(&link)?.read_to_end(&mut written)?;
+            Ok(written)
+        };
+        run().with_context(|| format!("cannot run the BPF iterator {name}"))
     }
 
     /// Attaches a program to a perf event, whose samples run it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hostnet::softnet::Softnet;
 use serde::Serialize;
 
 use crate::accounting::busy_loop::CpuLoss;
@@ -10,7 +11,6 @@ use crate::accounting::interrupts::{NET_RX, NET_TX};
 use crate::accounting::ledger::{GapLedger, Row, tracepoint_rows};
 use crate::accounting::measure::{DeviceTraffic, Ended, Measured};
 use crate::accounting::proc_stat::CpuStat;
-use crate::accounting::softnet::Softnet;
 use crate::accounting::tracepoints::{CpuTotals, Irq, Napi, TaskTime};
 use crate::report::Machine;
 use crate::report::statistics::{Estimate, share};

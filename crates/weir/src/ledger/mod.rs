@@ -4,6 +4,7 @@
 //! difference of two. Counters come first, since they cost nothing; tracepoints of errors are attached too, since
 //! they cost nothing while nothing fails; tracepoints of success never are, unless asked for.
 
+pub mod events;
 pub mod sheet;
 pub mod snapshot;
 pub mod stage;

@@ -11,4 +11,3 @@ pub mod record;
 mod sampler;
 pub mod summary;
 pub mod svg;
-mod symbols;

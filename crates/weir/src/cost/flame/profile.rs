@@ -10,9 +10,9 @@ use anyhow::Result;
 use super::mappings::Mappings;
 use super::path::Account;
 use super::sampler::Stack;
-use super::symbols::KernelSymbols;
 use crate::bpf::perf_event::Clock;
 use crate::bpf::program_ids;
+use crate::bpf::symbols::KernelSymbols;
 
 /// The frame of kernel code without a symbol.
 pub(super) const KERNEL: &str = "[kernel]";

@@ -3,16 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use anyhow::{Context as _, Result};
-use serde::Serialize;
-
-use hostnet::cpulist::CpuList;
+use crate::cpulist::CpuList;
+use crate::error::{Context as _, Result};
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
 
 /// A CPU's counters of `/proc/net/softnet_stat` (`softnet_seq_show` in net/core/net-procfs.c). The
 /// kernel counts in 32 bits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+///
+/// ```
+/// for (cpu, counters) in hostnet::softnet::softnet()? {
+///     println!("CPU {cpu} dropped {} frames", counters.dropped);
+/// }
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Softnet {
     /// Frames that went through the backlog, or a NAPI poll that counts them.
     pub processed: u32,
@@ -43,7 +49,7 @@ impl Softnet {
     }
 }
 
-/// The counters of each CPU that is online.
+/// The counters of each CPU that is online. They count for all network namespaces.
 pub fn softnet() -> Result<BTreeMap<usize, Softnet>> {
     let text = fs::read_to_string(SOFTNET).with_context(|| format!("cannot read {SOFTNET}"))?;
     Ok(parse_softnet(&text, CpuList::online()?.as_slice()))
