@@ -9,13 +9,15 @@ mod monitor;
 mod qdisc;
 mod settings;
 mod socket;
+mod statistics;
 mod vlan;
 
 pub use bridge::{BridgeOptions, PortChange};
 pub use fdb::{FdbEntry, FdbKey, FdbKind};
 pub use link::{Counters, Link, MAX_XDP_MTU, VethEnd, XdpPrograms};
 pub use monitor::{Event, Monitor};
-pub use qdisc::{FqCodelOptions, Qdisc, QdiscOptions, TcHandle};
+pub use qdisc::{FqCodelOptions, Qdisc, QdiscOptions, QdiscStatistics, TcHandle};
 pub use settings::{BridgePort, BridgeSettings, PortState};
 pub use socket::Rtnetlink;
+pub use statistics::Statistics;
 pub use vlan::BridgeVlan;

@@ -10,6 +10,7 @@ use netlink_packet_route::link::{
 
 use super::settings::{BridgePort, BridgeSettings};
 use super::socket::{LINK_HEADER, NEW, NEW_LINK, Rtnetlink};
+use super::statistics::Statistics;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::netlink::{Attributes, RawMessage, text, u32_of, u64_at};
 
@@ -197,8 +198,10 @@ pub struct Link {
     pub bridge: Option<BridgeSettings>,
     /// The settings of a port, if `controller` is a bridge (`IFLA_INFO_SLAVE_DATA`).
     pub bridge_port: Option<BridgePort>,
-    /// The counters (`IFLA_STATS64`).
+    /// The usual counters (`IFLA_STATS64`).
     pub stats: Counters,
+    /// All counters, from the same reading.
+    pub statistics: Statistics,
 }
 
 impl Rtnetlink {
@@ -395,7 +398,10 @@ impl Link {
             MASTER => self.controller = Some(u32_of(value)?),
             OPERSTATE => self.running = *value.first()? == OPER_UP,
             LINKINFO => self.set_info(value),
-            STATS64 => self.stats = Counters::read(value)?,
+            STATS64 => {
+                self.statistics = Statistics::read(value);
+                self.stats = Counters::read(value)?;
+            }
             NUM_TX_QUEUES => self.tx_queues = u32_of(value)?,
             NUM_RX_QUEUES => self.queues = u32_of(value)?,
             PHYS_SWITCH_ID => self.switchdev = true,
@@ -529,6 +535,8 @@ mod tests {
             (stats.rx_packets, stats.rx_dropped, stats.tx_dropped),
             (0, 6, 7)
         );
+        assert_eq!(link.statistics.get("rx_nohandler"), Some(23));
+        assert_eq!(link.statistics.get("rx_otherhost_dropped"), None);
         assert_eq!((link.bridge, link.bridge_port), (None, None));
         for bytes in damaged(&bytes) {
             Link::read(&bytes);

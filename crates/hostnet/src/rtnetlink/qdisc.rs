@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE, Nla as _};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{self, TcAttribute, TcMessage, TcOption, TcQdiscFqCodelOption};
+use netlink_packet_route::tc::{
+    self, TcAttribute, TcMessage, TcOption, TcQdiscFqCodelOption, TcStats2,
+};
 
 use super::socket::{GET_FILTER, NEW_FILTER, Rtnetlink};
 use crate::error::{Context as _, Result};
-use crate::netlink::{RawMessage, u32_of};
+use crate::netlink::{RawMessage, u32_of, u64_at};
 
 /// The place of priority and protocol in `struct tcmsg`.
 const TC_INFO: usize = 16;
+/// `TCA_STATS_PKT64` (`linux/gen_stats.h`).
+const STATS_PKT64: u16 = 8;
 
 /// The handle of a queueing discipline or class: `8001:` is major 0x8001, minor 0 (tc(8)).
 ///
@@ -73,6 +77,7 @@ impl From<tc::TcHandle> for TcHandle {
 ///     handle: TcHandle { major: 0x8001, minor: 0 },
 ///     parent: TcHandle::ROOT,
 ///     options: QdiscOptions::Fifo { limit: 1000 },
+///     statistics: None,
 /// };
 /// assert!(root.parent == TcHandle::ROOT && root.handle != TcHandle::UNSPEC);
 /// ```
@@ -88,6 +93,48 @@ pub struct Qdisc {
     pub parent: TcHandle,
     /// The settings.
     pub options: QdiscOptions,
+    /// The counters; none where the kernel reported none.
+    pub statistics: Option<QdiscStatistics>,
+}
+
+/// The counters of a queueing discipline (`TCA_STATS2`, in older kernels `TCA_STATS`;
+/// `net/core/gen_stats.c`).
+///
+/// A discipline counts bytes and frames when they leave it; `ingress` and `clsact` count what comes
+/// to their filters, and have no queue. A packet of the kernel (skb) with segmentation offload stands
+/// for several frames: it counts as all of them in [`packets`](Self::packets)
+/// (`bstats_update` in `include/net/sch_generic.h`), and as one in the other counters. `noqueue`
+/// counts nothing, and programs of tcx, which have no discipline, are not counted either.
+///
+/// What a discipline drops is not in the device's `tx_dropped`.
+///
+/// ```no_run
+/// use hostnet::rtnetlink::Rtnetlink;
+///
+/// for qdisc in Rtnetlink::open()?.qdiscs()? {
+///     let drops = qdisc.statistics.unwrap_or_default().drops;
+///     println!("device {}: {} dropped {drops}", qdisc.device, qdisc.kind);
+/// }
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QdiscStatistics {
+    /// Bytes sent, with link-layer headers.
+    pub bytes: u64,
+    /// Frames sent. Of 64 bits since Linux 5.4 (`TCA_STATS_PKT64`); before it wraps at 32.
+    pub packets: u64,
+    /// Packets dropped: the queue was full, an AQM or a filter decided so. It wraps at 32 bits, as
+    /// the next two.
+    pub drops: u32,
+    /// Times that a packet had to wait for the rate or the limit of the discipline; each kind has its
+    /// own events. A packet can count several times, and is not lost by that.
+    pub overlimits: u32,
+    /// Packets that came back from a device that could not take them, and were sent later.
+    pub requeues: u32,
+    /// Bytes that wait at present.
+    pub backlog: u32,
+    /// Packets that wait at present.
+    pub queue_length: u32,
 }
 
 /// The settings of a queueing discipline (`TCA_OPTIONS`), of the kinds that this crate reads.
@@ -234,6 +281,7 @@ impl Qdisc {
     ///     handle: TcHandle { major: 0x8001, minor: 0 },
     ///     parent: TcHandle::ROOT,
     ///     options: QdiscOptions::FqCodel(options),
+    ///     statistics: None,
     /// };
     /// assert_eq!(qdisc.tc_settings().as_deref(), Some("target 5000us ecn"));
     /// ```
@@ -249,6 +297,7 @@ impl Qdisc {
 
 impl From<TcMessage> for Qdisc {
     fn from(message: TcMessage) -> Self {
+        let statistics = QdiscStatistics::read(&message.attributes);
         let (mut kind, mut options) = (String::new(), Vec::new());
         for attribute in message.attributes {
             match attribute {
@@ -263,7 +312,62 @@ impl From<TcMessage> for Qdisc {
             kind,
             handle: message.header.handle.into(),
             parent: message.header.parent.into(),
+            statistics,
         }
+    }
+}
+
+impl QdiscStatistics {
+    fn read(attributes: &[TcAttribute]) -> Option<Self> {
+        let stats2 = attributes.iter().find_map(|attribute| match attribute {
+            TcAttribute::Stats2(stats) => Some(Self::of_stats2(stats)),
+            _ => None,
+        });
+        let stats = || attributes.iter().find_map(Self::of_stats);
+        stats2.or_else(stats)
+    }
+
+    fn of_stats2(stats: &[TcStats2]) -> Self {
+        let mut read = Self::default();
+        // The kernel adds all 64 bits of the packets only where 32 are too few.
+        let mut packets = None;
+        for stats in stats {
+            match stats {
+                TcStats2::Basic(basic) => {
+                    read.bytes = basic.bytes;
+                    read.packets = basic.packets.into();
+                }
+                TcStats2::Queue(queue) => {
+                    read.drops = queue.drops;
+                    read.overlimits = queue.overlimits;
+                    read.requeues = queue.requeues;
+                    read.backlog = queue.backlog;
+                    read.queue_length = queue.qlen;
+                }
+                TcStats2::Other(other) if other.kind() == STATS_PKT64 => {
+                    packets = u64_at(&value(other), 0);
+                }
+                _ => {}
+            }
+        }
+        read.packets = packets.unwrap_or(read.packets);
+        read
+    }
+
+    /// `TCA_STATS` has no requeues.
+    fn of_stats(attribute: &TcAttribute) -> Option<Self> {
+        let TcAttribute::Stats(stats) = attribute else {
+            return None;
+        };
+        Some(Self {
+            bytes: stats.bytes,
+            packets: stats.packets.into(),
+            drops: stats.drops,
+            overlimits: stats.overlimits,
+            requeues: 0,
+            backlog: stats.backlog,
+            queue_length: stats.qlen,
+        })
     }
 }
 
@@ -283,9 +387,13 @@ impl QdiscOptions {
 
 /// The one member of `struct tc_fifo_qopt`.
 fn limit(option: &DefaultNla) -> Option<u32> {
-    let mut bytes = vec![0; option.value_len()];
-    option.emit_value(&mut bytes);
-    bytes.try_into().ok().map(u32::from_ne_bytes)
+    value(option).try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn value(attribute: &DefaultNla) -> Vec<u8> {
+    let mut bytes = vec![0; attribute.value_len()];
+    attribute.emit_value(&mut bytes);
+    bytes
 }
 
 impl FqCodelOptions {
@@ -349,7 +457,10 @@ impl FqCodelOptions {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::{NetlinkDeserializable as _, NetlinkHeader};
+
     use super::*;
+    use crate::netlink::{damaged, push_attribute};
 
     #[test]
     fn settings_are_read_by_kind() {
@@ -368,6 +479,82 @@ mod tests {
         assert_eq!(QdiscOptions::read("tbf", &[limit]), QdiscOptions::Unknown);
     }
 
+    /// A message about a pfifo, as the kernel sends it, with these attributes behind its kind.
+    fn message(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        // `struct tcmsg`: family and padding, device, handle, parent, references.
+        let mut bytes = [0, 2, 0x8004_0000, u32::MAX, 1]
+            .map(u32::to_ne_bytes)
+            .concat();
+        push_attribute(&mut bytes, 1, b"pfifo\0");
+        for (kind, value) in attributes {
+            push_attribute(&mut bytes, *kind, value);
+        }
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Option<QdiscStatistics> {
+        let mut header = NetlinkHeader::default();
+        // `RTM_NEWQDISC`.
+        header.message_type = 36;
+        match RouteNetlinkMessage::deserialize(&header, bytes) {
+            Ok(RouteNetlinkMessage::NewQueueDiscipline(message)) => Qdisc::from(message).statistics,
+            _ => None,
+        }
+    }
+
+    /// `struct gnet_stats_basic`, 16 bytes with its padding, and `struct gnet_stats_queue`.
+    fn stats2() -> Vec<u8> {
+        let mut stats = Vec::new();
+        let basic = [&1500_u64.to_ne_bytes()[..], &3_u32.to_ne_bytes(), &[0; 4]].concat();
+        push_attribute(&mut stats, 1, &basic);
+        let queue = [4_u32, 600, 5, 6, 7].map(u32::to_ne_bytes).concat();
+        push_attribute(&mut stats, 3, &queue);
+        stats
+    }
+
+    #[test]
+    fn counters_are_those_of_the_newer_attribute() {
+        let mut expected = QdiscStatistics {
+            bytes: 1500,
+            packets: 3,
+            drops: 5,
+            overlimits: 7,
+            requeues: 6,
+            backlog: 600,
+            queue_length: 4,
+        };
+        let mut stats = stats2();
+        let old = [9; 40];
+        let bytes = message(&[(3, &old), (7, &stats)]);
+        assert_eq!(read(&bytes), Some(expected));
+        for bytes in damaged(&bytes) {
+            read(&bytes);
+        }
+        expected.packets = 3 + (1 << 32);
+        push_attribute(&mut stats, STATS_PKT64, &expected.packets.to_ne_bytes());
+        assert_eq!(read(&message(&[(7, &stats)])), Some(expected));
+    }
+
+    #[test]
+    fn counters_of_an_old_kernel_have_no_requeues() {
+        // `struct tc_stats`: bytes; packets, drops, overlimits, two rates, length, backlog; padding.
+        let words = [3_u32, 5, 7, 0, 0, 4, 600, 0]
+            .map(u32::to_ne_bytes)
+            .concat();
+        let stats = [&1500_u64.to_ne_bytes()[..], &words].concat();
+        let expected = QdiscStatistics {
+            bytes: 1500,
+            packets: 3,
+            drops: 5,
+            overlimits: 7,
+            requeues: 0,
+            backlog: 600,
+            queue_length: 4,
+        };
+        assert_eq!(read(&message(&[(3, &stats)])), Some(expected));
+        assert_eq!(read(&message(&[])), None);
+    }
+
     #[test]
     fn settings_are_written_for_tc() {
         let qdisc = |kind: &str, options| Qdisc {
@@ -376,6 +563,7 @@ mod tests {
             handle: TcHandle::UNSPEC,
             parent: TcHandle::ROOT,
             options,
+            statistics: None,
         };
         let settings = |kind, options| qdisc(kind, options).tc_settings();
         let fifo = QdiscOptions::Fifo { limit: 1000 };

@@ -1,5 +1,6 @@
 //! Devices: made, changed, read, and with frames through them.
 
+use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::Command;
 use std::thread::sleep;
@@ -9,7 +10,7 @@ use hostnet::device::Device;
 use hostnet::ethtool::{self, Offload};
 use hostnet::genetlink::netdev;
 use hostnet::netns;
-use hostnet::rtnetlink::{QdiscOptions, Rtnetlink, TcHandle, VethEnd};
+use hostnet::rtnetlink::{QdiscOptions, QdiscStatistics, Rtnetlink, TcHandle, VethEnd};
 use hostnet::tap::Tap;
 
 use crate::{Need, Result, Test, refusal};
@@ -32,6 +33,13 @@ pub fn tests() -> Vec<Test> {
         Test::needing("a_bridge_sends_a_frame_to_its_port", TUN, bridge),
         Test::needing("a_tap_goes_with_its_descriptor", TUN, tap),
         Test::needing("qdiscs_are_read_and_replaced", TUN_AND_TC, qdiscs),
+        Test::needing(
+            "a_qdisc_counts_frames_and_drops",
+            TUN_AND_TC,
+            qdisc_counters,
+        ),
+        Test::needing("clsact_counts_what_it_filters", TUN_AND_TC, clsact_counters),
+        Test::needing("a_device_has_all_counters_of_the_kernel", TUN, statistics),
     ]
 }
 
@@ -195,13 +203,10 @@ fn qdiscs() -> Result<()> {
             .find(|qdisc| qdisc.device == index && qdisc.parent == TcHandle::ROOT);
         Ok(root.ok_or("a device that is up has a root discipline")?)
     };
-    let words = "qdisc replace dev t0 root handle 8004: pfifo limit 77".split(' ');
-    let mut command = Command::new("tc");
-    assert!(
-        netns::spawn(namespace.as_fd(), command.args(words))?
-            .wait()?
-            .success()
-    );
+    tc(
+        namespace.as_fd(),
+        "qdisc replace dev t0 root handle 8004: pfifo limit 77",
+    )?;
     let pfifo = root()?;
     assert_eq!(pfifo.kind, "pfifo");
     assert_eq!((pfifo.handle.major, pfifo.handle.minor), (0x8004, 0));
@@ -210,5 +215,103 @@ fn qdiscs() -> Result<()> {
     let noqueue = root()?;
     assert_eq!(noqueue.kind, "noqueue");
     assert_eq!(noqueue.options, QdiscOptions::None);
+    Ok(())
+}
+
+fn tc(namespace: BorrowedFd<'_>, words: &str) -> Result<()> {
+    let mut command = Command::new("tc");
+    let status = netns::spawn(namespace, command.args(words.split(' ')))?.wait()?;
+    assert!(status.success(), "tc {words}");
+    Ok(())
+}
+
+/// The counters of the only discipline of this kind.
+fn counters(namespace: BorrowedFd<'_>, kind: &str) -> Result<QdiscStatistics> {
+    let qdiscs = netns::run_in(namespace, || Rtnetlink::open()?.qdiscs())?;
+    let found = qdiscs.into_iter().find(|qdisc| qdisc.kind == kind);
+    let found = found.ok_or_else(|| format!("there is no {kind}"))?;
+    Ok(found.statistics.ok_or("the kernel counts")?)
+}
+
+/// A tap t0 that is up and has an address, in a namespace without IPv6, so that the kernel sends
+/// nothing of its own.
+fn quiet_tap() -> Result<(OwnedFd, Tap)> {
+    let namespace = netns::create()?;
+    netns::disable_ipv6(namespace.as_fd())?;
+    let tap = netns::run_in(namespace.as_fd(), || -> Result<_> {
+        let tap = Tap::create("t0")?;
+        tap.device().set_up()?;
+        let index = tap.device().index()?;
+        Rtnetlink::open()?.add_address(index, [192, 0, 2, 1].into(), 24)?;
+        Ok(tap)
+    })?;
+    Ok((namespace, tap))
+}
+
+/// Sends frames of 60 bytes out of the tap: broadcasts, which need no neighbour.
+fn broadcast(namespace: BorrowedFd<'_>, count: usize) -> Result<()> {
+    netns::run_in(namespace, || -> Result<()> {
+        let socket = UdpSocket::bind("192.0.2.1:0")?;
+        socket.set_broadcast(true)?;
+        for _ in 0..count {
+            // 14, 20 and 8 bytes of headers come to it.
+            socket.send_to(&[0; 18], "192.0.2.255:9")?;
+        }
+        Ok(())
+    })
+}
+
+fn qdisc_counters() -> Result<()> {
+    let (namespace, _tap) = quiet_tap()?;
+    let words = "qdisc replace dev t0 root handle 8004: pfifo limit 5";
+    tc(namespace.as_fd(), words)?;
+    broadcast(namespace.as_fd(), 3)?;
+    let passed = QdiscStatistics {
+        bytes: 180,
+        packets: 3,
+        ..QdiscStatistics::default()
+    };
+    assert_eq!(counters(namespace.as_fd(), "pfifo")?, passed);
+
+    // A bucket of one frame that takes a minute to fill again: one passes, two wait.
+    let words = "qdisc replace dev t0 root handle 8005: tbf rate 8bit burst 64 limit 120";
+    tc(namespace.as_fd(), words)?;
+    broadcast(namespace.as_fd(), 10)?;
+    let held = counters(namespace.as_fd(), "tbf")?;
+    assert_eq!((held.packets, held.bytes), (1, 60), "{held:?}");
+    assert_eq!((held.queue_length, held.backlog), (2, 120), "{held:?}");
+    assert_eq!(held.drops, 7, "{held:?}");
+    assert!(held.overlimits > 0, "{held:?}");
+    Ok(())
+}
+
+fn clsact_counters() -> Result<()> {
+    let (namespace, _tap) = quiet_tap()?;
+    tc(namespace.as_fd(), "qdisc add dev t0 clsact")?;
+    let nothing = counters(namespace.as_fd(), "clsact")?;
+    assert_eq!(nothing, QdiscStatistics::default());
+    // A filter of every packet, as 1:1, to no effect.
+    let words = "filter add dev t0 egress u32 match u32 0 0 flowid 1:1";
+    tc(namespace.as_fd(), words)?;
+    broadcast(namespace.as_fd(), 3)?;
+    let passed = counters(namespace.as_fd(), "clsact")?;
+    assert_eq!((passed.packets, passed.drops), (3, 0), "{passed:?}");
+    Ok(())
+}
+
+fn statistics() -> Result<()> {
+    let (namespace, tap) = quiet_tap()?;
+    broadcast(namespace.as_fd(), 3)?;
+    // A tap counts a frame when it is read.
+    for _ in 0..3 {
+        assert_eq!(rustix::io::read(tap.descriptor(), &mut [0; 100])?, 60);
+    }
+    let link = tap.device().state()?;
+    let statistics = link.statistics;
+    assert_eq!(link.stats.tx_packets, 3);
+    assert_eq!(statistics.get("tx_packets"), Some(3), "{statistics:?}");
+    assert_eq!(statistics.get("tx_bytes"), Some(180), "{statistics:?}");
+    assert_eq!(statistics.get("rx_bytes"), Some(0), "{statistics:?}");
+    assert!(statistics.get("rx_nohandler").is_some(), "{statistics:?}");
     Ok(())
 }

@@ -77,6 +77,7 @@ mod tests {
             handle,
             parent,
             options: QdiscOptions::Unknown,
+            statistics: None,
         }
     }
 
