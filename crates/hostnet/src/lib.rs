@@ -14,6 +14,7 @@
 //! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`) |
 //! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
 //! | [`nfnetlink`] | tables and hooks of nftables |
+//! | [`mib`] | `/proc/net/snmp`, `netstat`, `snmp6`: counters of the protocols; neighbour tables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
 //! | `kernel_config` | `/proc/config.gz` |
@@ -57,7 +58,7 @@
 //     tap                                          devices with one end in this process
 //     device                                       one device, by its name
 //     rtnetlink, genetlink, sock_diag, nfnetlink   families of netlink
-//     netlink, ethtool, netns, sysfs, softnet      sockets and files of a network namespace
+//     netlink, ethtool, netns, sysfs, mib, softnet   sockets and files of a network namespace
 //     ifreq, mount, cpulist, kernel_config         structures and files of the kernel
 //     error                                        the error type
 
@@ -69,6 +70,7 @@ pub mod genetlink;
 mod ifreq;
 #[cfg(feature = "kernel-config")]
 pub mod kernel_config;
+pub mod mib;
 pub mod mount;
 mod netlink;
 pub mod netns;

@@ -5,6 +5,7 @@ mod devices;
 mod monitor;
 mod named;
 mod namespaces;
+mod protocols;
 mod refusals;
 mod steering;
 
@@ -103,6 +104,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let tests = [
         namespaces::tests(),
+        protocols::tests(),
         devices::tests(),
         bridges::tests(),
         monitor::tests(),
