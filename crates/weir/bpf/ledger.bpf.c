@@ -28,6 +28,7 @@ SHARED_ENUM(xdp_event);
 #define AF_INET6 10
 #define AF_PACKET 17
 #define AF_XDP 44
+#define IPPROTO_UDP 17
 
 #define KERNEL __attribute__((preserve_access_index))
 
@@ -53,8 +54,18 @@ struct sock_common {
 	possible_net_t skc_net;
 } KERNEL;
 
+struct sk_buff_head {
+	__u32 qlen;
+} KERNEL;
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
+	__u16 sk_protocol;
+} KERNEL;
+
+struct udp_sock {
+	struct sk_buff_head reader_queue;
 } KERNEL;
 
 struct sk_buff {
@@ -252,6 +263,7 @@ static __always_inline int count_drop(struct sk_buff *skb, const void *location,
 		.location = (__u64)location,
 		.reason = reason,
 		.protocol = skb->protocol,
+		.received = skb->skb_iif != 0,
 	};
 
 	if (receiver) {
@@ -448,6 +460,11 @@ int sockets(struct bpf_iter__task_file *context)
 	record.pid = task->tgid;
 	record.fd = context->fd;
 	bpf_core_read(record.name, sizeof(record.name), &task->comm);
+	record.protocol = sock->sk_protocol;
+	record.queued = sock->sk_receive_queue.qlen;
+	/* A reader of UDP takes the whole queue into one of its own. */
+	if (record.protocol == IPPROTO_UDP && record.family != AF_PACKET)
+		record.queued += BPF_CORE_READ((struct udp_sock *)(void *)sock, reader_queue.qlen);
 	if (record.family == AF_XDP)
 		describe_xdp(&record, (void *)sock);
 	else if (record.family == AF_PACKET)

@@ -33,7 +33,8 @@ struct drop_key {
 	__u32 netns;
 	__u32 device;
 	__u32 reason;
-	__u32 protocol; /* as in the frame */
+	__u16 protocol; /* as in the frame */
+	__u16 received; /* whether it came in by a device */
 };
 
 struct drop_value {
@@ -81,6 +82,8 @@ struct socket_record {
 	__u32 family;
 	__u32 netns;
 	__u8 name[PROCESS_NAME];
+	__u32 protocol;
+	__u32 queued; /* packets in the receive queue */
 	/* AF_PACKET */
 	__u32 packet_drops; /* since PACKET_STATISTICS was read last */
 	__u32 packet_ring;  /* frames of its receive ring; 0 without one */

@@ -58,14 +58,44 @@ pub struct Snapshot {
     pub namespaces: BTreeMap<u64, Namespace>,
     /// The columns of /proc/net/softnet_stat by CPU. They count for all namespaces.
     pub cpus: BTreeMap<usize, Counters>,
-    /// Freed packets since [`Events`](super::events::Events) were attached; none without privilege.
-    pub drops: Option<Vec<Drop>>,
-    /// Errors of XDP since then; none without privilege.
-    pub xdp_errors: Option<Vec<XdpError>>,
+    /// The events since their tracepoints were attached; none without privilege.
+    pub events: Option<Counted>,
     /// The AF_XDP sockets of all processes and namespaces; none where they cannot be listed.
     pub xdp_sockets: Option<Vec<XdpSocket>>,
+    /// The counters of the neighbour tables, such as `arp_cache.table_fulls`. They count for all namespaces.
+    #[serde(default)]
+    pub neighbours: Counters,
     /// What cannot be seen here, and what would show it.
     pub gaps: Vec<Gap>,
+}
+
+/// Events since their tracepoints were attached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// When they were attached, by `CLOCK_BOOTTIME` in nanoseconds: counts of another time begin elsewhere.
+    pub since_ns: u64,
+    /// Freed packets.
+    pub drops: Vec<Drop>,
+    /// Errors of XDP; with the tracepoints of success also what went on.
+    pub xdp: Vec<XdpEvent>,
+    /// Packets that devices handed to the stack; none without the tracepoints of success.
+    #[serde(default)]
+    pub received: Vec<Received>,
+    /// Packets that did not fit into the programs' maps.
+    pub overflow: u64,
+}
+
+/// Packets that a device handed to the stack (`net:netif_receive_skb`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    /// The inode of the network namespace.
+    pub netns: u64,
+    /// The index of the device.
+    pub device: u32,
+    /// Packets as the stack handles them.
+    pub skbs: u64,
+    /// Packets on the wire.
+    pub segments: u64,
 }
 
 /// A network namespace.
@@ -80,6 +110,9 @@ pub struct Namespace {
     pub devices: BTreeMap<u32, Device>,
     /// The counters of its protocols, as `nstat` names them but with a dot: `Udp.RcvbufErrors`.
     pub mib: Counters,
+    /// ARP packets received since the reader was opened; none without privilege.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arp: Option<Reading>,
     /// Its UDP, listening and connected TCP, and AF_PACKET sockets by their cookie.
     pub sockets: BTreeMap<u64, Socket>,
 }
@@ -138,6 +171,9 @@ pub struct Socket {
     pub queued: u64,
     /// The limit of `queued` (`SK_MEMINFO_RCVBUF`, or the backlog).
     pub limit: u64,
+    /// Packets in its receive queue, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
     /// The process that has it, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Process>,
@@ -166,6 +202,9 @@ pub struct Drop {
     pub device: u32,
     /// The `EtherType`, such as 0x0800.
     pub protocol: u16,
+    /// Whether it came in by a device; else it was made here.
+    #[serde(default)]
+    pub received: bool,
     /// The cookie of the receiving socket, where the reason is one of a socket and the kernel tells (Linux 6.11);
     /// else 0.
     pub socket: u64,
@@ -175,9 +214,9 @@ pub struct Drop {
     pub segments: u64,
 }
 
-/// Frames that XDP lost.
+/// Frames of one event of XDP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct XdpError {
+pub struct XdpEvent {
     /// The tracepoint: `xdp_exception`, `xdp_redirect_err`, `xdp_devmap_xmit`, `xdp_bulk_tx`,
     /// `xdp_cpumap_enqueue`.
     pub event: String,
@@ -199,8 +238,14 @@ pub struct XdpError {
     /// The type of the map of a redirect, such as `xskmap`; none without a map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<String>,
-    /// Frames.
-    pub frames: u64,
+    /// The index of the other device of a redirect; 0 where the event has none.
+    #[serde(default)]
+    pub to: u32,
+    /// Frames lost.
+    pub lost: u64,
+    /// Frames that went on.
+    #[serde(default)]
+    pub passed: u64,
 }
 
 /// An AF_XDP socket of any process.

@@ -10,6 +10,16 @@ pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
+/// `CLOCK_BOOTTIME`, which goes on while the machine sleeps, in nanoseconds.
+pub fn boottime_ns() -> u64 {
+    nanoseconds(ClockId::Boottime)
+}
+
+/// `CLOCK_REALTIME`, in nanoseconds.
+pub fn realtime_ns() -> u64 {
+    nanoseconds(ClockId::Realtime)
+}
+
 /// CPU time of the calling thread, in nanoseconds; without waits, such as those for RCU where a load
 /// begins and ends.
 pub fn thread_cpu_ns() -> u64 {

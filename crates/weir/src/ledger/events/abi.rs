@@ -64,7 +64,8 @@ shared_structs! {
         netns: u32,
         device: u32,
         reason: u32,
-        protocol: u32,
+        protocol: u16,
+        received: u16,
     }
 
     /// Packets.
@@ -121,6 +122,8 @@ shared_structs! {
         family: u32,
         netns: u32,
         name: [u8; PROCESS_NAME],
+        protocol: u32,
+        queued: u32,
         packet_drops: u32,
         packet_ring: u32,
         device: u32,

@@ -13,11 +13,12 @@ use self::abi::{
     Config, DropKey, DropValue, ReceiveKey, RingRecord, SocketRecord, XdpKey, XdpValue,
 };
 use self::reasons::Reasons;
-use super::snapshot::{Drop, Process, Ring, XdpError, XdpSocket};
+use super::snapshot::{Counted, Drop, Process, Received, Ring, XdpEvent, XdpSocket};
 use crate::bpf::kernel_types::KernelTypes;
 use crate::bpf::layout::text;
 use crate::bpf::symbols::KernelSymbols;
 use crate::bpf::{self, Attached, Map, Object, Programs};
+use crate::process::clock::boottime_ns;
 
 const OBJECT: Object = Object {
     name: "ledger",
@@ -72,6 +73,8 @@ pub struct Events {
     overflow: Map<u32, DropValue>,
     /// What this kernel lacks.
     missing: Vec<Missing>,
+    /// When the tracepoints were attached, by `CLOCK_BOOTTIME`.
+    since_ns: u64,
 }
 
 /// A tracepoint that this kernel lacks.
@@ -83,30 +86,6 @@ pub enum Missing {
     Receiver,
 }
 
-/// Freed packets and errors of XDP since the tracepoints were attached.
-#[derive(Debug, Default)]
-pub struct Counted {
-    /// Freed packets.
-    pub drops: Vec<Drop>,
-    /// Errors of XDP; with `--deep` its successes too.
-    pub xdp: Vec<XdpFlow>,
-    /// With `--deep`: skbs and segments that each device, by namespace and index, handed to the stack.
-    pub received: BTreeMap<(u64, u32), (u64, u64)>,
-    /// Packets that did not fit into the maps.
-    pub overflow: u64,
-}
-
-/// Frames of one event of XDP.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct XdpFlow {
-    /// The lost ones.
-    pub error: XdpError,
-    /// Those that went on.
-    pub passed: u64,
-    /// The index of the device that they went to.
-    pub to: u32,
-}
-
 /// A socket of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnedSocket {
@@ -114,6 +93,8 @@ pub struct OwnedSocket {
     pub process: Process,
     /// The inode of its network namespace.
     pub netns: u64,
+    /// Packets in its receive queue.
+    pub queued: u32,
     /// Of AF_PACKET: packets lost since its owner read `PACKET_STATISTICS`, and the frames of its ring.
     pub packet: Option<(u32, u32)>,
 }
@@ -183,6 +164,7 @@ impl Events {
             received: programs.map("received")?,
             overflow: programs.map("overflow")?,
             missing,
+            since_ns: boottime_ns(),
             programs,
         })
     }
@@ -194,20 +176,25 @@ impl Events {
 
     /// The counts since the tracepoints were attached.
     pub fn count(&mut self) -> Result<Counted> {
-        let mut counted = Counted::default();
+        let mut counted = Counted {
+            since_ns: self.since_ns,
+            ..Counted::default()
+        };
         for (key, value) in sums(&self.drops)? {
             let drop = self.drop(&key, value)?;
             counted.drops.push(drop);
         }
         for (key, value) in frames(&self.xdp)? {
-            let flow = self.flow(&key, value);
-            counted.xdp.push(flow);
+            let event = self.event(&key, value);
+            counted.xdp.push(event);
         }
         for (key, value) in sums(&self.received)? {
-            let device = (u64::from(key.netns), key.device);
-            counted
-                .received
-                .insert(device, (value.skbs, value.segments));
+            counted.received.push(Received {
+                netns: u64::from(key.netns),
+                device: key.device,
+                skbs: value.skbs,
+                segments: value.segments,
+            });
         }
         for cell in 0..OVERFLOWS {
             let values = self.overflow.get_per_cpu(&cell)?.unwrap_or_default();
@@ -222,7 +209,8 @@ impl Events {
             place: self.place(key.location)?,
             netns: u64::from(key.netns),
             device: key.device,
-            protocol: u16::from_be(key.protocol as u16),
+            protocol: u16::from_be(key.protocol),
+            received: key.received != 0,
             socket: key.socket,
             skbs: value.skbs,
             segments: value.segments,
@@ -241,7 +229,7 @@ impl Events {
         Ok(name)
     }
 
-    fn flow(&mut self, key: &XdpKey, value: XdpValue) -> XdpFlow {
+    fn event(&mut self, key: &XdpKey, value: XdpValue) -> XdpEvent {
         let event = match key.event {
             abi::EXCEPTION => "xdp_exception",
             abi::REDIRECT_ERR => "xdp_redirect_err",
@@ -257,20 +245,18 @@ impl Events {
             let name = names.get(&value).cloned();
             name.unwrap_or_else(|| value.to_string())
         };
-        XdpFlow {
-            error: XdpError {
-                event: event.into(),
-                netns: u64::from(key.netns),
-                device: key.device,
-                program: key.program,
-                program_name,
-                action: is_exception.then(|| named(&self.actions, code)),
-                error: (!is_exception && key.code != 0).then(|| error_name(key.code)),
-                map: (key.map_type != 0).then(|| named(&self.map_types, key.map_type.into())),
-                frames: value.lost,
-            },
-            passed: value.frames,
+        XdpEvent {
+            event: event.into(),
+            netns: u64::from(key.netns),
+            device: key.device,
+            program: key.program,
+            program_name,
+            action: is_exception.then(|| named(&self.actions, code)),
+            error: (!is_exception && key.code != 0).then(|| error_name(key.code)),
+            map: (key.map_type != 0).then(|| named(&self.map_types, key.map_type.into())),
             to: key.to,
+            lost: value.lost,
+            passed: value.frames,
         }
     }
 
@@ -313,6 +299,7 @@ impl Sockets {
         }
         owned.process = process.clone();
         owned.netns = u64::from(record.netns);
+        owned.queued = record.queued;
         owned.packet =
             (record.family == AF_PACKET).then_some((record.packet_drops, record.packet_ring));
         if record.family == AF_XDP {
