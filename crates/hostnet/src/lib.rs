@@ -12,7 +12,7 @@
 //! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing, statistics; RSS and flow rules |
 //! | [`tap`] | Documentation/networking/tuntap.rst |
 //! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`) |
-//! | [`sock_diag`] | `sock_diag(7)`: AF_XDP sockets (`xdp_diag`) |
+//! | [`sock_diag`] | `sock_diag(7)`: UDP, TCP, AF_PACKET and AF_XDP sockets, and the processes that have them |
 //! | [`nfnetlink`] | tables and hooks of nftables |
 //! | [`mib`] | `/proc/net/snmp`, `netstat`, `snmp6`: counters of the protocols; neighbour tables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
@@ -55,12 +55,12 @@
 // Highest first; a module imports from the layers below it, and files never in a circle.
 // `tests/layers.rs` reads this list and every import.
 //
-//     tap                                          devices with one end in this process
-//     device                                       one device, by its name
-//     rtnetlink, genetlink, sock_diag, nfnetlink   families of netlink
+//     tap                                            devices with one end in this process
+//     device                                         one device, by its name
+//     rtnetlink, genetlink, sock_diag, nfnetlink     families of netlink
 //     netlink, ethtool, netns, sysfs, mib, softnet   sockets and files of a network namespace
-//     ifreq, mount, cpulist, kernel_config         structures and files of the kernel
-//     error                                        the error type
+//     ifreq, mount, process, cpulist, kernel_config  structures and files of the kernel
+//     error                                          the error type
 
 pub mod cpulist;
 pub mod device;
@@ -75,6 +75,7 @@ pub mod mount;
 mod netlink;
 pub mod netns;
 pub mod nfnetlink;
+mod process;
 pub mod rtnetlink;
 pub mod sock_diag;
 pub mod softnet;

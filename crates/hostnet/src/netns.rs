@@ -19,6 +19,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Context as _, Error, Result};
+use crate::process;
 
 /// The file system type that statfs(2) reports for a file of a namespace (linux/magic.h).
 const NSFS_MAGIC: u64 = 0x6e73_6673;
@@ -196,21 +197,13 @@ pub fn current() -> Result<u64> {
 /// `CAP_SYS_PTRACE` processes of other users are left out.
 pub fn processes(namespace: BorrowedFd<'_>) -> Result<Vec<u32>> {
     let wanted = format!("net:[{}]", identity(namespace)?);
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").context("cannot read /proc: is it mounted?")? {
-        let name = entry.context("cannot read /proc")?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // A process that has ended since cannot be read either.
-        let is_inside = fs::read_link(format!("/proc/{pid}/ns/net"))
-            .is_ok_and(|link| link.as_os_str() == wanted.as_str());
-        if is_inside {
-            found.push(pid);
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
+    let mut ids = process::ids()?;
+    // A process that has ended since cannot be read either.
+    ids.retain(|pid| {
+        fs::read_link(format!("/proc/{pid}/ns/net"))
+            .is_ok_and(|link| link.as_os_str() == wanted.as_str())
+    });
+    Ok(ids)
 }
 
 /// Opens the network namespace at `path`, such as `/run/netns/NAME` or `/proc/PID/ns/net`.

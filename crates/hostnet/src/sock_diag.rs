@@ -1,6 +1,11 @@
-//! Socket statistics over `sock_diag(7)`.
+//! Socket statistics over `sock_diag(7)`, and the processes that have the sockets.
 
+pub mod inet;
+mod memory;
+mod owners;
+pub mod packet;
+mod request;
 pub mod xdp_diag;
 
-/// The type of all requests (`SOCK_DIAG_BY_FAMILY` in `linux/sock_diag.h`).
-const BY_FAMILY: u16 = 20;
+pub use memory::SocketMemory;
+pub use owners::{Owner, Owners, owners};

@@ -1,11 +1,8 @@
 //! AF_XDP sockets (`linux/xdp_diag.h`; `CONFIG_XDP_SOCKETS_DIAG`, Linux 5.1).
 
-use netlink_packet_core::NLM_F_DUMP;
-use netlink_sys::protocols::NETLINK_SOCK_DIAG;
-
-use super::BY_FAMILY;
-use crate::error::{Context as _, ErrorKind, Result};
-use crate::netlink::{RawMessage, Socket, attribute};
+use super::request;
+use crate::error::{Context as _, Result};
+use crate::netlink::attribute;
 
 /// `XDP_SHOW_INFO | XDP_SHOW_UMEM`.
 const SHOW_INFO_AND_UMEM: u32 = 1 | 1 << 2;
@@ -49,18 +46,10 @@ pub struct XdpSocket {
 /// # Ok::<(), hostnet::Error>(())
 /// ```
 pub fn xdp_sockets() -> Result<Option<Vec<XdpSocket>>> {
-    let message = RawMessage {
-        kind: BY_FAMILY,
-        payload: request(),
-    };
-    match Socket::open(NETLINK_SOCK_DIAG)?.request(&message, NLM_F_DUMP) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        answers => {
-            let answers = answers.context("cannot list the AF_XDP sockets")?;
-            let sockets = answers.iter().filter_map(|answer| socket(&answer.payload));
-            Ok(Some(sockets.collect()))
-        }
-    }
+    let mut sockets = Vec::new();
+    let listed = request::list(request(), &mut |answer| sockets.extend(socket(answer)));
+    let listed = listed.context("cannot list the AF_XDP sockets")?;
+    Ok(listed.map(|()| sockets))
 }
 
 /// `struct xdp_diag_req`: family, protocol, padding; inode; attributes to show; cookie of two words.

@@ -7,6 +7,7 @@ mod named;
 mod namespaces;
 mod protocols;
 mod refusals;
+mod sockets;
 mod steering;
 
 use std::process::{Command, ExitCode};
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         bridges::tests(),
         monitor::tests(),
         refusals::tests(),
+        sockets::tests(),
         steering::tests(),
         named::tests(),
     ];
