@@ -1,7 +1,7 @@
 //! A Linux host's network: how it is set up, and how to change it.
 //!
-//! Network namespaces, devices and bridges over rtnetlink and ethtool, taps, XDP features and AF_XDP
-//! sockets, sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library besides libc, no
+//! Network namespaces, devices and bridges over rtnetlink and ethtool, taps, XDP features, sockets, counters of
+//! the protocols, sysfs, mounts, CPU lists and the kernel's configuration. No BPF, no C library besides libc, no
 //! async runtime and no command line: a small privileged daemon can use this crate alone.
 //!
 //! | module | source |

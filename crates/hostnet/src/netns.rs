@@ -5,6 +5,7 @@
 //! and exec.
 #![allow(unsafe_code)]
 
+mod all;
 pub mod named;
 
 use std::fs::{self, File};
@@ -20,6 +21,8 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 
 use crate::error::{Context as _, Error, Result};
 use crate::process;
+
+pub use all::{Namespace, Namespaces, all};
 
 /// The file system type that statfs(2) reports for a file of a namespace (linux/magic.h).
 const NSFS_MAGIC: u64 = 0x6e73_6673;

@@ -58,12 +58,22 @@ fn come_and_go() -> Result<()> {
         netns::identity(opened.as_fd())?,
         netns::identity(namespace.as_fd())?
     );
+    let found = netns::all()?.list.into_iter();
+    let found: Vec<_> = found.filter(|found| found.names == ["guest"]).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&found[0].path, &found[0].processes[..]), (&path, &[][..]));
+    assert_eq!(
+        netns::identity(found[0].open()?.as_fd())?,
+        netns::identity(namespace.as_fd())?
+    );
     let ip = |words: &[&str]| Command::new("ip").arg("netns").args(words).status();
     assert!(ip(&["exec", "guest", "true"])?.success());
     assert!(ip(&["add", "other"])?.success());
 
     let directory = Directory::lock()?.ok_or("the directory is there")?;
     directory.remove("guest")?;
+    let error = refusal(found[0].open());
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     // Again, and one that was never there.
     directory.remove("guest")?;
     directory.remove("none")?;

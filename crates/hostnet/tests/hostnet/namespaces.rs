@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::os::fd::AsFd as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use hostnet::netns;
+use hostnet::ErrorKind;
+use hostnet::netns::{self, Namespace};
 use hostnet::nfnetlink::{self, Table};
 use hostnet::rtnetlink::Rtnetlink;
 use hostnet::sysfs::Sysfs;
 
-use crate::{Need, Result, Test};
+use crate::{Need, Result, Test, refusal};
 
 const NFT: &[Need] = &[Need::Program("nft")];
 const TABLES: &[Need] = &[Need::Feature("nftables for bridges", || {
@@ -26,6 +27,8 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("a_new_namespace_has_the_loopback", new_namespace),
         Test::new("a_process_starts_inside", process),
+        Test::new("all_namespaces_of_processes_are_found", all),
+        Test::new("a_namespace_that_was_replaced_is_not_opened", replaced),
         Test::needing("ipv6_is_off_for_new_devices", IPV6, ipv6),
         Test::new("a_sysfs_shows_its_namespace", sysfs),
         Test::needing("tables_of_nftables_have_names", NFT, nftables),
@@ -54,6 +57,56 @@ fn process() -> Result<()> {
     assert_eq!(netns::processes(namespace.as_fd())?, [cat.id()]);
     drop(cat.stdin.take());
     assert!(cat.wait()?.success());
+    Ok(())
+}
+
+fn all() -> Result<()> {
+    let namespace = netns::create()?;
+    let identity = netns::identity(namespace.as_fd())?;
+    let find = |inode| -> Result<_> {
+        let mut found = netns::all()?.list.into_iter();
+        Ok(found.find(|found| found.inode == inode))
+    };
+    assert_eq!(find(identity)?, None, "only a descriptor keeps it");
+    let mut children = Vec::new();
+    for _ in 0..2 {
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped());
+        children.push(netns::spawn(namespace.as_fd(), &mut command)?);
+    }
+    let mut ids: Vec<_> = children.iter().map(Child::id).collect();
+    ids.sort_unstable();
+    let found = find(identity)?.ok_or("two processes are in it")?;
+    assert_eq!(found.processes, ids);
+    assert_eq!(found.names, [""; 0]);
+    let opened = found.open()?;
+    assert_eq!(netns::identity(opened.as_fd())?, identity);
+    for child in &mut children {
+        drop(child.stdin.take());
+        assert!(child.wait()?.success());
+    }
+    let error = refusal(found.open());
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+
+    let own = find(netns::current()?)?.ok_or("this process is in it")?;
+    assert_eq!(netns::identity(own.open()?.as_fd())?, own.inode);
+    Ok(())
+}
+
+fn replaced() -> Result<()> {
+    let mut namespace = Namespace {
+        inode: netns::current()?,
+        path: "/proc/thread-self/ns/net".into(),
+        ..Namespace::default()
+    };
+    namespace.open()?;
+    let other = netns::create()?;
+    let inside = netns::run_in(other.as_fd(), || Ok::<_, hostnet::Error>(namespace.open()));
+    let error = refusal(inside?);
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    namespace.path = "/proc/self/status".into();
+    let error = refusal(namespace.open());
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     Ok(())
 }
 
