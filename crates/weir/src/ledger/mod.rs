@@ -5,6 +5,7 @@
 //! they cost nothing while nothing fails; tracepoints of success never are, unless asked for.
 
 pub mod events;
+pub mod read;
 pub mod sheet;
 pub mod snapshot;
 pub mod stage;

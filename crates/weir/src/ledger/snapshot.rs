@@ -134,6 +134,9 @@ pub struct Device {
     /// The index of its bridge, bond or VRF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<u32>,
+    /// The index of the device below it, such as of a VLAN, in the same namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower: Option<u32>,
     /// The other end of a veth: the inode of its namespace and its index there, where that namespace is
     /// part of the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,6 +174,9 @@ pub struct Socket {
     pub queued: u64,
     /// The limit of `queued` (`SK_MEMINFO_RCVBUF`, or the backlog).
     pub limit: u64,
+    /// Of AF_PACKET: the frames of its receive ring, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_frames: Option<u64>,
     /// Packets in its receive queue, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,

@@ -1,0 +1,226 @@
+//! The counters that are read twice: protocols, devices, drivers and queueing disciplines.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use hostnet::ethtool;
+use hostnet::mib::{self, Mib};
+use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink};
+
+use crate::ledger::snapshot::{Counters, Device, Namespace, Reading, Snapshot};
+
+/// The counters of a namespace by one reading.
+#[derive(Debug)]
+pub struct Quick {
+    mib: Mib,
+    links: Vec<Link>,
+    qdiscs: Vec<Qdisc>,
+    drivers: BTreeMap<u32, Counters>,
+}
+
+impl Quick {
+    /// Reads those of the calling thread's namespace; of these devices, if any are named.
+    pub fn read(devices: &[String]) -> Result<Self> {
+        let mib = if devices.is_empty() {
+            mib::read()?
+        } else {
+            Mib::default()
+        };
+        let mut rtnetlink = Rtnetlink::open()?;
+        let mut links = rtnetlink.links()?;
+        for name in devices {
+            ensure!(
+                links.iter().any(|link| link.name == *name),
+                "there is no device {name}: see `ip link`"
+            );
+        }
+        links.retain(|link| devices.is_empty() || devices.contains(&link.name));
+        let qdiscs = rtnetlink.qdiscs()?;
+        let drivers = links.iter().filter(|link| !link.loopback).map(|link| {
+            // A device may vanish, or have none.
+            (link.index, driver(&link.name).unwrap_or_default())
+        });
+        Ok(Self {
+            drivers: drivers.collect(),
+            mib,
+            links,
+            qdiscs,
+        })
+    }
+
+    /// Puts them into a namespace of a snapshot.
+    pub fn fill(&self, namespace: &mut Namespace) {
+        namespace.mib = readings(&self.mib);
+        for link in &self.links {
+            let statistics = link.statistics.iter();
+            let device = Device {
+                name: link.name.clone(),
+                kind: link.kind.clone(),
+                loopback: link.loopback,
+                queues: link.queues,
+                controller: link.controller,
+                lower: link.lower.filter(|_| link.lower_netns.is_none()),
+                peer: None,
+                xdp_driver: link.xdp_programs.driver,
+                xdp_generic: link.xdp_programs.generic,
+                statistics: statistics
+                    .map(|(name, value)| (name.to_owned(), value.into()))
+                    .collect(),
+                driver: self.drivers.get(&link.index).cloned().unwrap_or_default(),
+                qdiscs: BTreeMap::new(),
+            };
+            namespace.devices.insert(link.index, device);
+        }
+        for qdisc in &self.qdiscs {
+            let Some(device) = namespace.devices.get_mut(&qdisc.device) else {
+                continue;
+            };
+            if let Some(statistics) = qdisc.statistics {
+                let counters = [
+                    ("packets", statistics.packets),
+                    ("bytes", statistics.bytes),
+                    ("drops", statistics.drops.into()),
+                    ("overlimits", statistics.overlimits.into()),
+                    ("requeues", statistics.requeues.into()),
+                    ("backlog", statistics.backlog.into()),
+                    ("queue_length", statistics.queue_length.into()),
+                ];
+                let counters = counters.map(|(name, value)| (name.to_owned(), value.into()));
+                device.qdiscs.insert(qdisc_name(qdisc), counters.into());
+            }
+        }
+    }
+}
+
+/// Kind and handle as `tc` prints them; `root` for the root.
+fn qdisc_name(qdisc: &Qdisc) -> String {
+    let root = if qdisc.parent == hostnet::rtnetlink::TcHandle::ROOT {
+        " root"
+    } else {
+        ""
+    };
+    format!("{} {:x}:{root}", qdisc.kind, qdisc.handle.major)
+}
+
+/// A driver's statistics, those of its queues added.
+fn driver(device: &str) -> Result<Counters> {
+    let mut counters = Counters::new();
+    for statistic in ethtool::statistics(device)? {
+        let name = without_queue(&statistic.name);
+        let counter = counters.entry(name).or_default();
+        counter.value = counter.value.wrapping_add(statistic.value);
+    }
+    Ok(counters)
+}
+
+/// `rx_queue_0_drops` is `rx_queue_*_drops`: a number between separators, or behind `rx`, `tx`, `q`.
+fn without_queue(name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let end = rest[start..]
+            .find(|c: char| !c.is_ascii_digit())
+            .map_or(rest.len(), |length| start + length);
+        let (before, after) = (&rest[..start], &rest[end..]);
+        let is_queue = ["_", "-", ".", "rx", "tx", "q"]
+            .iter()
+            .any(|mark| before.ends_with(mark))
+            && (after.is_empty() || after.starts_with(['_', '-', '.', ':']));
+        out.push_str(before);
+        out.push_str(if is_queue { "*" } else { &rest[start..end] });
+        rest = after;
+    }
+    out + rest
+}
+
+/// The counters of protocols as readings.
+pub fn readings(mib: &Mib) -> Counters {
+    mib.iter()
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect()
+}
+
+/// Notes how far counters moved until `later`. One that went back began anew.
+pub fn note_motion(counters: &mut Counters, later: &Counters) {
+    for (name, reading) in counters {
+        let later = later.get(name).map_or(reading.value, |later| later.value);
+        *reading = Reading {
+            value: reading.value,
+            moved: later.saturating_sub(reading.value),
+        };
+    }
+}
+
+/// The same for all counters of a namespace.
+pub fn note_motion_of(namespace: &mut Namespace, later: &Namespace) {
+    note_motion(&mut namespace.mib, &later.mib);
+    for (index, device) in &mut namespace.devices {
+        let Some(later) = later.devices.get(index) else {
+            continue;
+        };
+        note_motion(&mut device.statistics, &later.statistics);
+        note_motion(&mut device.driver, &later.driver);
+        for (name, qdisc) in &mut device.qdiscs {
+            if let Some(later) = later.qdiscs.get(name) {
+                note_motion(qdisc, later);
+            }
+        }
+    }
+}
+
+/// Finds the other end of each veth, by the two indices that each end knows; none where two pairs have the same.
+pub fn find_peers(snapshot: &mut Snapshot, quick: &BTreeMap<u64, Quick>) {
+    let veths: Vec<(u64, u32, u32, bool)> = quick
+        .iter()
+        .flat_map(|(inode, quick)| quick.links.iter().map(move |link| (*inode, link)))
+        .filter(|(_, link)| link.kind.as_deref() == Some("veth"))
+        .filter_map(|(inode, link)| {
+            Some((inode, link.index, link.lower?, link.lower_netns.is_some()))
+        })
+        .collect();
+    for &(inode, index, lower, is_foreign) in &veths {
+        let mut peers = veths.iter().filter(|&&(other, its_index, its_lower, _)| {
+            its_index == lower && its_lower == index && (other != inode) == is_foreign
+        });
+        if let (Some(peer), None) = (peers.next(), peers.next())
+            && let Some(device) = snapshot
+                .namespaces
+                .get_mut(&inode)
+                .and_then(|namespace| namespace.devices.get_mut(&index))
+        {
+            device.peer = Some((peer.0, peer.1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_queues_are_left_out() {
+        for (name, without) in [
+            ("rx_queue_0_xdp_drops", "rx_queue_*_xdp_drops"),
+            ("tx_queue_12_xdp_xmit", "tx_queue_*_xdp_xmit"),
+            ("rx0_packets", "rx*_packets"),
+            ("rx-3.bytes", "rx-*.bytes"),
+            ("queue_7_rx_cnt", "queue_*_rx_cnt"),
+            ("rx_crc_errors", "rx_crc_errors"),
+            ("rx_size_64", "rx_size_*"),
+            ("rx_64_to_127_bytes", "rx_*_to_*_bytes"),
+            ("ipv4_packets", "ipv4_packets"),
+        ] {
+            assert_eq!(without_queue(name), without);
+        }
+    }
+
+    #[test]
+    fn motion_is_what_came_between_the_readings() {
+        let counters = |value: u64| Counters::from([("a".to_owned(), Reading::from(value))]);
+        let mut first = counters(5);
+        note_motion(&mut first, &counters(7));
+        assert_eq!(first["a"], Reading { value: 5, moved: 2 });
+        note_motion(&mut first, &counters(1));
+        assert_eq!(first["a"], Reading { value: 5, moved: 0 }, "it began anew");
+    }
+}

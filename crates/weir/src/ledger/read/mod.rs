@@ -1,0 +1,256 @@
+//! Taking snapshots of a host.
+
+mod arp;
+mod counters;
+mod scope;
+mod sockets;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+
+use anyhow::Result;
+use hostnet::softnet::Softnet;
+use hostnet::{mib, softnet};
+
+use self::arp::ArpCounter;
+use self::counters::Quick;
+use self::scope::Place;
+pub use self::scope::Scope;
+use super::events::{Events, Missing, OwnedSocket};
+use super::snapshot::{Counters, Namespace, Reading, Snapshot, VERSION};
+use super::stage::Stage;
+use crate::process::clock::{boottime_ns, realtime_ns};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// Takes snapshots. The events count from the moment when it was opened.
+#[must_use = "the tracepoints are detached when this is dropped"]
+pub struct Reader {
+    scope: Scope,
+    events: Result<Events, String>,
+    /// The counters of ARP in each namespace.
+    arp: HashMap<u64, Result<ArpCounter, String>>,
+}
+
+/// What one pass over the namespaces read.
+struct Pass {
+    quick: BTreeMap<u64, Quick>,
+    cpus: BTreeMap<usize, Counters>,
+    neighbours: Counters,
+}
+
+impl Reader {
+    /// Attaches the tracepoints of errors where that is permitted; with `deep` also those of success, which cost
+    /// CPU time for each packet.
+    pub fn open(scope: Scope, deep: bool) -> Self {
+        Self {
+            scope,
+            events: Events::attach(deep).map_err(|error| format!("{error:#}")),
+            arp: HashMap::new(),
+        }
+    }
+
+    /// Why losses cannot be told by reason and place; none where they can.
+    pub fn refusal(&self) -> Option<&str> {
+        self.events.as_ref().err().map(String::as_str)
+    }
+
+    /// Reads everything: the fast counters, the events and sockets, and the fast counters again.
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        let mut snapshot = Snapshot {
+            version: VERSION,
+            boot_id: line_of(BOOT_ID),
+            kernel: line_of(RELEASE),
+            realtime_ns: realtime_ns(),
+            boottime_ns: boottime_ns(),
+            ..Snapshot::default()
+        };
+        let places = self.scope.places(&mut snapshot)?;
+        self.watch_arp(&places);
+        let first = self.pass(&places, &mut snapshot);
+        self.read_events(&mut snapshot);
+        let owned = self.read_owned(&mut snapshot);
+        let mut namespaces = BTreeMap::new();
+        for place in &places {
+            let Some(quick) = first.quick.get(&place.inode) else {
+                continue;
+            };
+            let mut namespace = Namespace {
+                name: place.name.clone(),
+                container: place.container.clone(),
+                arp: self.count_arp(place.inode, owned.as_ref()),
+                ..Namespace::default()
+            };
+            quick.fill(&mut namespace);
+            if self.scope.devices.is_empty() {
+                sockets::read(place, owned.as_ref(), &mut namespace, &mut snapshot);
+            }
+            namespaces.insert(place.inode, namespace);
+        }
+        snapshot.cpus = first.cpus;
+        snapshot.neighbours = first.neighbours;
+        snapshot.namespaces = namespaces;
+        self.note_motion(&places, &mut snapshot);
+        counters::find_peers(&mut snapshot, &first.quick);
+        snapshot.took_ns = boottime_ns().saturating_sub(snapshot.boottime_ns);
+        Ok(snapshot)
+    }
+
+    fn pass(&self, places: &[Place], snapshot: &mut Snapshot) -> Pass {
+        let mut quick = BTreeMap::new();
+        for place in places {
+            match place.run(|| Quick::read(&self.scope.devices)) {
+                Ok(read) => {
+                    quick.insert(place.inode, read);
+                }
+                Err(error) => snapshot.gap(
+                    Stage::Stack,
+                    format!(
+                        "the network namespace {} cannot be read: {error:#}",
+                        place.name
+                    ),
+                    "run as root, in the initial user namespace",
+                ),
+            }
+        }
+        Pass {
+            quick,
+            cpus: softnet::softnet().map(by_cpu).unwrap_or_default(),
+            neighbours: mib::neighbour_tables()
+                .map(|mib| counters::readings(&mib))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Reads the fast counters again, and notes how far they moved meanwhile.
+    fn note_motion(&self, places: &[Place], snapshot: &mut Snapshot) {
+        let second = self.pass(places, &mut Snapshot::default());
+        for (inode, quick) in &second.quick {
+            if let Some(namespace) = snapshot.namespaces.get_mut(inode) {
+                let mut later = Namespace::default();
+                quick.fill(&mut later);
+                counters::note_motion_of(namespace, &later);
+            }
+        }
+        for (cpu, counters) in &mut snapshot.cpus {
+            if let Some(later) = second.cpus.get(cpu) {
+                counters::note_motion(counters, later);
+            }
+        }
+        counters::note_motion(&mut snapshot.neighbours, &second.neighbours);
+    }
+
+    fn read_events(&mut self, snapshot: &mut Snapshot) {
+        match &mut self.events {
+            Ok(events) => {
+                for missing in events.missing() {
+                    let (stage, what, cure) = missing.text();
+                    snapshot.gap(stage, what, cure);
+                }
+                match events.count() {
+                    Ok(counted) => snapshot.events = Some(counted),
+                    Err(error) => snapshot.gap(
+                        Stage::Stack,
+                        format!("the events cannot be read: {error:#}"),
+                        "try again",
+                    ),
+                }
+            }
+            Err(reason) => {
+                let reason = reason.clone();
+                snapshot.gap(
+                    Stage::Stack,
+                    format!("losses by reason and place are not counted: {reason}"),
+                    "run as root, on Linux 5.17 or later with BTF",
+                );
+            }
+        }
+    }
+
+    fn read_owned(&mut self, snapshot: &mut Snapshot) -> Option<HashMap<u64, OwnedSocket>> {
+        let read = self.events.as_ref().ok().map(Events::sockets);
+        match read {
+            Some(Ok(sockets)) => {
+                snapshot.xdp_sockets = Some(self.scope.of_scope(sockets.xdp));
+                Some(sockets.owned)
+            }
+            Some(Err(error)) => {
+                let what = format!("sockets of processes cannot be listed: {error:#}");
+                snapshot.gap(
+                    Stage::Socket,
+                    what,
+                    "Linux 5.8 or later with CONFIG_BPF_SYSCALL",
+                );
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn watch_arp(&mut self, places: &[Place]) {
+        for place in places {
+            self.arp.entry(place.inode).or_insert_with(|| {
+                let opened = place.run(ArpCounter::open);
+                opened.map_err(|error| format!("{error:#}"))
+            });
+        }
+        let exists = |inode: &u64| places.iter().any(|place| place.inode == *inode);
+        self.arp.retain(|inode, _| exists(inode));
+    }
+
+    fn count_arp(
+        &mut self,
+        inode: u64,
+        owned: Option<&HashMap<u64, OwnedSocket>>,
+    ) -> Option<Reading> {
+        let counter = self.arp.get_mut(&inode)?.as_mut().ok()?;
+        let lost = owned.and_then(|owned| owned.get(&counter.cookie())?.packet);
+        Some(counter.count(lost.map_or(0, |(lost, _)| lost)).into())
+    }
+}
+
+impl Missing {
+    fn text(self) -> (Stage, String, &'static str) {
+        match self {
+            Self::Tracepoint(name) => (
+                if name.starts_with("xdp") {
+                    Stage::Xdp
+                } else {
+                    Stage::Stack
+                },
+                format!("this kernel has no tracepoint {name}"),
+                "a kernel that has it; the devices' counters remain",
+            ),
+            Self::Receiver => (
+                Stage::Socket,
+                "this kernel does not tell which socket refused a packet".into(),
+                "Linux 6.11; the sockets' own counters of drops remain",
+            ),
+        }
+    }
+}
+
+fn line_of(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn by_cpu(softnet: BTreeMap<usize, Softnet>) -> BTreeMap<usize, Counters> {
+    let counters = |cpu: Softnet| {
+        let columns = [
+            ("processed", cpu.processed),
+            ("dropped", cpu.dropped),
+            ("time_squeeze", cpu.time_squeeze),
+            ("received_rps", cpu.received_rps),
+            ("flow_limit", cpu.flow_limit),
+            ("backlog", cpu.backlog.unwrap_or(0)),
+        ];
+        let readings = columns.map(|(name, value)| (name.to_owned(), u64::from(value).into()));
+        readings.into()
+    };
+    softnet
+        .into_iter()
+        .map(|(cpu, read)| (cpu, counters(read)))
+        .collect()
+}

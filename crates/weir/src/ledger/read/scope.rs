@@ -1,0 +1,163 @@
+//! The namespaces and devices of a snapshot.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::netns;
+use hostnet::netns::Namespace;
+
+use crate::ledger::snapshot::{Snapshot, XdpSocket};
+use crate::ledger::stage::Stage;
+
+/// The namespaces and devices of a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The namespaces: by a name of `ip netns`, a path, the id of a process, or `net:[INODE]`. None: the one of
+    /// this process.
+    pub namespaces: Vec<String>,
+    /// Whether all namespaces of the host are meant.
+    pub all: bool,
+    /// Only these devices; none for all, and everything behind them.
+    pub devices: Vec<String>,
+}
+
+/// A namespace to be read.
+#[derive(Debug)]
+pub struct Place {
+    /// Its inode.
+    pub inode: u64,
+    /// Its name.
+    pub name: String,
+    /// Its container.
+    pub container: Option<String>,
+    /// None for the one that this thread is in.
+    descriptor: Option<OwnedFd>,
+}
+
+impl Place {
+    /// Runs something in the namespace.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        match &self.descriptor {
+            None => work(),
+            Some(descriptor) => netns::run_in(descriptor.as_fd(), work),
+        }
+    }
+}
+
+impl Scope {
+    /// The namespaces, each once. One that vanishes meanwhile, or that may not be entered, is a gap.
+    pub fn places(&self, snapshot: &mut Snapshot) -> Result<Vec<Place>> {
+        let own = netns::current().context("cannot read the number of the network namespace")?;
+        if !self.all && self.namespaces.is_empty() {
+            let known = netns::all().ok();
+            let found = known.iter().flat_map(|all| &all.list);
+            let named = found.into_iter().find(|it| it.inode == own);
+            return Ok(vec![Place {
+                inode: own,
+                name: named.map_or_else(|| format!("net:[{own}]"), name_of),
+                container: named.and_then(|it| it.container.clone()),
+                descriptor: None,
+            }]);
+        }
+        let all = netns::all().context("cannot list the network namespaces")?;
+        if self.all && all.unreadable > 0 {
+            snapshot.gap(
+                Stage::Stack,
+                format!(
+                    "the network namespaces of {} processes are not known",
+                    all.unreadable
+                ),
+                "run as root, in the initial PID namespace",
+            );
+        }
+        let wanted = self.wanted(&all.list)?;
+        let mut places = Vec::new();
+        for namespace in wanted {
+            let descriptor = if namespace.inode == own {
+                None
+            } else {
+                match namespace.open() {
+                    Ok(descriptor) => Some(descriptor),
+                    // It ended meanwhile.
+                    Err(error) if error.kind() == hostnet::ErrorKind::NotFound => continue,
+                    Err(error) => {
+                        snapshot.gap(
+                            Stage::Stack,
+                            format!(
+                                "the network namespace {} cannot be opened: {error}",
+                                name_of(namespace)
+                            ),
+                            "run as root",
+                        );
+                        continue;
+                    }
+                }
+            };
+            places.push(Place {
+                inode: namespace.inode,
+                name: name_of(namespace),
+                container: namespace.container.clone(),
+                descriptor,
+            });
+        }
+        ensure!(!places.is_empty(), "no network namespace can be read");
+        Ok(places)
+    }
+
+    fn wanted<'n>(&self, all: &'n [Namespace]) -> Result<Vec<&'n Namespace>> {
+        if self.all {
+            return Ok(all.iter().collect());
+        }
+        let mut wanted: Vec<&Namespace> = Vec::new();
+        for text in &self.namespaces {
+            let found = all.iter().find(|namespace| is_meant(namespace, text));
+            let Some(namespace) = found else {
+                bail!(
+                    "there is no network namespace '{text}': name one of `ip netns`, a file of one, the id of \
+                     a process in it, a container, or net:[INODE] of `lsns -t net`"
+                );
+            };
+            if !wanted.iter().any(|known| known.inode == namespace.inode) {
+                wanted.push(namespace);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// The AF_XDP sockets of the namespaces that are read.
+    pub fn of_scope(&self, mut sockets: Vec<XdpSocket>) -> Vec<XdpSocket> {
+        if !self.all
+            && self.namespaces.is_empty()
+            && let Ok(own) = netns::current()
+        {
+            sockets.retain(|socket| socket.netns == own);
+        }
+        sockets
+    }
+}
+
+/// The name that a person knows it by.
+fn name_of(namespace: &Namespace) -> String {
+    if let Some(name) = namespace.names.first() {
+        return name.clone();
+    }
+    match namespace.processes.first() {
+        Some(1) => "host".into(),
+        Some(process) => format!("process {process}"),
+        None => format!("net:[{}]", namespace.inode),
+    }
+}
+
+fn is_meant(namespace: &Namespace, text: &str) -> bool {
+    let path = || {
+        let file = std::fs::File::open(text).ok()?;
+        netns::identity(file.as_fd()).ok()
+    };
+    namespace.names.iter().any(|name| name == text)
+        || text.parse().is_ok_and(|process| namespace.processes.contains(&process))
+        || text == format!("net:[{}]", namespace.inode)
+        || text == name_of(namespace)
+        // Ids of containers are long: as with the tools of containers, the first 12 characters do.
+        || namespace.container.as_ref().is_some_and(|id| id == text || (text.len() >= 12 && id.starts_with(text)))
+        || (text.contains('/') && path() == Some(namespace.inode))
+}
