@@ -25,8 +25,8 @@ const MAX_PROCESSES: usize = 64;
 pub struct Namespaces {
     /// The namespaces, in the order of their inodes.
     pub list: Vec<Namespace>,
-    /// Processes whose namespace could not be read without `CAP_SYS_PTRACE`: with any, there may be
-    /// more namespaces.
+    /// Processes whose namespace the kernel did not show, such as those of other users without
+    /// `CAP_SYS_PTRACE`: with any, there may be more namespaces.
     pub unreadable: usize,
 }
 

@@ -116,7 +116,8 @@ pub struct InetSocket {
     /// The inode, by which [`owners`](super::owners) finds its process; 0 for one without a file, such
     /// as a connection that was not accepted yet.
     pub inode: u32,
-    /// The kernel's number of the socket, which no other ever has (`SO_COOKIE`).
+    /// The kernel's number of the socket, which no other of the host ever has; before Linux 5.4, of the
+    /// namespace (`SO_COOKIE`).
     pub cookie: u64,
     /// The user who made it.
     pub uid: u32,

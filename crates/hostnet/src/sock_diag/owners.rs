@@ -24,16 +24,14 @@ pub struct Owner {
 pub struct Owners {
     /// The process of each socket, by its inode: of several that share one, the lowest id and descriptor.
     pub by_inode: BTreeMap<u32, Owner>,
-    /// Processes whose descriptors could not be read without `CAP_SYS_PTRACE`, up to the last one that
-    /// was looked at.
+    /// Processes whose descriptors the kernel did not show, such as those of other users without
+    /// `CAP_SYS_PTRACE`, up to the last process that was looked at.
     pub unreadable: usize,
 }
 
 /// Finds the processes that have these sockets open, and looks no further once all are found. A socket
-/// without a process is left out: one of the kernel, one that only a descriptor in flight or a
+/// without a process is left out: one of the kernel, one that only a descriptor in flight or an
 /// `io_uring` holds, one of a process in a PID namespace that this /proc does not show.
-///
-/// Without `CAP_SYS_PTRACE` it reads the processes of the same user only.
 ///
 /// ```no_run
 /// use hostnet::sock_diag::inet::{self, Protocol, State};
@@ -58,11 +56,12 @@ pub fn owners(inodes: &BTreeSet<u32>) -> Result<Owners> {
         return Ok(owners);
     }
     for pid in process::ids()? {
-        match sockets(pid, &mut wanted) {
-            Ok(found) => owners.add(pid, found),
-            Err(error) if error.kind() == IoErrorKind::PermissionDenied => owners.unreadable += 1,
-            // It has ended.
-            Err(_) => {}
+        let mut found = Vec::new();
+        let read = find(pid, &mut wanted, &mut found);
+        owners.add(pid, found);
+        // Any other error: it has ended.
+        if read.is_err_and(|error| error.kind() == IoErrorKind::PermissionDenied) {
+            owners.unreadable += 1;
         }
         if wanted.is_empty() {
             break;
@@ -89,17 +88,18 @@ impl Owners {
     }
 }
 
-/// The wanted sockets among a process's descriptors, as inode and descriptor; they are wanted no more.
-fn sockets(pid: u32, wanted: &mut BTreeSet<u32>) -> io::Result<Vec<(u32, u32)>> {
-    let mut sockets = Vec::new();
+/// Moves the wanted sockets that a process has from `wanted` to `found`, as inode and descriptor.
+fn find(pid: u32, wanted: &mut BTreeSet<u32>, found: &mut Vec<(u32, u32)>) -> io::Result<()> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         if wanted.is_empty() {
             break;
         }
         let entry = entry?;
-        // It may have been closed meanwhile.
-        let Ok(link) = fs::read_link(entry.path()) else {
-            continue;
+        let link = match fs::read_link(entry.path()) {
+            // It was closed meanwhile.
+            Err(error) if error.kind() == IoErrorKind::NotFound => continue,
+            // A list that can be read may have links that cannot.
+            link => link?,
         };
         let name = entry.file_name();
         let descriptor = name.to_str().and_then(|name| name.parse().ok());
@@ -107,10 +107,10 @@ fn sockets(pid: u32, wanted: &mut BTreeSet<u32>) -> io::Result<Vec<(u32, u32)>> 
         if let (Some(inode), Some(descriptor)) = (inode, descriptor)
             && wanted.remove(&inode)
         {
-            sockets.push((inode, descriptor));
+            found.push((inode, descriptor));
         }
     }
-    Ok(sockets)
+    Ok(())
 }
 
 /// The inode of a link such as `socket:[4711]`.

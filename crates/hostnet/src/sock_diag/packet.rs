@@ -27,7 +27,8 @@ pub struct PacketSocket {
     pub device: u32,
     /// The inode, by which [`owners`](super::owners) finds its process.
     pub inode: u32,
-    /// The kernel's number of the socket, which no other ever has (`SO_COOKIE`).
+    /// The kernel's number of the socket, which no other of the host ever has; before Linux 5.4, of the
+    /// namespace (`SO_COOKIE`).
     pub cookie: u64,
     /// The user who made it; none where the kernel does not say.
     pub uid: Option<u32>,
