@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -17,6 +17,23 @@ use crate::{Need, Result, Test, refusal};
 
 const TUN: &[Need] = &[Need::File("/dev/net/tun")];
 const TUN_AND_TC: &[Need] = &[Need::File("/dev/net/tun"), Need::Program("tc")];
+const TUN_AND_TBF: &[Need] = &[
+    TUN_AND_TC[0],
+    TUN_AND_TC[1],
+    Need::Feature("the discipline tbf (NET_SCH_TBF)", || {
+        can(&["qdisc add dev lo root tbf rate 8bit burst 64 limit 120"])
+    }),
+];
+const TUN_AND_CLSACT: &[Need] = &[
+    TUN_AND_TC[0],
+    TUN_AND_TC[1],
+    Need::Feature("clsact with u32 (NET_SCH_INGRESS, NET_CLS_U32)", || {
+        can(&[
+            "qdisc add dev lo clsact",
+            "filter add dev lo egress u32 match u32 0 0 flowid 1:1",
+        ])
+    }),
+];
 const NETDEV: &[Need] = &[Need::Feature("the netdev family (Linux 6.3)", || {
     Ok(netdev::xdp_features(LOOPBACK)?.is_some())
 })];
@@ -35,10 +52,14 @@ pub fn tests() -> Vec<Test> {
         Test::needing("qdiscs_are_read_and_replaced", TUN_AND_TC, qdiscs),
         Test::needing(
             "a_qdisc_counts_frames_and_drops",
-            TUN_AND_TC,
+            TUN_AND_TBF,
             qdisc_counters,
         ),
-        Test::needing("clsact_counts_what_it_filters", TUN_AND_TC, clsact_counters),
+        Test::needing(
+            "clsact_counts_what_it_filters",
+            TUN_AND_CLSACT,
+            clsact_counters,
+        ),
         Test::needing("a_device_has_all_counters_of_the_kernel", TUN, statistics),
     ]
 }
@@ -223,6 +244,20 @@ fn tc(namespace: BorrowedFd<'_>, words: &str) -> Result<()> {
     let status = netns::spawn(namespace, command.args(words.split(' ')))?.wait()?;
     assert!(status.success(), "tc {words}");
     Ok(())
+}
+
+/// Whether tc(8) and the kernel can do all of this, in a new namespace.
+fn can(commands: &[&str]) -> hostnet::Result<bool> {
+    let namespace = netns::create()?;
+    for words in commands {
+        let mut command = Command::new("tc");
+        command.args(words.split(' ')).stderr(Stdio::null());
+        let mut tc = netns::spawn(namespace.as_fd(), &mut command)?;
+        if !tc.wait().is_ok_and(|status| status.success()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The counters of the only discipline of this kind.
