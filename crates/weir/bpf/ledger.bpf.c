@@ -19,6 +19,8 @@
 
 SHARED_ENUM(ledger_constants);
 SHARED_ENUM(xdp_event);
+/* No map has it. */
+const struct socket_record socket_record SEC("shared_enums");
 
 #define MAX_DROPS 8192
 #define MAX_XDP 4096

@@ -1,12 +1,11 @@
 //! One measurement, by all methods at once.
 
 use std::collections::BTreeMap;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
 use super::busy_loop::{BusyLoops, CpuLoss};
@@ -15,14 +14,12 @@ use super::proc_stat::{CpuStat, cpu_times};
 use super::tracepoints::Tracepoints;
 use crate::process::stop::StopSignal;
 use crate::process::usage::CpuTime;
+use crate::process::user_command::UserCommand;
 use hostnet::cpulist::CpuList;
 use hostnet::softnet::{Softnet, softnet};
 
 /// The period of reading the sums and the devices' counters: the slices of the confidence intervals.
 const SLICE: Duration = Duration::from_millis(100);
-
-/// The time limit of a command after SIGTERM.
-const END: Duration = Duration::from_secs(3);
 
 /// Reads the devices' counters; `None` if that fails.
 pub type Devices<'a> = &'a mut dyn FnMut() -> Option<Vec<DeviceTraffic>>;
@@ -40,7 +37,7 @@ pub struct Options<'a> {
     /// The devices whose packets are counted.
     pub devices: Devices<'a>,
     /// A command that runs meanwhile.
-    pub command: Option<Child>,
+    pub command: Option<UserCommand>,
 }
 
 /// The results of all methods.
@@ -99,7 +96,7 @@ pub fn measure(
     tick: &dyn Fn(Duration),
 ) -> Result<Measured> {
     let cpus = options.cpus.as_slice();
-    let mut command = options.command.map(|child| Guarded { child });
+    let mut command = options.command;
     let tracepoints = Tracepoints::start(cpus).map_err(|error| format!("{error:#}"));
     let views = tracepoints.as_ref().ok().map(Tracepoints::views);
     let busy_loops = if options.passive {
@@ -133,8 +130,7 @@ pub fn measure(
                 .then_some(Ended::OverLimit);
         }
         if let Some(command) = &mut command {
-            let ended = command.child.try_wait();
-            status = ended.context("cannot wait for the command")?;
+            status = command.try_wait()?;
         }
         let over = options
             .duration
@@ -192,44 +188,6 @@ fn between<T>(
         .iter()
         .filter_map(|(cpu, now)| Some((*cpu, since(now, then.get(cpu)?))));
     Ok(pairs.collect())
-}
-
-/// A command that does not outlive the measurement, with its process group.
-struct Guarded {
-    child: Child,
-}
-
-impl Guarded {
-    /// Ends it by SIGTERM; its drop kills it.
-    fn end(&mut self) -> Result<()> {
-        self.signal(Signal::TERM);
-        // A stopped process handles no SIGTERM.
-        self.signal(Signal::CONT);
-        let begun = Instant::now();
-        while begun.elapsed() < END {
-            let status = self.child.try_wait();
-            if status.context("cannot wait for the command")?.is_some() {
-                break;
-            }
-            sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            // The group may be empty.
-            let _ = kill_process_group(pid, signal);
-        }
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
-        // It may have been reaped.
-        let _ = self.child.wait();
-    }
 }
 
 /// The devices' counters, until they vanish.

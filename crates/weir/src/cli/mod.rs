@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod flags;
 pub mod generate;
 pub mod lab;
+pub mod ledger;
 pub mod output;
 pub mod profile;
 pub mod run;
@@ -37,6 +38,12 @@ pub enum Command {
     /// Unless passive, it runs a calibrated busy loop on each measured CPU, at normal priority, and
     /// reports the loop's lost time.
     Cost(cost::CostArgs),
+
+    /// Account for every packet: what came, where it went, where it was lost and why
+    ///
+    /// Reads the counters of all stages, from the card to the sockets, and counts losses by the kernel's
+    /// reasons. Nothing is attached that runs for packets that are not lost, unless --deep is given.
+    Ledger(ledger::LedgerArgs),
 
     /// Create, list, enter and remove test networks of two namespaces
     #[command(subcommand)]
@@ -101,6 +108,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Cost(args) => cost::run(&args),
+        Command::Ledger(args) => ledger::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
         Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Broker(command) => broker::run(command),

@@ -1,12 +1,9 @@
 //! The measurement of this host, or of a lab, with its report.
 
-use std::io::stderr;
-use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::report::{Report, Setting};
 use super::sample_load::SampleLoad;
@@ -14,6 +11,7 @@ use crate::accounting::interrupts::irq_names;
 use crate::accounting::measure::{self, DeviceTraffic, Ended};
 use crate::accounting::proc_stat::irq_time_accounting;
 use crate::process::stop::StopSignal;
+use crate::process::user_command::UserCommand;
 use crate::report::Machine;
 use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
@@ -87,7 +85,7 @@ pub fn measure(
             passive: options.passive,
             limit: options.limit,
             devices: &mut *devices,
-            command: start(options)?,
+            command: UserCommand::start(options.command, options.redirect_command)?,
         },
         stop,
         progress,
@@ -109,25 +107,6 @@ pub fn measure(
         interrupted: matches!(measured.ended, Some(Ended::Interrupted)),
         command: measured.command,
     })
-}
-
-/// Starts the command, on any CPU, one with a busy loop included.
-fn start(options: &Options<'_>) -> Result<Option<Child>> {
-    let Some((program, rest)) = options.command.split_first() else {
-        return Ok(None);
-    };
-    let mut command = Command::new(program);
-    // Ctrl-C on a terminal goes to the measurement, which then ends the command. In a process group
-    // of its own the command cannot read from the terminal.
-    command.args(rest).process_group(0).stdin(Stdio::null());
-    if options.redirect_command {
-        let error = stderr().as_fd().try_clone_to_owned();
-        command.stdout(Stdio::from(error.context("cannot duplicate a descriptor")?));
-    }
-    let child = command
-        .spawn()
-        .with_context(|| format!("cannot start {program}: is it installed and executable?"))?;
-    Ok(Some(child))
 }
 
 type Devices<'a> = Box<dyn FnMut() -> Option<Vec<DeviceTraffic>> + 'a>;

@@ -68,6 +68,9 @@ pub struct Loss {
     /// The other places where the same packets are counted.
     #[serde(default)]
     pub also: Vec<Also>,
+    /// Whether the packets came in by a device, where an event tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_received: Option<bool>,
     /// The check of `weir doctor` that belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<String>,
@@ -119,6 +122,9 @@ pub struct Edge {
     pub unexplained: i64,
     /// How much of that the time between the readings and packets in flight can explain.
     pub bound: u64,
+    /// Why the balance cannot be drawn to the last packet here: flows that nothing counts.
+    #[serde(default)]
+    pub open: Vec<String>,
 }
 
 /// The balance sheet of an interval.
@@ -140,6 +146,12 @@ impl Edge {
     /// Whether what is unexplained lies within its bound.
     pub fn closes(&self) -> bool {
         self.unexplained.unsigned_abs() <= self.bound
+    }
+
+    /// Whether nothing came or went.
+    pub fn is_idle(&self) -> bool {
+        let is_zero = |terms: &[Term]| terms.iter().all(|term| term.count == 0);
+        is_zero(&self.entered) && is_zero(&self.left)
     }
 }
 

@@ -54,6 +54,12 @@ pub struct Snapshot {
     pub boottime_ns: u64,
     /// How long reading took, in nanoseconds.
     pub took_ns: u64,
+    /// Whether all namespaces were to be read: what counts for the host alone has no owner otherwise.
+    #[serde(default)]
+    pub whole_host: bool,
+    /// Whether only some devices were to be read, and so nothing behind them.
+    #[serde(default)]
+    pub devices_only: bool,
     /// The network namespaces that were read, by their inode.
     pub namespaces: BTreeMap<u64, Namespace>,
     /// The columns of /proc/net/softnet_stat by CPU. They count for all namespaces.
@@ -195,7 +201,7 @@ pub struct Process {
 }
 
 /// Packets that were freed for the same reason at the same place (`skb:kfree_skb`), as far as one key counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Drop {
     /// The reason by the running kernel's name, without `SKB_DROP_REASON_`: `NO_SOCKET`.
     pub reason: String,

@@ -6,4 +6,5 @@ pub mod cpus;
 pub mod event;
 pub mod stop;
 pub mod usage;
+pub mod user_command;
 pub mod words;

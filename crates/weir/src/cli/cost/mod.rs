@@ -3,13 +3,11 @@
 pub mod curve;
 pub mod flame;
 
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::flags::{self, Format};
 use crate::cli::output;
@@ -149,7 +147,7 @@ fn measure(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
         // The report alone is on standard output.
         redirect_command: args.format == Format::Json,
     };
-    let bar = progress_bar(options.duration());
+    let bar = output::progress_bar(options.duration());
     let measured = host::measure(&options, stop, &|elapsed| {
         bar.set_position(elapsed.as_millis() as u64);
     })?;
@@ -160,35 +158,7 @@ fn measure(args: &CostArgs, stop: &StopSignal) -> Result<ExitCode> {
     })?;
     Ok(match measured.command {
         _ if measured.interrupted => ExitCode::from(EXIT_CODE),
-        Some(status) => exit_code(status),
+        Some(status) => output::exit_code(status),
         None => ExitCode::SUCCESS,
     })
-}
-
-/// The exit status of the command, as a shell reports it.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ExitCode::from(code as u8),
-        (None, signal) => ExitCode::from(128 + signal.unwrap_or(0) as u8),
-    }
-}
-
-/// Progress on a terminal, if the measurement takes more than two seconds.
-fn progress_bar(duration: Option<Duration>) -> ProgressBar {
-    let long = duration.is_none_or(|duration| duration > Duration::from_secs(2));
-    let target = if long {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let length = duration.map(|duration| duration.as_millis() as u64);
-    let bar = ProgressBar::with_draw_target(length, target);
-    let template = match length {
-        Some(_) => "measuring {bar:20} {elapsed} of {duration}",
-        None => "measuring {elapsed}",
-    };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("##-"));
-    }
-    bar
 }

@@ -14,6 +14,7 @@ pub const REDIRECT: u32 = 2;
 pub const DEVMAP_XMIT: u32 = 3;
 pub const BULK_TX: u32 = 4;
 pub const CPUMAP: u32 = 5;
+const EVENTS: usize = 6;
 
 /// Every constant, to be compared when the programs are loaded.
 pub const CONSTANTS: &[Constants] = &[
@@ -33,6 +34,7 @@ pub const CONSTANTS: &[Constants] = &[
             ("EVENT_DEVMAP_XMIT", DEVMAP_XMIT as usize),
             ("EVENT_BULK_TX", BULK_TX as usize),
             ("EVENT_CPUMAP", CPUMAP as usize),
+            ("EVENTS", EVENTS),
         ],
     },
 ];

@@ -180,10 +180,23 @@ impl Events {
             since_ns: self.since_ns,
             ..Counted::default()
         };
+        // Several places of one function are one.
+        let mut places: BTreeMap<DropKey, Drop> = BTreeMap::new();
+        let mut first_of = HashMap::new();
         for (key, value) in sums(&self.drops)? {
-            let drop = self.drop(&key, value)?;
-            counted.drops.push(drop);
+            let place = self.place(key.location)?;
+            let first = *first_of.entry(place.clone()).or_insert(key.location);
+            let place_key = DropKey {
+                location: first,
+                ..key
+            };
+            let drop = places
+                .entry(place_key)
+                .or_insert_with(|| self.drop(&key, place));
+            drop.skbs += value.skbs;
+            drop.segments += value.segments;
         }
+        counted.drops = places.into_values().collect();
         for (key, value) in frames(&self.xdp)? {
             let event = self.event(&key, value);
             counted.xdp.push(event);
@@ -203,18 +216,18 @@ impl Events {
         Ok(counted)
     }
 
-    fn drop(&mut self, key: &DropKey, value: DropValue) -> Result<Drop> {
-        Ok(Drop {
+    fn drop(&self, key: &DropKey, place: Option<String>) -> Drop {
+        Drop {
             reason: self.reasons.name(key.reason),
-            place: self.place(key.location)?,
+            place,
             netns: u64::from(key.netns),
             device: key.device,
             protocol: u16::from_be(key.protocol),
             received: key.received != 0,
             socket: key.socket,
-            skbs: value.skbs,
-            segments: value.segments,
-        })
+            skbs: 0,
+            segments: 0,
+        }
     }
 
     /// The function at an address. Symbols are read when the first packet is lost: there are a hundred

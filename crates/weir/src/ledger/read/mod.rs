@@ -64,6 +64,8 @@ impl Reader {
             kernel: line_of(RELEASE),
             realtime_ns: realtime_ns(),
             boottime_ns: boottime_ns(),
+            whole_host: self.scope.all && self.scope.devices.is_empty(),
+            devices_only: !self.scope.devices.is_empty(),
             ..Snapshot::default()
         };
         let places = self.scope.places(&mut snapshot)?;
@@ -93,6 +95,7 @@ impl Reader {
         snapshot.namespaces = namespaces;
         self.note_motion(&places, &mut snapshot);
         counters::find_peers(&mut snapshot, &first.quick);
+        self.leave_out_own_sockets(&mut snapshot);
         snapshot.took_ns = boottime_ns().saturating_sub(snapshot.boottime_ns);
         Ok(snapshot)
     }
@@ -185,6 +188,21 @@ impl Reader {
                 None
             }
             None => None,
+        }
+    }
+
+    /// The counters of ARP are sockets too, which nobody asked for.
+    fn leave_out_own_sockets(&self, snapshot: &mut Snapshot) {
+        let counters = self
+            .arp
+            .values()
+            .filter_map(|counter| counter.as_ref().ok());
+        let own: Vec<u64> = counters.map(ArpCounter::cookie).collect();
+        for namespace in snapshot.namespaces.values_mut() {
+            namespace.sockets.retain(|cookie, _| !own.contains(cookie));
+        }
+        if let Some(events) = &mut snapshot.events {
+            events.drops.retain(|drop| !own.contains(&drop.socket));
         }
     }
 

@@ -1,0 +1,628 @@
+//! One owner for each loss.
+//!
+//! One lost packet stands in up to four counters and two events. The most exact evidence goes first and becomes a
+//! row; it claims the packet from every other place that counts it. What nobody claims in the end is a loss that
+//! this counter alone shows.
+
+use std::collections::BTreeMap;
+
+use super::Method;
+use super::delta::{Deltas, Key};
+use super::rules::{Counter, CounterRule, Rule, rule_for};
+use crate::ledger::sheet::{Also, Class, Loss};
+use crate::ledger::snapshot::{Drop, Snapshot, Socket, XdpEvent, XdpSocket};
+use crate::ledger::stage::{Stage, Unit};
+
+/// EtherType of IPv6.
+const IPV6: u16 = 0x86dd;
+
+/// Assigns losses to owners.
+pub struct Books<'a> {
+    method: Method,
+    deltas: &'a Deltas,
+    after: &'a Snapshot,
+    /// What nobody has claimed yet.
+    left: BTreeMap<&'a Key, u64>,
+    losses: Vec<Loss>,
+}
+
+/// Where a loss happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct At {
+    netns: u64,
+    device: u32,
+    /// A cookie; 0 for none.
+    socket: u64,
+    is_ipv6: bool,
+}
+
+/// What became of a claim.
+#[derive(Default)]
+struct Claimed {
+    also: Vec<Also>,
+    /// The socket, if one alone counted them.
+    socket: Option<u64>,
+    qdisc: Option<String>,
+}
+
+impl<'a> Books<'a> {
+    /// Books of what counted between two snapshots.
+    pub fn new(method: Method, deltas: &'a Deltas, after: &'a Snapshot) -> Self {
+        let left = deltas.counts.iter().map(|(key, delta)| (key, delta.count));
+        Self {
+            method,
+            deltas,
+            after,
+            left: left.collect(),
+            losses: Vec::new(),
+        }
+    }
+
+    /// All losses of the snapshot's namespaces and devices.
+    pub fn close(mut self) -> Vec<Loss> {
+        self.add_xdp_sockets();
+        self.add_xdp_events();
+        self.add_drops();
+        self.add_counters();
+        self.losses
+    }
+
+    /// Sockets of AF_XDP know best why they lost a frame.
+    fn add_xdp_sockets(&mut self) {
+        for socket in self.after.xdp_sockets.iter().flatten() {
+            let at = At {
+                netns: socket.netns,
+                device: socket.device,
+                ..At::default()
+            };
+            let lost = self
+                .deltas
+                .xdp_sockets
+                .get(&socket.cookie)
+                .copied()
+                .unwrap_or_default();
+            let dropped = "FILL had no chunk for it, or it did not fit into a chunk";
+            let full = "the RX ring was full: the program reads too slowly";
+            self.add_xdp_socket(socket, at, "rx_dropped", lost.0, dropped);
+            self.add_xdp_socket(socket, at, "rx_ring_full", lost.1, full);
+        }
+    }
+
+    fn add_xdp_socket(
+        &mut self,
+        socket: &XdpSocket,
+        at: At,
+        reason: &str,
+        count: u64,
+        meaning: &str,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let is_full = reason == "rx_ring_full";
+        let mut also = Vec::new();
+        let mut rest = count;
+        for (index, event) in self.deltas.xdp.iter().enumerate() {
+            // `xsk_rcv` of net/xdp/xsk.c: ENOBUFS is a full RX ring, ENOMEM an empty FILL, ENOSPC a long frame.
+            let is_same = (event.error.as_deref() == Some("ENOBUFS")) == is_full;
+            if event.map.as_deref() == Some("xskmap") && is_same && is_at_xdp(event, at) {
+                let claimed = self.take(&Key::Xdp(index), rest);
+                rest -= claimed;
+                push(&mut also, "event xdp:xdp_redirect_err", claimed);
+            }
+        }
+        for (index, drop) in self.deltas.drops.iter().enumerate() {
+            if drop.reason == "XDP" && drop.netns == at.netns && drop.device == at.device {
+                let claimed = self.take(&Key::Drop(index), count);
+                push(&mut also, "event skb:kfree_skb XDP", claimed);
+            }
+        }
+        let claimed = self.claim(
+            at,
+            &[
+                Counter::Driver("rx_queue_*_drops"),
+                Counter::Device("rx_dropped"),
+            ],
+            count,
+        );
+        also.extend(claimed.also);
+        let mode = if socket.zero_copy {
+            "zero-copy"
+        } else {
+            "copy"
+        };
+        let mut loss = self.loss(at, Stage::AfXdp, Class::Lost, count, reason, meaning);
+        loss.socket = Some(format!("queue {} ({mode})", socket.queue));
+        loss.process = Some(socket.process.clone());
+        loss.proof = format!("XDP_STATISTICS {reason}");
+        loss.also = also;
+        loss.check = Some("xdp-sockets".into());
+        self.push(loss);
+    }
+
+    /// Exceptions are freed by the driver as other verdicts are.
+    fn add_xdp_events(&mut self) {
+        for index in 0..self.deltas.xdp.len() {
+            let event = &self.deltas.xdp[index];
+            let count = self.take(&Key::Xdp(index), u64::MAX);
+            if count == 0 {
+                continue;
+            }
+            let at = At {
+                netns: event.netns,
+                device: event.device,
+                ..At::default()
+            };
+            let mut also = self.claim_freed_by_xdp(event, at, count);
+            let (counters, stage): (&[Counter], Stage) = match event.event.as_str() {
+                "xdp_exception" => (
+                    &[
+                        Counter::Driver("rx_queue_*_xdp_drops"),
+                        Counter::Driver("rx_queue_*_drops"),
+                        Counter::Device("rx_dropped"),
+                    ],
+                    Stage::Xdp,
+                ),
+                "xdp_redirect_err" => (
+                    &[
+                        Counter::Driver("rx_queue_*_drops"),
+                        Counter::Device("rx_dropped"),
+                    ],
+                    Stage::Xdp,
+                ),
+                "xdp_bulk_tx" => (
+                    &[
+                        Counter::Driver("rx_queue_*_xdp_tx_errors"),
+                        Counter::Device("tx_dropped"),
+                        Counter::Peer("rx_dropped"),
+                    ],
+                    Stage::Xdp,
+                ),
+                _ => (&[], Stage::Xdp),
+            };
+            also.extend(self.claim(at, counters, count).also);
+            if event.event == "xdp_devmap_xmit" {
+                let target = At {
+                    device: event.to,
+                    ..at
+                };
+                let counters = [
+                    Counter::Driver("tx_queue_*_xdp_xmit_errors"),
+                    Counter::Device("tx_dropped"),
+                    Counter::Peer("rx_dropped"),
+                ];
+                also.extend(self.claim(target, &counters, count).also);
+            }
+            let (reason, meaning) = describe_xdp(event);
+            let mut loss = self.loss(at, stage, Class::Lost, count, &reason, &meaning);
+            loss.place = event
+                .program_name
+                .as_ref()
+                .map(|name| format!("program {name} ({})", event.program));
+            loss.proof = format!("event xdp:{}", event.event);
+            loss.also = also;
+            self.push(loss);
+        }
+    }
+
+    fn claim_freed_by_xdp(&mut self, event: &XdpEvent, at: At, count: u64) -> Vec<Also> {
+        let reason = match event.event.as_str() {
+            "xdp_exception" => "NOT_SPECIFIED",
+            "xdp_redirect_err" => "XDP",
+            _ => return Vec::new(),
+        };
+        let mut also = Vec::new();
+        let mut rest = count;
+        for (index, drop) in self.deltas.drops.iter().enumerate() {
+            let place = drop.place.as_deref().unwrap_or_default();
+            let is_same = drop.reason == reason
+                && drop.netns == at.netns
+                && drop.device == at.device
+                && (reason == "XDP" || place.contains("xdp"));
+            if is_same {
+                let claimed = self.take(&Key::Drop(index), rest);
+                rest -= claimed;
+                push(&mut also, &format!("event skb:kfree_skb {reason}"), claimed);
+            }
+        }
+        also
+    }
+
+    fn add_drops(&mut self) {
+        for index in 0..self.deltas.drops.len() {
+            let drop = &self.deltas.drops[index];
+            let count = self.take(&Key::Drop(index), u64::MAX);
+            if count == 0 {
+                continue;
+            }
+            let rule = rule_for(
+                self.method.rules,
+                &drop.reason,
+                drop.place.as_deref().unwrap_or_default(),
+            );
+            self.add_drop(drop, rule, count);
+        }
+    }
+
+    fn add_drop(&mut self, drop: &Drop, rule: Rule, count: u64) {
+        let at = At {
+            netns: drop.netns,
+            device: drop.device,
+            socket: drop.socket,
+            is_ipv6: drop.protocol == IPV6,
+        };
+        let claimed = self.claim(at, rule.also, count);
+        let mut loss = self.loss(
+            at,
+            rule.stage,
+            rule.class,
+            count,
+            &drop.reason,
+            rule.meaning,
+        );
+        // Each skb as many segments as it carries; a part of them was claimed with their skbs.
+        loss.segments = if self.method.segments {
+            count + drop.segments.saturating_sub(drop.skbs).min(drop.segments)
+        } else {
+            count
+        };
+        loss.is_received = Some(drop.received);
+        loss.place.clone_from(&drop.place);
+        loss.proof = "event skb:kfree_skb".into();
+        loss.also = claimed.also;
+        loss.qdisc = claimed.qdisc;
+        loss.check = (!rule.check.is_empty()).then(|| rule.check.into());
+        let socket = if drop.socket == 0 {
+            claimed.socket
+        } else {
+            Some(drop.socket)
+        };
+        self.name_socket(&mut loss, drop.netns, socket);
+        self.push(loss);
+    }
+
+    fn add_counters(&mut self) {
+        for rule in self.method.counters {
+            for key in self.keys_of(rule.counter) {
+                let count = self.take(&key, u64::MAX);
+                if count > 0 {
+                    self.add_counter(rule, &key, count);
+                }
+            }
+        }
+    }
+
+    /// The counters that a rule means and that have something left.
+    fn keys_of(&self, counter: Counter) -> Vec<Key> {
+        let is_meant = |key: &Key| match (counter, key) {
+            (Counter::Mib(ipv4, ipv6), Key::Mib(_, name)) => name == ipv4 || name == ipv6,
+            (Counter::Device(wanted), Key::Device(_, _, name))
+            | (Counter::Driver(wanted), Key::Driver(_, _, name)) => name == wanted,
+            (Counter::Qdisc, Key::Qdisc(..)) | (Counter::Socket, Key::Socket(..)) => true,
+            // Of several namespaces nobody knows which one lost them.
+            (Counter::Cpu(wanted), Key::Cpu(name)) => self.after.whole_host && name == wanted,
+            (Counter::Neighbour(ipv4, ipv6), Key::Neighbour(name)) => {
+                self.after.whole_host && (name == ipv4 || name == ipv6)
+            }
+            _ => false,
+        };
+        let left = self
+            .left
+            .iter()
+            .filter(|(key, left)| **left > 0 && is_meant(key));
+        left.map(|(key, _)| (*key).clone()).collect()
+    }
+
+    fn add_counter(&mut self, rule: &CounterRule, key: &Key, count: u64) {
+        let mut at = At::default();
+        let (mut class, mut stage) = (rule.class, rule.stage);
+        let (mut qdisc, mut socket) = (None, None);
+        let (reason, proof) = match key {
+            Key::Mib(netns, name) => {
+                at.netns = *netns;
+                at.is_ipv6 = name.contains("6.");
+                (name.clone(), format!("counter {name}"))
+            }
+            Key::Device(netns, device, name) => {
+                (at.netns, at.device) = (*netns, *device);
+                (name.clone(), format!("counter {name} of `ip -s link`"))
+            }
+            Key::Driver(netns, device, name) => {
+                (at.netns, at.device) = (*netns, *device);
+                (name.clone(), format!("counter {name} of `ethtool -S`"))
+            }
+            Key::Qdisc(netns, device, name) => {
+                (at.netns, at.device) = (*netns, *device);
+                qdisc = Some(name.clone());
+                (
+                    "qdisc dropped".into(),
+                    "counter dropped of `tc -s qdisc`".into(),
+                )
+            }
+            Key::Cpu(name) => (
+                format!("softnet {name}"),
+                format!("counter {name} of softnet_stat"),
+            ),
+            Key::Neighbour(name) => (name.clone(), format!("counter {name}")),
+            Key::Socket(netns, cookie) => {
+                at.netns = *netns;
+                socket = Some(*cookie);
+                let known = self.socket(*netns, *cookie);
+                if known.is_some_and(|socket| socket.protocol == "packet") {
+                    (class, stage) = (Class::CopyLost, Stage::Packet);
+                }
+                (
+                    "drops".into(),
+                    "counter drops of `ss -m` or PACKET_STATISTICS".into(),
+                )
+            }
+            Key::Drop(_) | Key::Xdp(_) => return,
+        };
+        let claimed = self.claim(at, rule.also, count);
+        let mut loss = self.loss(at, stage, class, count, &reason, rule.meaning);
+        loss.proof = proof;
+        loss.also = claimed.also;
+        loss.qdisc = qdisc;
+        loss.check = (!rule.check.is_empty()).then(|| rule.check.into());
+        self.name_socket(&mut loss, at.netns, socket.or(claimed.socket));
+        if stage == Stage::Packet {
+            loss.meaning =
+                "a packet socket's queue or ring was full: its copy was lost, not the packet"
+                    .into();
+        }
+        self.push(loss);
+    }
+
+    /// Claims packets from the other places that count them.
+    fn claim(&mut self, at: At, counters: &[Counter], count: u64) -> Claimed {
+        let mut claimed = Claimed::default();
+        for counter in counters {
+            let mut rest = count;
+            let keys = self.candidates(at, *counter);
+            let mut sockets = Vec::new();
+            for key in keys {
+                let taken = self.take(&key, rest);
+                if taken == 0 {
+                    continue;
+                }
+                rest -= taken;
+                match &key {
+                    Key::Socket(_, cookie) => sockets.push(*cookie),
+                    Key::Qdisc(_, _, name) => claimed.qdisc = Some(name.clone()),
+                    _ => {}
+                }
+                push(&mut claimed.also, &self.name_of(&key, at), taken);
+            }
+            if let [socket] = sockets[..] {
+                claimed.socket = Some(socket);
+            }
+        }
+        claimed
+    }
+
+    /// The counters that a packet at a place can be counted by.
+    fn candidates(&self, at: At, counter: Counter) -> Vec<Key> {
+        let At { netns, device, .. } = at;
+        match counter {
+            Counter::Mib(ipv4, ipv6) => {
+                let name = if at.is_ipv6 { ipv6 } else { ipv4 };
+                vec![Key::Mib(netns, name.into())]
+            }
+            Counter::Device(name) => vec![Key::Device(netns, device, name.into())],
+            Counter::Driver(name) => vec![Key::Driver(netns, device, name.into())],
+            Counter::Peer(name) => {
+                let peer = self
+                    .after
+                    .device(netns, device)
+                    .and_then(|device| device.peer);
+                peer.map(|(netns, device)| Key::Device(netns, device, name.into()))
+                    .into_iter()
+                    .collect()
+            }
+            Counter::Qdisc => {
+                let of_device =
+                    |key: &&Key| matches!(key, Key::Qdisc(n, d, _) if (*n, *d) == (netns, device));
+                // A child drops, and so does its parent: the deepest comes last in the kernel's order.
+                self.left
+                    .keys()
+                    .map(|key| *key)
+                    .filter(|key| of_device(&key))
+                    .cloned()
+                    .collect()
+            }
+            Counter::Cpu(name) => vec![Key::Cpu(name.into())],
+            Counter::Neighbour(ipv4, ipv6) => {
+                vec![Key::Neighbour(if at.is_ipv6 { ipv6 } else { ipv4 }.into())]
+            }
+            Counter::Socket if at.socket != 0 => vec![Key::Socket(netns, at.socket)],
+            Counter::Socket => {
+                let of_namespace = |key: &&Key| matches!(key, Key::Socket(n, _) if *n == netns);
+                self.left
+                    .keys()
+                    .map(|key| *key)
+                    .filter(|key| of_namespace(&key))
+                    .cloned()
+                    .collect()
+            }
+        }
+    }
+
+    /// Takes packets from a counter, and returns how many there were.
+    fn take(&mut self, key: &Key, count: u64) -> u64 {
+        let Some(left) = self.left.get_mut(key) else {
+            return 0;
+        };
+        let taken = count.min(*left);
+        // A row that is made of the whole counter always takes it: nothing is counted twice by itself.
+        if self.method.claims || count == u64::MAX {
+            *left -= taken;
+        }
+        taken
+    }
+
+    fn name_of(&self, key: &Key, at: At) -> String {
+        let device = |netns: u64, index: u32| {
+            let name = self
+                .after
+                .device(netns, index)
+                .map_or("?", |device| device.name.as_str());
+            if (netns, index) == (at.netns, at.device) {
+                String::new()
+            } else {
+                format!("{name} ")
+            }
+        };
+        match key {
+            Key::Mib(_, name) | Key::Neighbour(name) => name.clone(),
+            Key::Device(netns, index, name) | Key::Driver(netns, index, name) => {
+                format!("{}{name}", device(*netns, *index))
+            }
+            Key::Qdisc(_, _, name) => format!("{name} dropped"),
+            Key::Cpu(name) => format!("softnet {name}"),
+            Key::Socket(..) => "socket drops".into(),
+            Key::Drop(_) => "event skb:kfree_skb".into(),
+            Key::Xdp(_) => "event of XDP".into(),
+        }
+    }
+
+    fn loss(
+        &self,
+        at: At,
+        stage: Stage,
+        class: Class,
+        count: u64,
+        reason: &str,
+        meaning: &str,
+    ) -> Loss {
+        let namespace = self.after.namespaces.get(&at.netns);
+        let device = self
+            .after
+            .device(at.netns, at.device)
+            .map(|device| device.name.clone());
+        Loss {
+            class,
+            stage,
+            unit: if stage == Stage::Transmit {
+                Unit::Skbs
+            } else {
+                stage.unit()
+            },
+            count,
+            segments: count,
+            reason: reason.into(),
+            place: None,
+            meaning: meaning.into(),
+            netns: at.netns,
+            namespace: namespace.map_or_else(|| "host".into(), |namespace| namespace.name.clone()),
+            device: device.or_else(|| (at.device != 0).then(|| format!("device {}", at.device))),
+            qdisc: None,
+            socket: None,
+            process: None,
+            proof: String::new(),
+            also: Vec::new(),
+            is_received: None,
+            check: None,
+        }
+    }
+
+    fn socket(&self, netns: u64, cookie: u64) -> Option<&'a Socket> {
+        self.after.namespaces.get(&netns)?.sockets.get(&cookie)
+    }
+
+    fn name_socket(&self, loss: &mut Loss, netns: u64, cookie: Option<u64>) {
+        let Some(cookie) = cookie else { return };
+        loss.socket = Some(match self.socket(netns, cookie) {
+            Some(socket) => {
+                loss.process.clone_from(&socket.process);
+                format!("{} {}", socket.protocol, socket.local)
+            }
+            None => "a socket that is closed".into(),
+        });
+    }
+
+    /// Adds a loss to those that are shown: of the snapshot's namespaces, and of its devices where only those
+    /// were to be read. The same loss of several evidences is one row.
+    fn push(&mut self, loss: Loss) {
+        let is_of_host = loss.netns == 0 && self.after.whole_host;
+        let Some(namespace) = self.after.namespaces.get(&loss.netns) else {
+            if is_of_host {
+                self.losses.push(loss);
+            }
+            return;
+        };
+        let is_device = |name: &String| {
+            namespace
+                .devices
+                .values()
+                .any(|device| device.name == *name)
+        };
+        if self.after.devices_only && !loss.device.as_ref().is_some_and(is_device) {
+            return;
+        }
+        let same = self.losses.iter_mut().find(|known| {
+            let key = |loss: &'_ Loss| Loss {
+                count: 0,
+                segments: 0,
+                also: Vec::new(),
+                ..loss.clone()
+            };
+            key(known) == key(&loss)
+        });
+        let Some(known) = same else {
+            self.losses.push(loss);
+            return;
+        };
+        known.count += loss.count;
+        known.segments += loss.segments;
+        for also in loss.also {
+            push(&mut known.also, &also.counter, also.count);
+        }
+    }
+}
+
+fn is_at_xdp(event: &XdpEvent, at: At) -> bool {
+    event.netns == at.netns && event.device == at.device
+}
+
+fn push(also: &mut Vec<Also>, counter: &str, count: u64) {
+    if count == 0 {
+        return;
+    }
+    match also.iter_mut().find(|known| known.counter == counter) {
+        Some(known) => known.count += count,
+        None => also.push(Also {
+            counter: counter.into(),
+            count,
+        }),
+    }
+}
+
+fn describe_xdp(event: &XdpEvent) -> (String, String) {
+    if let Some(action) = &event.action {
+        let meaning = match action.as_str() {
+            "XDP_ABORTED" => {
+                "the program ended with XDP_ABORTED: an error of its own, or a redirect to an empty slot of a map"
+            }
+            "XDP_TX" => "the driver could not send it back (XDP_TX)",
+            "XDP_REDIRECT" => "the driver could not redirect it",
+            _ => "the program returned an action that does not exist",
+        };
+        return (action.clone(), meaning.into());
+    }
+    let error = event.error.as_deref().unwrap_or("no error");
+    let map = event.map.as_deref().unwrap_or("no map");
+    let meaning = match (error, map) {
+        ("ENOBUFS", "xskmap") => "the RX ring of an AF_XDP socket was full",
+        ("ENOMEM", "xskmap") => "the FILL ring of an AF_XDP socket was empty",
+        ("ENOSPC", "xskmap") => "it did not fit into a chunk of an AF_XDP socket",
+        ("EINVAL", "xskmap") => "the AF_XDP socket is bound to another device or queue",
+        ("EOPNOTSUPP", _) => {
+            "the target takes no redirected frames: its peer has no NAPI (a native XDP program or GRO)"
+        }
+        ("EMSGSIZE", _) => "it is larger than the target's MTU",
+        ("ENETDOWN" | "ENXIO", _) => "the target is down",
+        ("EINVAL", _) => "the target of the redirect does not exist",
+        _ => "a redirect of XDP failed",
+    };
+    (format!("{} {error} ({map})", event.event), meaning.into())
+}

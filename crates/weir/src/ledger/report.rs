@@ -1,0 +1,22 @@
+//! The report of `weir ledger`.
+
+use serde::Serialize;
+
+use super::sheet::Sheet;
+use crate::report::Machine;
+
+/// The report, and its form in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The machine, the build and the command.
+    pub host: Machine,
+    /// What was watched: the namespaces and devices.
+    pub scope: String,
+    /// Whether the interval began with the boot.
+    pub since_boot: bool,
+    /// The balance sheet.
+    #[serde(flatten)]
+    pub sheet: Sheet,
+    /// The cost of watching, and what else is to be known.
+    pub notes: Vec<String>,
+}
