@@ -45,6 +45,8 @@ Exit status:
 const SECONDS: f64 = 5.0;
 /// How often a wait looks for a signal and for the end of the command.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often sockets are looked at: shorter than most that are worth a name live.
+const LOOK_AT_SOCKETS: Duration = Duration::from_millis(250);
 /// The time for packets in flight to arrive when a command has ended.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -108,7 +110,7 @@ pub fn run(args: &LedgerArgs) -> Result<ExitCode> {
         host: Machine::now(CpuList::allowed()?.as_slice().len()),
         scope: describe(args, &last),
         since_boot: args.since.as_deref() == Some("boot"),
-        notes: notes(args),
+        notes: notes(args, &reader),
         sheet,
     };
     output::print(match args.format {
@@ -150,6 +152,7 @@ fn watch(
     let limit = limit.map(Duration::from_secs_f64);
     let bar = output::progress_bar(limit);
     let begun = Instant::now();
+    let mut looked = begun;
     let mut ended = Ended {
         interrupted: false,
         command: None,
@@ -161,6 +164,11 @@ fn watch(
         ended.interrupted = stop.is_raised();
         if ended.interrupted || ended.command.is_some() {
             break;
+        }
+        if looked.elapsed() >= LOOK_AT_SOCKETS {
+            // What cannot be read is a gap of the snapshots.
+            let _ = reader.look_at_sockets();
+            looked = Instant::now();
         }
         bar.set_position(begun.elapsed().as_millis() as u64);
         let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
@@ -212,11 +220,14 @@ fn describe(args: &LedgerArgs, snapshot: &Snapshot) -> String {
     format!("{} in {scope}", args.dev.join(", "))
 }
 
-fn notes(args: &LedgerArgs) -> Vec<String> {
-    let mut notes = vec![
-        "Tracepoints of errors were attached: nothing for packets that are not lost, about 20 ns for each lost one."
-            .to_owned(),
-    ];
+fn notes(args: &LedgerArgs, reader: &Reader) -> Vec<String> {
+    let mut notes = Vec::new();
+    if args.since.is_none() && reader.refusal().is_none() {
+        notes.push(
+            "Cost: tracepoints of errors only; nothing for packets that are not lost, about 20 ns for each lost one."
+                .to_owned(),
+        );
+    }
     if args.deep {
         notes.push(
             "--deep: 3 to 7 ns for each packet that a device hands to the stack, 25 to 80 ns for each redirected frame."

@@ -121,6 +121,9 @@ pub struct Namespace {
     pub arp: Option<Reading>,
     /// Its UDP, listening and connected TCP, and AF_PACKET sockets by their cookie.
     pub sockets: BTreeMap<u64, Socket>,
+    /// Sockets that lost packets and are closed by now, as they were when they were seen last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub closed: BTreeMap<u64, Socket>,
 }
 
 /// A network device.

@@ -531,12 +531,15 @@ impl<'a> Books<'a> {
 
     fn name_socket(&self, loss: &mut Loss, netns: u64, cookie: Option<u64>) {
         let Some(cookie) = cookie else { return };
-        loss.socket = Some(match self.socket(netns, cookie) {
-            Some(socket) => {
-                loss.process.clone_from(&socket.process);
-                format!("{} {}", socket.protocol, socket.local)
-            }
-            None => "a socket that is closed".into(),
+        let closed = || self.after.namespaces.get(&netns)?.closed.get(&cookie);
+        let (socket, suffix) = match self.socket(netns, cookie) {
+            Some(socket) => (Some(socket), ""),
+            None => (closed(), ", closed by now"),
+        };
+        loss.process = socket.and_then(|socket| socket.process.clone());
+        loss.socket = Some(match socket {
+            Some(socket) => format!("{} {}{suffix}", socket.protocol, socket.local),
+            None => "a socket that is closed by now".into(),
         });
     }
 

@@ -3,7 +3,7 @@
 use super::Method;
 use super::delta::{Delta, Deltas};
 use crate::ledger::sheet::{Class, Direction, Edge, Loss, Term};
-use crate::ledger::snapshot::{Device, Namespace, Snapshot};
+use crate::ledger::snapshot::{Counted, Device, Namespace, Snapshot, XdpEvent};
 use crate::ledger::stage::{Stage, Unit};
 
 /// Fields whose sum is the packets that IP received, each as many as it carries (`IPSTATS_MIB_NOECTPKTS` and the
@@ -61,9 +61,11 @@ pub fn edges(
         for (&index, device) in &namespace.devices {
             edges.extend(ground.xdp(index, device));
             edges.extend(ground.af_xdp(index, device));
+            edges.extend(ground.redirects(index, device));
         }
         if !after.devices_only {
             edges.push(ground.devices_to_ip());
+            edges.extend(ground.stack_to_ip());
             edges.push(ground.ip_to_transport());
             edges.push(ground.transport());
             edges.push(ground.sending());
@@ -221,21 +223,23 @@ impl<'a> Ground<'a> {
             "Ip.InHdrErrors",
             bad.min(headers.count).cast_signed(),
         );
-        match (
-            self.namespace.arp,
-            self.earlier().and_then(|earlier| earlier.arp),
-        ) {
-            (Some(after), before) => {
-                let before = before.map_or(0, |before| before.value);
-                let count = after.value.saturating_sub(before);
-                draft.leave("ARP", "a packet socket of ARP", Delta { count, skew: 0 });
-            }
-            (None, _) => draft.open("received ARP is not counted here: run as root"),
-        }
+        self.leave_arp(&mut draft);
         if is_virtual && merged > 0 {
             self.explain_merged(&mut draft, merged);
         }
         draft.close()
+    }
+
+    fn leave_arp(&self, draft: &mut Draft) {
+        let Some(after) = self.namespace.arp else {
+            draft.open("received ARP is not counted here: run as root");
+            return;
+        };
+        let before = self.earlier().and_then(|earlier| earlier.arp);
+        let count = after
+            .value
+            .saturating_sub(before.map_or(0, |before| before.value));
+        draft.leave("ARP", "a packet socket of ARP", Delta { count, skew: 0 });
     }
 
     /// A veth, a tap and the loopback count an skb as one frame, whatever it carries: a frame of theirs can be as
@@ -339,6 +343,115 @@ impl<'a> Ground<'a> {
             .is_some_and(|events| !events.received.is_empty())
     }
 
+    /// With success tracepoints: what devices handed to the stack is what IP, ARP and losses before them got.
+    fn stack_to_ip(&self) -> Option<Edge> {
+        let later = self.after.events.as_ref()?;
+        let earlier = self.before.events.as_ref()?;
+        if later.received.is_empty() {
+            return None;
+        }
+        let mut draft = self.draft(Direction::Receive, Stage::Stack, Stage::Ip, Unit::Skbs);
+        for (&index, device) in &self.namespace.devices {
+            if device.controller.is_some() {
+                continue;
+            }
+            let of_device = |events: &Counted| {
+                let mut devices = events.received.iter();
+                let device = devices.find(|it| (it.netns, it.device) == (self.netns, index));
+                device.map_or(0, |device| device.skbs)
+            };
+            let count = of_device(later).saturating_sub(of_device(earlier));
+            if count > 0 {
+                draft.enter(
+                    &device.name,
+                    "event net:netif_receive_skb",
+                    Delta { count, skew: 0 },
+                );
+            }
+        }
+        let received = self.sum(&["Ip.InReceives", "Ip6.InReceives"]);
+        draft.leave("IP", "Ip.InReceives, Ip6.InReceives", received);
+        self.leave_arp(&mut draft);
+        let early = [Stage::Xdp, Stage::Tc, Stage::Stack, Stage::Bridge];
+        let lost = self.lost(|loss| {
+            let place = loss.place.as_deref().unwrap_or_default();
+            loss.is_received.is_some()
+                && (loss.reason == "OTHERHOST" || early.contains(&loss.stage))
+                && !place.contains("veth")
+        });
+        for loss in lost {
+            draft.leave(
+                loss.reason.clone(),
+                loss.proof.clone(),
+                Delta {
+                    count: loss.count,
+                    skew: 0,
+                },
+            );
+        }
+        Some(draft.close())
+    }
+
+    /// With success tracepoints: what a device's program redirected to other devices was sent there, or lost.
+    fn redirects(&self, index: u32, device: &Device) -> Option<Edge> {
+        let of = |event: &'static str| {
+            let events = self.deltas.xdp.iter();
+            events
+                .filter(move |it| it.event == event && (it.netns, it.device) == (self.netns, index))
+        };
+        let is_devmap = |event: &&XdpEvent| {
+            event
+                .map
+                .as_deref()
+                .is_some_and(|map| map.starts_with("devmap"))
+        };
+        let redirected: u64 = of("xdp_redirect")
+            .filter(is_devmap)
+            .map(|event| event.passed)
+            .sum();
+        if redirected == 0 {
+            return None;
+        }
+        let mut draft = self.draft(
+            Direction::Receive,
+            Stage::Xdp,
+            Stage::Transmit,
+            Unit::Frames,
+        );
+        draft.edge.subject = Some(device.name.clone());
+        draft.enter(
+            "redirected to devices",
+            "event xdp:xdp_redirect",
+            Delta {
+                count: redirected,
+                skew: 0,
+            },
+        );
+        for event in of("xdp_devmap_xmit") {
+            let to = self
+                .after
+                .device(self.netns, event.to)
+                .map_or("?", |device| device.name.as_str());
+            draft.leave(
+                format!("{to}: sent"),
+                "event xdp:xdp_devmap_xmit",
+                Delta {
+                    count: event.passed,
+                    skew: 0,
+                },
+            );
+            draft.leave(
+                format!("{to}: lost"),
+                "event xdp:xdp_devmap_xmit",
+                Delta {
+                    count: event.lost,
+                    skew: 0,
+                },
+            );
+        }
+        Some(draft.close())
+    }
+
     /// IP to the transport protocols, in skbs.
     fn ip_to_transport(&self) -> Edge {
         let mut draft = self.draft(Direction::Receive, Stage::Ip, Stage::Transport, Unit::Skbs);
@@ -430,7 +543,12 @@ impl<'a> Ground<'a> {
             "Udp.InErrors, Udp6.InErrors",
             self.sum(&["Udp.InErrors", "Udp6.InErrors"]),
         );
-        let purged = self.lost(|loss| loss.reason == "QUEUE_PURGE");
+        // Queues of TCP are purged too, of packets that Tcp.InSegs has counted.
+        let is_tcp = |loss: &Loss| {
+            let place = loss.place.as_deref().unwrap_or_default();
+            place.contains("stream") || place.contains("tcp")
+        };
+        let purged = self.lost(|loss| loss.reason == "QUEUE_PURGE" && !is_tcp(loss));
         let purged: u64 = purged.iter().map(|loss| loss.count).sum();
         draft.leave(
             "closed unread",
@@ -495,7 +613,6 @@ impl<'a> Ground<'a> {
             .cast_signed();
         let cut = self.sum(&["Ip.FragOKs", "Ip6.FragOKs"]).count.cast_signed();
         draft.leave_signed("fragments made", "Ip.FragOKs less FragCreates", cut - made);
-        let mut is_virtual_only = true;
         for (&index, device) in &self.namespace.devices {
             if device.controller.is_some() || self.is_stacked(device) {
                 continue;
@@ -506,7 +623,6 @@ impl<'a> Ground<'a> {
                 self.driver(index, "rx_queue_*_xdp_tx"),
             ];
             if sent.count > 0 {
-                is_virtual_only &= device.loopback || device.kind.is_some();
                 draft.leave(
                     device.name.clone(),
                     format!("{} tx_packets", device.name),
@@ -543,11 +659,14 @@ impl<'a> Ground<'a> {
                 },
             );
         }
+        // An skb of TCP is cut into segments before a device that cannot do that itself.
+        let rest = draft.unexplained();
+        if self.method.segments && rest < 0 && rest.unsigned_abs() <= self.mib("Tcp.OutSegs").count
+        {
+            draft.leave_signed("skbs cut into segments", "at most Tcp.OutSegs", rest);
+        }
         if draft.unexplained() != 0 {
             draft.open("ARP that was sent, and packets of AF_PACKET and AF_XDP, are not counted");
-            if !is_virtual_only {
-                draft.open("a card counts segments, IP counts skbs");
-            }
         }
         draft.close()
     }

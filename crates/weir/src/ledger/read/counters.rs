@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use hostnet::ethtool;
 use hostnet::mib::{self, Mib};
 use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink};
@@ -28,12 +28,6 @@ impl Quick {
         };
         let mut rtnetlink = Rtnetlink::open()?;
         let mut links = rtnetlink.links()?;
-        for name in devices {
-            ensure!(
-                links.iter().any(|link| link.name == *name),
-                "there is no device {name}: see `ip link`"
-            );
-        }
         links.retain(|link| devices.is_empty() || devices.contains(&link.name));
         let qdiscs = rtnetlink.qdiscs()?;
         let drivers = links.iter().filter(|link| !link.loopback).map(|link| {
@@ -46,6 +40,11 @@ impl Quick {
             links,
             qdiscs,
         })
+    }
+
+    /// Whether a device was read.
+    pub fn has_device(&self, name: &str) -> bool {
+        self.links.iter().any(|link| link.name == name)
     }
 
     /// Puts them into a namespace of a snapshot.

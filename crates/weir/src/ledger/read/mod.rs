@@ -8,7 +8,7 @@ mod sockets;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use hostnet::softnet::Softnet;
 use hostnet::{mib, softnet};
 
@@ -17,11 +17,13 @@ use self::counters::Quick;
 use self::scope::Place;
 pub use self::scope::Scope;
 use super::events::{Events, Missing, OwnedSocket};
-use super::snapshot::{Counters, Namespace, Reading, Snapshot, VERSION};
+use super::snapshot::{Counters, Namespace, Reading, Snapshot, Socket, VERSION};
 use super::stage::Stage;
 use crate::process::clock::{boottime_ns, realtime_ns};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Sockets that are remembered at most.
+const MOST_SEEN: usize = 100_000;
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// Takes snapshots. The events count from the moment when it was opened.
@@ -31,6 +33,10 @@ pub struct Reader {
     events: Result<Events, String>,
     /// The counters of ARP in each namespace.
     arp: HashMap<u64, Result<ArpCounter, String>>,
+    /// The sockets that were seen, by cookie: one that lost packets may be closed before it is asked for.
+    seen: HashMap<u64, Socket>,
+    /// Whether there was a snapshot.
+    has_read: bool,
 }
 
 /// What one pass over the namespaces read.
@@ -48,7 +54,30 @@ impl Reader {
             scope,
             events: Events::attach(deep).map_err(|error| format!("{error:#}")),
             arp: HashMap::new(),
+            seen: HashMap::new(),
+            has_read: false,
         }
+    }
+
+    /// Looks at the sockets, so that those are known later that are closed until the next snapshot.
+    pub fn look_at_sockets(&mut self) -> Result<()> {
+        let mut snapshot = Snapshot::default();
+        let owned = self.read_owned(&mut snapshot);
+        for place in self.scope.places(&mut snapshot)? {
+            let mut namespace = Namespace::default();
+            sockets::read(&place, owned.as_ref(), &mut namespace, &mut snapshot);
+            self.remember(&namespace);
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, namespace: &Namespace) {
+        if self.seen.len() > MOST_SEEN {
+            self.seen.clear();
+        }
+        let sockets = namespace.sockets.iter();
+        self.seen
+            .extend(sockets.map(|(cookie, socket)| (*cookie, socket.clone())));
     }
 
     /// Why losses cannot be told by reason and place; none where they can.
@@ -71,6 +100,7 @@ impl Reader {
         let places = self.scope.places(&mut snapshot)?;
         self.watch_arp(&places);
         let first = self.pass(&places, &mut snapshot);
+        self.expect_devices(&first, &mut snapshot)?;
         self.read_events(&mut snapshot);
         let owned = self.read_owned(&mut snapshot);
         let mut namespaces = BTreeMap::new();
@@ -96,6 +126,7 @@ impl Reader {
         self.note_motion(&places, &mut snapshot);
         counters::find_peers(&mut snapshot, &first.quick);
         self.leave_out_own_sockets(&mut snapshot);
+        self.name_closed_sockets(&mut snapshot);
         snapshot.took_ns = boottime_ns().saturating_sub(snapshot.boottime_ns);
         Ok(snapshot)
     }
@@ -124,6 +155,26 @@ impl Reader {
                 .map(|mib| counters::readings(&mib))
                 .unwrap_or_default(),
         }
+    }
+
+    /// A device that was never there is an error of the command; one that vanished is a gap.
+    fn expect_devices(&mut self, pass: &Pass, snapshot: &mut Snapshot) -> Result<()> {
+        for name in &self.scope.devices {
+            if pass.quick.values().any(|quick| quick.has_device(name)) {
+                continue;
+            }
+            ensure!(
+                self.has_read,
+                "there is no device {name}: see `ip link`, and --netns for devices of other network namespaces"
+            );
+            snapshot.gap(
+                Stage::Driver,
+                format!("the device {name} is gone"),
+                "the device",
+            );
+        }
+        self.has_read = true;
+        Ok(())
     }
 
     /// Reads the fast counters again, and notes how far they moved meanwhile.
@@ -203,6 +254,20 @@ impl Reader {
         }
         if let Some(events) = &mut snapshot.events {
             events.drops.retain(|drop| !own.contains(&drop.socket));
+        }
+    }
+
+    fn name_closed_sockets(&mut self, snapshot: &mut Snapshot) {
+        for drop in snapshot.events.iter().flat_map(|events| &events.drops) {
+            if let Some(namespace) = snapshot.namespaces.get_mut(&drop.netns)
+                && !namespace.sockets.contains_key(&drop.socket)
+                && let Some(socket) = self.seen.get(&drop.socket)
+            {
+                namespace.closed.insert(drop.socket, socket.clone());
+            }
+        }
+        for namespace in snapshot.namespaces.values() {
+            self.remember(namespace);
         }
     }
 

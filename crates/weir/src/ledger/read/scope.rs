@@ -9,6 +9,11 @@ use hostnet::netns::Namespace;
 use crate::ledger::snapshot::{Snapshot, XdpSocket};
 use crate::ledger::stage::Stage;
 
+/// The process that starts the kernel's threads, which are in the initial namespace.
+const KTHREADD: u32 = 2;
+/// Characters of a container's id that its tools show.
+const SHORT_ID: usize = 12;
+
 /// The namespaces and devices of a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
@@ -54,7 +59,9 @@ impl Scope {
             let named = found.into_iter().find(|it| it.inode == own);
             return Ok(vec![Place {
                 inode: own,
-                name: named.map_or_else(|| format!("net:[{own}]"), name_of),
+                name: named
+                    .and_then(known_name)
+                    .unwrap_or_else(|| "this namespace".into()),
                 container: named.and_then(|it| it.container.clone()),
                 descriptor: None,
             }]);
@@ -138,14 +145,26 @@ impl Scope {
 
 /// The name that a person knows it by.
 fn name_of(namespace: &Namespace) -> String {
-    if let Some(name) = namespace.names.first() {
-        return name.clone();
-    }
-    match namespace.processes.first() {
-        Some(1) => "host".into(),
+    known_name(namespace).unwrap_or_else(|| match namespace.processes.first() {
         Some(process) => format!("process {process}"),
         None => format!("net:[{}]", namespace.inode),
+    })
+}
+
+/// The name of its mount or container; `host` for the one of the first process and of the kernel's threads.
+fn known_name(namespace: &Namespace) -> Option<String> {
+    if let Some(name) = namespace.names.first() {
+        return Some(name.clone());
     }
+    if namespace
+        .processes
+        .first()
+        .is_some_and(|process| *process <= KTHREADD)
+    {
+        return Some("host".into());
+    }
+    let id = namespace.container.as_deref()?;
+    Some(id.get(..SHORT_ID).unwrap_or(id).into())
 }
 
 fn is_meant(namespace: &Namespace, text: &str) -> bool {
@@ -158,6 +177,6 @@ fn is_meant(namespace: &Namespace, text: &str) -> bool {
         || text == format!("net:[{}]", namespace.inode)
         || text == name_of(namespace)
         // Ids of containers are long: as with the tools of containers, the first 12 characters do.
-        || namespace.container.as_ref().is_some_and(|id| id == text || (text.len() >= 12 && id.starts_with(text)))
+        || namespace.container.as_ref().is_some_and(|id| id == text || (text.len() >= SHORT_ID && id.starts_with(text)))
         || (text.contains('/') && path() == Some(namespace.inode))
 }

@@ -160,5 +160,5 @@ fn address(address: IpAddr, port: u16) -> String {
     if address.is_unspecified() {
         return format!("*:{port}");
     }
-    SocketAddr::new(address, port).to_string()
+    SocketAddr::new(address.to_canonical(), port).to_string()
 }
