@@ -43,7 +43,6 @@ pub struct Loss {
     /// The reason, in the kernel's words: `SOCKET_RCVBUFF`, `rx_missed_errors`, `XDP_DROP`.
     pub reason: String,
     /// The function, tracepoint or counter where it is seen: `udp_queue_rcv_one_skb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// The explanation in a sentence.
     pub meaning: String,
@@ -52,16 +51,12 @@ pub struct Loss {
     /// The namespace's name, with its container.
     pub namespace: String,
     /// The device's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// The queueing discipline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qdisc: Option<String>,
     /// The socket, by its addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// The process of the socket.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Process>,
     /// What proves it: `event skb:kfree_skb`, or a counter.
     pub proof: String,
@@ -69,10 +64,8 @@ pub struct Loss {
     #[serde(default)]
     pub also: Vec<Also>,
     /// Whether the packets came in by a device, where an event tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_received: Option<bool>,
     /// The check of `weir doctor` that belongs to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<String>,
 }
 
@@ -112,7 +105,6 @@ pub struct Edge {
     /// The namespace's name, with its container.
     pub namespace: String,
     /// The device or socket, where the edge has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// What came in.
     pub entered: Vec<Term>,

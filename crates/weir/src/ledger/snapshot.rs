@@ -44,7 +44,7 @@ pub type Counters = BTreeMap<String, Reading>;
 pub struct Snapshot {
     /// [`VERSION`].
     pub version: u32,
-    /// /proc/sys/kernel/random/boot_id: counters of different boots have nothing in common.
+    /// `/proc/sys/kernel/random/boot_id`: counters of different boots have nothing in common.
     pub boot_id: String,
     /// The kernel's release.
     pub kernel: String,
@@ -62,7 +62,7 @@ pub struct Snapshot {
     pub devices_only: bool,
     /// The network namespaces that were read, by their inode.
     pub namespaces: BTreeMap<u64, Namespace>,
-    /// The columns of /proc/net/softnet_stat by CPU. They count for all namespaces.
+    /// The columns of `/proc/net/softnet_stat` by CPU. They count for all namespaces.
     pub cpus: BTreeMap<usize, Counters>,
     /// The events since their tracepoints were attached; none without privilege.
     pub events: Option<Counted>,
@@ -156,7 +156,7 @@ pub struct Device {
     /// The id of its XDP program behind the driver (generic).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xdp_generic: Option<u32>,
-    /// `struct rtnl_link_stats64`, by its fields (linux/if_link.h).
+    /// `struct rtnl_link_stats64`, by its fields (`linux/if_link.h`).
     pub statistics: Counters,
     /// `ethtool -S`, as the driver names them. Numbers of queues are replaced by `*` and their counters added.
     pub driver: Counters,

@@ -16,6 +16,7 @@ mod doctor_score;
 mod flame;
 mod guide;
 mod lab;
+mod ledger;
 mod load;
 mod packet;
 mod quiet;
@@ -35,6 +36,7 @@ use quiet::Noise;
 
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();
+    ledger::run_as_overflow();
     let arguments = Arguments::from_args();
     let mut tests = [
         accounting::trials(),
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         flame::trials(),
         guide::trials(),
         lab::trials(),
+        ledger::trials(),
         load::trials(),
         quiet_rule::trials(),
         storm::trials(),

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Method;
 use super::delta::{Deltas, Key};
+use super::method::Method;
 use super::rules::{Counter, CounterRule, Rule, rule_for};
 use crate::ledger::sheet::{Also, Class, Loss};
 use crate::ledger::snapshot::{Drop, Snapshot, Socket, XdpEvent, XdpSocket};

@@ -15,7 +15,7 @@ pub enum Key {
     Driver(u64, u32, String),
     /// The drops of a device's queueing discipline.
     Qdisc(u64, u32, String),
-    /// A column of softnet_stat, all CPUs added.
+    /// A column of `softnet_stat`, all CPUs added.
     Cpu(String),
     /// A counter of the neighbour tables.
     Neighbour(String),

@@ -50,9 +50,9 @@ const OVERFLOWS: u32 = 3;
 /// Address families (linux/socket.h).
 const AF_PACKET: u32 = 17;
 const AF_XDP: u32 = 44;
-/// `XSK_BOUND` of net/xdp_sock.h.
+/// `XSK_BOUND` of `net/xdp_sock.h`.
 const XSK_BOUND: u32 = 1;
-/// Flags of `cached_need_wakeup` (net/xsk_buff_pool.h: `XDP_WAKEUP_RX`, `XDP_WAKEUP_TX`).
+/// Flags of `cached_need_wakeup` (`net/xsk_buff_pool.h`: `XDP_WAKEUP_RX`, `XDP_WAKEUP_TX`).
 const WAKEUP_RX: u32 = 1;
 const WAKEUP_TX: u32 = 2;
 

@@ -107,6 +107,7 @@ fn reports_match_their_schemas() -> Result<()> {
     check_report("lab-status.json", &status, &mut wrong)?;
     check_report("count.json", &count()?, &mut wrong)?;
     check_report("switch.json", &switch()?, &mut wrong)?;
+    check_report("ledger.json", &ledger()?, &mut wrong)?;
     none_of(&wrong)
 }
 
@@ -155,6 +156,31 @@ fn switch() -> Result<Value> {
     let bridges = report["bridges"].as_array().context("no bridges")?;
     let states: Vec<_> = bridges.iter().map(|bridge| &bridge["state"]).collect();
     ensure!(states == ["attached", "waiting"], "{report}");
+    Ok(report)
+}
+
+/// Of a datagram to a port without a socket.
+fn ledger() -> Result<Value> {
+    let flags = [
+        "ledger",
+        "--all-netns",
+        "--format",
+        "json",
+        "--",
+        "sh",
+        "-c",
+    ];
+    let datagram = "exec 3<>/dev/udp/127.0.0.1/9; echo >&3; sleep 0.2";
+    let report = success(
+        weir()
+            .args(flags)
+            .arg(format!("bash -c '{datagram}' 2>/dev/null; true")),
+    )?;
+    let report: Value = serde_json::from_str(&report)?;
+    for list in ["edges", "losses", "notes"] {
+        let filled = report[list].as_array().is_some_and(|it| !it.is_empty());
+        ensure!(filled, "no {list}: {report}");
+    }
     Ok(report)
 }
 

@@ -1,0 +1,359 @@
+//! From the devices to the applications.
+
+use super::draft::Draft;
+use super::ground::Ground;
+use crate::ledger::balance::delta::Delta;
+use crate::ledger::sheet::{Direction, Edge, Loss};
+use crate::ledger::snapshot::{Counted, Device, Namespace};
+use crate::ledger::stage::{Stage, Unit};
+
+/// Fields whose sum is the packets that IP received, each as many as it carries (`IPSTATS_MIB_NOECTPKTS` and the
+/// next three in `ip_rcv_core` of `net/ipv4/ip_input.c`).
+const SEGMENTS: [&str; 8] = [
+    "IpExt.InNoECTPkts",
+    "IpExt.InECT1Pkts",
+    "IpExt.InECT0Pkts",
+    "IpExt.InCEPkts",
+    "Ip6.InNoECTPkts",
+    "Ip6.InECT1Pkts",
+    "Ip6.InECT0Pkts",
+    "Ip6.InCEPkts",
+];
+/// Frames that a queue of a veth holds (`VETH_RING_SIZE`).
+const VETH_RING: u64 = 256;
+
+impl Ground<'_> {
+    /// Devices to IP, in segments: what the devices received is what IP received, each skb as many as it carries.
+    pub fn devices_to_ip(&self) -> Edge {
+        let mut draft = self.draft(Direction::Receive, Stage::Driver, Stage::Ip, Unit::Segments);
+        let mut is_virtual = false;
+        for (&index, device) in &self.namespace.devices {
+            if device.controller.is_some() || Self::is_stacked(device) {
+                continue;
+            }
+            let received = self.statistic(index, "rx_packets");
+            if received.count == 0 && received.skew == 0 {
+                continue;
+            }
+            is_virtual |= device.loopback || device.kind.is_some();
+            draft.enter(
+                &device.name,
+                format!("{} rx_packets", device.name),
+                received,
+            );
+            draft.edge.bound += Self::in_flight(device);
+            self.leave_before_ip(&mut draft, index, device);
+        }
+        let segments = self.sum(&SEGMENTS);
+        let skbs = self.sum(&["Ip.InReceives", "Ip6.InReceives"]);
+        let merged = segments.count.saturating_sub(skbs.count);
+        let carried = if self.method.segments { segments } else { skbs };
+        draft.leave("IP", "IpExt In*ECT*Pkts, Ip6 In*ECT*Pkts", carried);
+        let headers = self.sum(&[
+            "Ip.InHdrErrors",
+            "Ip6.InHdrErrors",
+            "IpExt.InTruncatedPkts",
+            "Ip6.InTruncatedPkts",
+        ]);
+        // Packets with a bad header are received and not counted as segments; others with errors may be both.
+        let before_count = self.lost(|loss| {
+            ["IP_CSUM", "IP_INHDR", "PKT_TOO_SMALL"].contains(&loss.reason.as_str())
+                || ["Ip.InHdrErrors", "Ip6.InHdrErrors"].contains(&loss.reason.as_str())
+        });
+        let bad: u64 = before_count.iter().map(|loss| loss.count).sum();
+        draft.leave_signed(
+            "bad IP headers",
+            "Ip.InHdrErrors",
+            bad.min(headers.count).cast_signed(),
+        );
+        self.leave_arp(&mut draft);
+        if is_virtual && merged > 0 {
+            Self::explain_merged(&mut draft, merged);
+        }
+        draft.close()
+    }
+
+    /// A veth, a tap and the loopback count an skb as one frame, whatever it carries: a frame of theirs can be as
+    /// many segments as TSO left in it, or a part of one that GRO made. Between the two, the difference is known
+    /// to be one of units.
+    fn explain_merged(draft: &mut Draft, merged: u64) {
+        let rest = draft.unexplained();
+        if rest < 0 && rest.unsigned_abs() <= merged {
+            draft.leave_signed(
+                "carried by skbs of several segments",
+                "IpExt In*ECT*Pkts less Ip.InReceives",
+                rest,
+            );
+        }
+    }
+
+    /// Frames that may wait in a device's rings, while others move.
+    fn in_flight(device: &Device) -> u64 {
+        let moves = device.statistics.values().any(|reading| reading.moved > 0);
+        if moves && device.kind.as_deref() == Some("veth") {
+            return VETH_RING * u64::from(device.queues.max(1));
+        }
+        0
+    }
+
+    fn leave_before_ip(&self, draft: &mut Draft, index: u32, device: &Device) {
+        let mut by_driver = 0;
+        for (name, counter, delta) in self.taken_by_xdp(index) {
+            by_driver += delta.count;
+            draft.leave(format!("{}: {name}", device.name), counter, delta);
+        }
+        let early = [
+            Stage::Xdp,
+            Stage::AfXdp,
+            Stage::Driver,
+            Stage::Backlog,
+            Stage::Gro,
+            Stage::Tc,
+            Stage::Stack,
+            Stage::Bridge,
+        ];
+        let lost = self.lost(|loss| {
+            loss.device.as_ref() == Some(&device.name)
+                && (early.contains(&loss.stage) || loss.reason.to_lowercase().contains("otherhost"))
+        });
+        for loss in lost {
+            // The driver's own counters say so already.
+            let is_counted = loss
+                .also
+                .iter()
+                .any(|also| also.counter == "rx_queue_*_xdp_drops")
+                || loss.reason == "rx_queue_*_xdp_drops"
+                || (loss.reason == "rx_dropped" && loss.stage == Stage::Driver && by_driver > 0);
+            // What a veth's backlog, or the sender, dropped was never counted as received.
+            if !is_counted && loss.stage != Stage::Backlog {
+                let segments = if self.method.segments {
+                    loss.segments
+                } else {
+                    loss.count
+                };
+                let delta = Delta {
+                    count: segments,
+                    skew: 0,
+                };
+                draft.leave(
+                    format!("{}: {}", device.name, loss.reason),
+                    loss.proof.clone(),
+                    delta,
+                );
+            }
+        }
+        if device.xdp_driver.is_some() && !device.driver.contains_key("rx_queue_*_xdp_redirect") {
+            draft.open("a driver's XDP program takes frames that the driver does not count");
+        }
+        if device.xdp_generic.is_some() && !self.has_deep() {
+            draft.open(
+                "a generic XDP program may redirect frames, which nothing counts without --deep",
+            );
+        }
+        if device
+            .qdiscs
+            .keys()
+            .any(|name| name.starts_with("clsact") || name.starts_with("ingress"))
+        {
+            draft.open("filters of tc at ingress may redirect packets, which nothing counts");
+        }
+    }
+
+    fn has_deep(&self) -> bool {
+        self.after
+            .events
+            .as_ref()
+            .is_some_and(|events| !events.received.is_empty())
+    }
+
+    /// With success tracepoints: what devices handed to the stack is what IP, ARP and losses before them got.
+    pub fn stack_to_ip(&self) -> Option<Edge> {
+        let later = self.after.events.as_ref()?;
+        let earlier = self.before.events.as_ref()?;
+        if later.received.is_empty() {
+            return None;
+        }
+        let mut draft = self.draft(Direction::Receive, Stage::Stack, Stage::Ip, Unit::Skbs);
+        for (&index, device) in &self.namespace.devices {
+            if device.controller.is_some() {
+                continue;
+            }
+            let of_device = |events: &Counted| {
+                let mut devices = events.received.iter();
+                let device = devices.find(|it| (it.netns, it.device) == (self.netns, index));
+                device.map_or(0, |device| device.skbs)
+            };
+            let count = of_device(later).saturating_sub(of_device(earlier));
+            if count > 0 {
+                draft.enter(
+                    &device.name,
+                    "event net:netif_receive_skb",
+                    Delta { count, skew: 0 },
+                );
+            }
+        }
+        let received = self.sum(&["Ip.InReceives", "Ip6.InReceives"]);
+        draft.leave("IP", "Ip.InReceives, Ip6.InReceives", received);
+        self.leave_arp(&mut draft);
+        let early = [Stage::Xdp, Stage::Tc, Stage::Stack, Stage::Bridge];
+        let lost = self.lost(|loss| {
+            let place = loss.place.as_deref().unwrap_or_default();
+            loss.is_received.is_some()
+                && (loss.reason == "OTHERHOST" || early.contains(&loss.stage))
+                && !place.contains("veth")
+        });
+        for loss in lost {
+            draft.leave(
+                loss.reason.clone(),
+                loss.proof.clone(),
+                Delta {
+                    count: loss.count,
+                    skew: 0,
+                },
+            );
+        }
+        Some(draft.close())
+    }
+
+    /// IP to the transport protocols, in skbs.
+    pub fn ip_to_transport(&self) -> Edge {
+        let mut draft = self.draft(Direction::Receive, Stage::Ip, Stage::Transport, Unit::Skbs);
+        draft.enter(
+            "IP",
+            "Ip.InReceives, Ip6.InReceives",
+            self.sum(&["Ip.InReceives", "Ip6.InReceives"]),
+        );
+        draft.leave(
+            "delivered",
+            "Ip.InDelivers, Ip6.InDelivers",
+            self.sum(&["Ip.InDelivers", "Ip6.InDelivers"]),
+        );
+        draft.leave(
+            "forwarded",
+            "Ip.ForwDatagrams, Ip6.OutForwDatagrams",
+            self.sum(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]),
+        );
+        // Fragments become one packet.
+        let fragments = self.sum(&["Ip.ReasmReqds", "Ip6.ReasmReqds"]);
+        let whole = self.sum(&["Ip.ReasmOKs", "Ip6.ReasmOKs"]);
+        draft.leave_signed(
+            "fragments put together",
+            "Ip.ReasmReqds less ReasmOKs",
+            fragments.count.cast_signed() - whole.count.cast_signed(),
+        );
+        let lost = self.lost(|loss| {
+            let is_received = loss.is_received.unwrap_or(true);
+            is_received
+                && (matches!(loss.stage, Stage::Ip | Stage::Netfilter)
+                    || loss.reason == "IP_NOPROTO"
+                    || loss.reason.ends_with("InUnknownProtos"))
+                && !loss.reason.to_lowercase().contains("otherhost")
+                && !loss.reason.contains(".Out")
+                && !loss.reason.contains("_OUT")
+        });
+        for loss in lost {
+            draft.leave(
+                loss.reason.clone(),
+                loss.proof.clone(),
+                Delta {
+                    count: loss.count,
+                    skew: 0,
+                },
+            );
+        }
+        if fragments.count > 0 {
+            draft.open("fragments that wait for others are not counted");
+        }
+        draft.close()
+    }
+
+    /// The transport protocols and their sockets, in skbs. UDP counts a datagram when it is read.
+    pub fn transport(&self) -> Edge {
+        let mut draft = self.draft(
+            Direction::Receive,
+            Stage::Transport,
+            Stage::Application,
+            Unit::Skbs,
+        );
+        draft.enter(
+            "delivered",
+            "Ip.InDelivers, Ip6.InDelivers",
+            self.sum(&["Ip.InDelivers", "Ip6.InDelivers"]),
+        );
+        draft.leave("TCP", "Tcp.InSegs", self.mib("Tcp.InSegs"));
+        draft.leave(
+            "ICMP",
+            "Icmp.InMsgs, Icmp6.InMsgs",
+            self.sum(&["Icmp.InMsgs", "Icmp6.InMsgs"]),
+        );
+        draft.leave(
+            "UDP, read",
+            "Udp.InDatagrams, Udp6.InDatagrams",
+            self.sum(&[
+                "Udp.InDatagrams",
+                "Udp6.InDatagrams",
+                "UdpLite.InDatagrams",
+                "UdpLite6.InDatagrams",
+            ]),
+        );
+        draft.leave(
+            "UDP, no socket",
+            "Udp.NoPorts, Udp6.NoPorts",
+            self.sum(&["Udp.NoPorts", "Udp6.NoPorts"]),
+        );
+        draft.leave(
+            "UDP, refused",
+            "Udp.InErrors, Udp6.InErrors",
+            self.sum(&["Udp.InErrors", "Udp6.InErrors"]),
+        );
+        // Queues of TCP are purged too, of packets that Tcp.InSegs has counted.
+        let is_tcp = |loss: &Loss| {
+            let place = loss.place.as_deref().unwrap_or_default();
+            place.contains("stream") || place.contains("tcp")
+        };
+        let purged = self.lost(|loss| loss.reason == "QUEUE_PURGE" && !is_tcp(loss));
+        let purged: u64 = purged.iter().map(|loss| loss.count).sum();
+        draft.leave(
+            "closed unread",
+            "event skb:kfree_skb QUEUE_PURGE",
+            Delta {
+                count: purged,
+                skew: 0,
+            },
+        );
+        match self.unread() {
+            Some(grown) => draft.leave_signed("UDP, unread", "receive queues of sockets", grown),
+            None => draft.open("datagrams that wait unread cannot be counted here: run as root"),
+        }
+        // A socket that did not ask for UDP_GRO gets the datagrams one by one.
+        let segments = self.sum(&SEGMENTS).count;
+        let skbs = self.sum(&["Ip.InReceives", "Ip6.InReceives"]).count;
+        let rest = draft.unexplained();
+        if self.method.segments && rest < 0 && rest.unsigned_abs() <= segments.saturating_sub(skbs)
+        {
+            draft.leave_signed(
+                "datagrams that one skb carried",
+                "IpExt In*ECT*Pkts less Ip.InReceives",
+                rest,
+            );
+        }
+        if rest > 0 {
+            draft.open("IGMP and protocols of raw sockets are not counted");
+        }
+        draft.close()
+    }
+
+    /// By how many packets the queues of UDP sockets grew.
+    fn unread(&self) -> Option<i64> {
+        let of = |namespace: &Namespace| {
+            let udp = namespace
+                .sockets
+                .values()
+                .filter(|socket| socket.protocol.starts_with("udp"));
+            // A socket without a process is one of the kernel.
+            let packets = udp.map(|socket| socket.packets.or((socket.queued == 0).then_some(0)));
+            packets.sum::<Option<u64>>().map(u64::cast_signed)
+        };
+        Some(of(self.namespace)? - self.earlier().map_or(Some(0), of)?)
+    }
+}

@@ -1,0 +1,155 @@
+//! From IP to the devices.
+
+use super::ground::Ground;
+use crate::ledger::balance::delta::Delta;
+use crate::ledger::sheet::{Direction, Edge};
+use crate::ledger::snapshot::{Counters, Device};
+use crate::ledger::stage::{Stage, Unit};
+
+impl Ground<'_> {
+    /// IP to the devices, in skbs.
+    pub fn sending(&self) -> Edge {
+        let mut draft = self.draft(Direction::Transmit, Stage::Ip, Stage::Transmit, Unit::Skbs);
+        draft.enter(
+            "IP",
+            "Ip.OutRequests, Ip6.OutRequests",
+            self.sum(&["Ip.OutRequests", "Ip6.OutRequests"]),
+        );
+        draft.enter(
+            "forwarded",
+            "Ip.ForwDatagrams, Ip6.OutForwDatagrams",
+            self.sum(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]),
+        );
+        let made = self
+            .sum(&["Ip.FragCreates", "Ip6.FragCreates"])
+            .count
+            .cast_signed();
+        let cut = self.sum(&["Ip.FragOKs", "Ip6.FragOKs"]).count.cast_signed();
+        draft.leave_signed("fragments made", "Ip.FragOKs less FragCreates", cut - made);
+        for (&index, device) in &self.namespace.devices {
+            if device.controller.is_some() || Self::is_stacked(device) {
+                continue;
+            }
+            let sent = self.statistic(index, "tx_packets");
+            let by_xdp = [
+                self.driver(index, "tx_queue_*_xdp_xmit"),
+                self.driver(index, "rx_queue_*_xdp_tx"),
+            ];
+            if sent.count > 0 {
+                draft.leave(
+                    device.name.clone(),
+                    format!("{} tx_packets", device.name),
+                    sent,
+                );
+            }
+            for delta in by_xdp.into_iter().filter(|delta| delta.count > 0) {
+                draft.leave_signed(
+                    format!("{}: sent by XDP", device.name),
+                    "ethtool -S xdp_xmit, xdp_tx",
+                    -delta.count.cast_signed(),
+                );
+            }
+            draft.leave_signed(
+                format!("{}: queued", device.name),
+                "queue_length of qdiscs",
+                self.queued(index, device),
+            );
+        }
+        let lost = self.lost(|loss| {
+            matches!(
+                loss.stage,
+                Stage::Qdisc | Stage::Transmit | Stage::Neighbour
+            ) || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
+                || (loss.stage == Stage::Netfilter && loss.is_received == Some(false))
+        });
+        for loss in lost {
+            draft.leave(
+                loss.reason.clone(),
+                loss.proof.clone(),
+                Delta {
+                    count: loss.count,
+                    skew: 0,
+                },
+            );
+        }
+        // An skb of TCP is cut into segments before a device that cannot do that itself.
+        let rest = draft.unexplained();
+        if self.method.segments && rest < 0 && rest.unsigned_abs() <= self.mib("Tcp.OutSegs").count
+        {
+            draft.leave_signed("skbs cut into segments", "at most Tcp.OutSegs", rest);
+        }
+        if draft.unexplained() != 0 {
+            draft.open("ARP that was sent, and packets of AF_PACKET and AF_XDP, are not counted");
+        }
+        draft.close()
+    }
+
+    /// By how many packets the root queue of a device grew.
+    fn queued(&self, index: u32, device: &Device) -> i64 {
+        let root = |device: &Device| {
+            let root = device
+                .qdiscs
+                .iter()
+                .find(|(name, _)| name.ends_with(" root"));
+            let length = root.and_then(|(_, counters)| counters.get("queue_length"));
+            length.map_or(0, |length| length.value.cast_signed())
+        };
+        let earlier = self
+            .earlier()
+            .and_then(|earlier| earlier.devices.get(&index));
+        root(device) - earlier.map_or(0, root)
+    }
+
+    /// A device's queueing discipline to the device, in segments for a card.
+    pub fn qdisc(&self, index: u32, device: &Device) -> Option<Edge> {
+        let is_root = |name: &str| name.ends_with(" root") && !name.starts_with("noqueue");
+        let (name, later) = device.qdiscs.iter().find(|(name, _)| is_root(name))?;
+        let earlier = self
+            .earlier()
+            .and_then(|earlier| earlier.devices.get(&index)?.qdiscs.get(name));
+        let packets = |counters: &Counters| counters.get("packets").copied().unwrap_or_default();
+        let (before, after) = (earlier.map(packets).unwrap_or_default(), packets(later));
+        let mut draft = self.draft(
+            Direction::Transmit,
+            Stage::Qdisc,
+            Stage::Transmit,
+            Unit::Segments,
+        );
+        draft.edge.subject = Some(format!("{} {name}", device.name));
+        draft.enter(
+            name,
+            "packets of `tc -s qdisc`",
+            Delta {
+                count: after.value.saturating_sub(before.value),
+                skew: before.moved + after.moved,
+            },
+        );
+        draft.leave(
+            "sent",
+            format!("{} tx_packets", device.name),
+            self.statistic(index, "tx_packets"),
+        );
+        let lost = self.lost(|loss| {
+            loss.stage == Stage::Transmit && loss.device.as_ref() == Some(&device.name)
+        });
+        for loss in lost {
+            draft.leave(
+                loss.reason.clone(),
+                loss.proof.clone(),
+                Delta {
+                    count: loss.segments,
+                    skew: 0,
+                },
+            );
+        }
+        let rest = draft.unexplained();
+        if rest > 0 && device.kind.is_some() {
+            draft.leave_signed(
+                "carried by skbs of several segments",
+                "a virtual device counts skbs",
+                rest,
+            );
+        }
+        Some(draft.close())
+    }
+}
