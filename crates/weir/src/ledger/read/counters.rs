@@ -20,7 +20,8 @@ pub struct Quick {
 
 impl Quick {
     /// Reads those of the calling thread's namespace; of these devices, if any are named.
-    pub fn read(devices: &[String]) -> Result<Self> {
+    /// Of a device that has not moved since `earlier`, the driver is not asked again.
+    pub fn read(devices: &[String], earlier: Option<&Self>) -> Result<Self> {
         let mib = if devices.is_empty() {
             mib::read()?
         } else {
@@ -31,8 +32,10 @@ impl Quick {
         links.retain(|link| devices.is_empty() || devices.contains(&link.name));
         let qdiscs = rtnetlink.qdiscs()?;
         let drivers = links.iter().filter(|link| !link.loopback).map(|link| {
+            let unmoved = earlier.and_then(|earlier| earlier.unmoved(link));
             // A device may vanish, or have none.
-            (link.index, driver(&link.name).unwrap_or_default())
+            let read = || driver(&link.name).unwrap_or_default();
+            (link.index, unmoved.cloned().unwrap_or_else(read))
         });
         Ok(Self {
             drivers: drivers.collect(),
@@ -40,6 +43,13 @@ impl Quick {
             links,
             qdiscs,
         })
+    }
+
+    /// The driver's statistics of a device whose own have stayed the same.
+    fn unmoved(&self, now: &Link) -> Option<&Counters> {
+        let mut links = self.links.iter();
+        let then = links.find(|link| link.index == now.index)?;
+        (then.statistics == now.statistics).then(|| self.drivers.get(&now.index))?
     }
 
     /// Whether a device was read.

@@ -99,7 +99,7 @@ impl Reader {
         };
         let places = self.scope.places(&mut snapshot)?;
         self.watch_arp(&places);
-        let first = self.pass(&places, &mut snapshot);
+        let first = self.pass(&places, None, &mut snapshot);
         self.expect_devices(&first, &mut snapshot)?;
         self.read_events(&mut snapshot);
         let owned = self.read_owned(&mut snapshot);
@@ -120,10 +120,10 @@ impl Reader {
             }
             namespaces.insert(place.inode, namespace);
         }
-        snapshot.cpus = first.cpus;
-        snapshot.neighbours = first.neighbours;
+        snapshot.cpus.clone_from(&first.cpus);
+        snapshot.neighbours.clone_from(&first.neighbours);
         snapshot.namespaces = namespaces;
-        self.note_motion(&places, &mut snapshot);
+        self.note_motion(&places, &first, &mut snapshot);
         counters::find_peers(&mut snapshot, &first.quick);
         self.leave_out_own_sockets(&mut snapshot);
         self.name_closed_sockets(&mut snapshot);
@@ -131,10 +131,11 @@ impl Reader {
         Ok(snapshot)
     }
 
-    fn pass(&self, places: &[Place], snapshot: &mut Snapshot) -> Pass {
+    fn pass(&self, places: &[Place], earlier: Option<&Pass>, snapshot: &mut Snapshot) -> Pass {
+        let earlier_of = |place: &Place| earlier?.quick.get(&place.inode);
         let mut quick = BTreeMap::new();
         for place in places {
-            match place.run(|| Quick::read(&self.scope.devices)) {
+            match place.run(|| Quick::read(&self.scope.devices, earlier_of(place))) {
                 Ok(read) => {
                     quick.insert(place.inode, read);
                 }
@@ -178,8 +179,8 @@ impl Reader {
     }
 
     /// Reads the fast counters again, and notes how far they moved meanwhile.
-    fn note_motion(&self, places: &[Place], snapshot: &mut Snapshot) {
-        let second = self.pass(places, &mut Snapshot::default());
+    fn note_motion(&self, places: &[Place], first: &Pass, snapshot: &mut Snapshot) {
+        let second = self.pass(places, Some(first), &mut Snapshot::default());
         for (inode, quick) in &second.quick {
             if let Some(namespace) = snapshot.namespaces.get_mut(inode) {
                 let mut later = Namespace::default();
