@@ -162,6 +162,10 @@ pub struct Device {
     pub driver: Counters,
     /// Its queueing disciplines by kind and handle, such as `pfifo 8001:`.
     pub qdiscs: BTreeMap<String, Counters>,
+    /// The discipline above each of them that is not the root, by the same names: it counts what those below it
+    /// drop.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub qdisc_parents: BTreeMap<String, String>,
 }
 
 /// A socket.

@@ -15,6 +15,8 @@ use crate::ledger::stage::{Stage, Unit};
 
 /// EtherType of IPv6.
 const IPV6: u16 = 0x86dd;
+/// Queueing disciplines above each other: more than anybody has.
+const MAX_DEPTH: usize = 16;
 
 /// Assigns losses to owners.
 pub struct Books<'a> {
@@ -62,8 +64,10 @@ impl<'a> Books<'a> {
     pub fn close(mut self) -> Vec<Loss> {
         self.add_xdp_sockets();
         self.add_xdp_events();
-        self.add_drops();
+        // A counter knows the namespace of packets whose event has none.
+        self.add_drops(|drop| drop.netns != 0);
         self.add_counters();
+        self.add_drops(|drop| drop.netns == 0);
         self.losses
     }
 
@@ -228,9 +232,11 @@ impl<'a> Books<'a> {
         also
     }
 
-    fn add_drops(&mut self) {
-        for index in 0..self.deltas.drops.len() {
-            let drop = &self.deltas.drops[index];
+    fn add_drops(&mut self, is_meant: impl Fn(&Drop) -> bool) {
+        for (index, drop) in self.deltas.drops.iter().enumerate() {
+            if !is_meant(drop) {
+                continue;
+            }
             let count = self.take(&Key::Drop(index), u64::MAX);
             if count == 0 {
                 continue;
@@ -251,7 +257,12 @@ impl<'a> Books<'a> {
             socket: drop.socket,
             is_ipv6: drop.protocol == IPV6,
         };
-        let claimed = self.claim(at, rule.also, count);
+        let mut claimed = self.claim(at, rule.also, count);
+        if rule.stage == Stage::Qdisc && claimed.qdisc.is_none() {
+            // A device without a carrier has none that counts (`noop_enqueue` of net/sched/sch_generic.c).
+            let more = self.claim(at, &[Counter::Device("tx_dropped")], count);
+            claimed.also.extend(more.also);
+        }
         let mut loss = self.loss(
             at,
             rule.stage,
@@ -283,12 +294,42 @@ impl<'a> Books<'a> {
 
     fn add_counters(&mut self) {
         for rule in self.method.counters {
-            for key in self.keys_of(rule.counter) {
+            let mut keys = self.keys_of(rule.counter);
+            if rule.counter == Counter::Qdisc {
+                // The deepest first: those above it count the same packets.
+                keys.sort_by_key(|key| std::cmp::Reverse(self.above(key).len()));
+            }
+            for key in keys {
                 let count = self.take(&key, u64::MAX);
                 if count > 0 {
                     self.add_counter(rule, &key, count);
                 }
             }
+        }
+    }
+
+    /// The queueing disciplines above one, the next one first.
+    fn above(&self, key: &Key) -> Vec<Key> {
+        let Key::Qdisc(netns, device, name) = key else {
+            return Vec::new();
+        };
+        let parents = self.after.device(*netns, *device);
+        let parents = parents.map(|device| &device.qdisc_parents);
+        let mut above = Vec::new();
+        let mut next = parents.and_then(|parents| parents.get(name));
+        // Bounded: names could make a circle.
+        while let Some(name) = next.filter(|_| above.len() < MAX_DEPTH) {
+            above.push(Key::Qdisc(*netns, *device, name.clone()));
+            next = parents.and_then(|parents| parents.get(name));
+        }
+        above
+    }
+
+    /// Claims what the disciplines above one count of its drops.
+    fn claim_above(&mut self, key: &Key, at: At, count: u64, also: &mut Vec<Also>) {
+        for key in self.above(key) {
+            let taken = self.take(&key, count);
+            push(also, &self.name_of(&key, at), taken);
         }
     }
 
@@ -298,7 +339,9 @@ impl<'a> Books<'a> {
             (Counter::Mib(ipv4, ipv6), Key::Mib(_, name)) => name == ipv4 || name == ipv6,
             (Counter::Device(wanted), Key::Device(_, _, name))
             | (Counter::Driver(wanted), Key::Driver(_, _, name)) => name == wanted,
-            (Counter::Qdisc, Key::Qdisc(..)) | (Counter::Socket, Key::Socket(..)) => true,
+            (Counter::Qdisc, Key::Qdisc(_, _, name)) => !is_filters(name),
+            (Counter::Filters, Key::Qdisc(_, _, name)) => is_filters(name),
+            (Counter::Socket, Key::Socket(..)) => true,
             // Of several namespaces nobody knows which one lost them.
             (Counter::Cpu(wanted), Key::Cpu(name)) => self.after.whole_host && name == wanted,
             (Counter::Neighbour(ipv4, ipv6), Key::Neighbour(name)) => {
@@ -358,7 +401,8 @@ impl<'a> Books<'a> {
             }
             Key::Drop(_) | Key::Xdp(_) => return,
         };
-        let claimed = self.claim(at, rule.also, count);
+        let mut claimed = self.claim(at, rule.also, count);
+        self.claim_above(key, at, count, &mut claimed.also);
         let mut loss = self.loss(at, stage, class, count, &reason, rule.meaning);
         loss.proof = proof;
         loss.also = claimed.also;
@@ -392,6 +436,7 @@ impl<'a> Books<'a> {
                     _ => {}
                 }
                 push(&mut claimed.also, &self.name_of(&key, at), taken);
+                self.claim_above(&key, at, taken, &mut claimed.also);
             }
             if let [socket] = sockets[..] {
                 claimed.socket = Some(socket);
@@ -419,16 +464,21 @@ impl<'a> Books<'a> {
                     .into_iter()
                     .collect()
             }
-            Counter::Qdisc => {
-                let of_device =
-                    |key: &&Key| matches!(key, Key::Qdisc(n, d, _) if (*n, *d) == (netns, device));
-                // A child drops, and so does its parent: the deepest comes last in the kernel's order.
-                self.left
-                    .keys()
-                    .map(|key| *key)
-                    .filter(|key| of_device(&key))
-                    .cloned()
-                    .collect()
+            Counter::Qdisc | Counter::Filters => {
+                let wants_filters = counter == Counter::Filters;
+                let is_meant = |key: &&Key| {
+                    matches!(key, Key::Qdisc(n, d, name)
+                        if (*n, *d) == (netns, device) && is_filters(name) == wants_filters)
+                };
+                let keys = self.left.keys().copied().filter(is_meant);
+                let mut keys: Vec<Key> = keys.cloned().collect();
+                keys.sort_by_key(|key| std::cmp::Reverse(self.above(key).len()));
+                keys
+            }
+            Counter::Event(reason) => {
+                let drops = self.deltas.drops.iter().enumerate();
+                let same = drops.filter(|(_, drop)| drop.netns == 0 && drop.reason == reason);
+                same.map(|(index, _)| Key::Drop(index)).collect()
             }
             Counter::Cpu(name) => vec![Key::Cpu(name.into())],
             Counter::Neighbour(ipv4, ipv6) => {
@@ -437,12 +487,8 @@ impl<'a> Books<'a> {
             Counter::Socket if at.socket != 0 => vec![Key::Socket(netns, at.socket)],
             Counter::Socket => {
                 let of_namespace = |key: &&Key| matches!(key, Key::Socket(n, _) if *n == netns);
-                self.left
-                    .keys()
-                    .map(|key| *key)
-                    .filter(|key| of_namespace(&key))
-                    .cloned()
-                    .collect()
+                let keys = self.left.keys().copied().filter(of_namespace);
+                keys.cloned().collect()
             }
         }
     }
@@ -581,6 +627,11 @@ impl<'a> Books<'a> {
             push(&mut known.also, &also.counter, also.count);
         }
     }
+}
+
+/// Whether a discipline has filters alone, and no queue.
+fn is_filters(name: &str) -> bool {
+    name.starts_with("clsact") || name.starts_with("ingress")
 }
 
 fn is_at_xdp(event: &XdpEvent, at: At) -> bool {

@@ -14,9 +14,13 @@ pub enum Counter {
     Peer(&'static str),
     /// A statistic of the driver, its queues added.
     Driver(&'static str),
-    /// `drops` of the device's queueing disciplines.
+    /// `drops` of the device's queueing disciplines: of the one that lost it, and of those above it.
     Qdisc,
-    /// A column of softnet_stat, all CPUs added.
+    /// `drops` of `clsact` or `ingress`: what filters of tc dropped.
+    Filters,
+    /// Freed packets of this reason that have no namespace: the kernel has forgotten it by then.
+    Event(&'static str),
+    /// A column of `softnet_stat`, all CPUs added.
     Cpu(&'static str),
     /// The drops of the socket, or of the namespace's sockets of the protocol where the event names none.
     Socket,
@@ -24,7 +28,7 @@ pub enum Counter {
     Neighbour(&'static str, &'static str),
 }
 
-use Counter::{Cpu, Device, Driver, Mib, Neighbour, Peer, Qdisc, Socket};
+use Counter::{Cpu, Device, Driver, Event, Filters, Mib, Neighbour, Peer, Qdisc, Socket};
 
 /// A reason.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +120,7 @@ pub const RULES: &[Rule] = &[
         ("TC_INGRESS", ""),
         Stage::Tc,
         Lost,
-        &[Qdisc],
+        &[Filters],
         "a program or filter of tc dropped it at ingress",
         "",
     ),
@@ -125,7 +129,7 @@ pub const RULES: &[Rule] = &[
         Stage::Tc,
         Lost,
         &[
-            Qdisc,
+            Filters,
             Mib("Ip.OutDiscards", "Ip6.OutDiscards"),
             Mib("Udp.SndbufErrors", "Udp6.SndbufErrors"),
             Device("tx_dropped"),
@@ -733,6 +737,13 @@ pub const COUNTERS: &[CounterRule] = &[
         "qdisc-drops",
     ),
     counted(
+        Filters,
+        Stage::Tc,
+        &[],
+        "a program or filter of tc dropped it",
+        "",
+    ),
+    counted(
         Driver("rx_queue_*_xdp_tx_errors"),
         Stage::Xdp,
         &[
@@ -997,7 +1008,7 @@ pub const COUNTERS: &[CounterRule] = &[
     counted(
         Mib("Ip.ReasmFails", "Ip6.ReasmFails"),
         Stage::Ip,
-        &[],
+        &[Event("FRAG_REASM_TIMEOUT")],
         "its fragments could not be put together",
         "",
     ),

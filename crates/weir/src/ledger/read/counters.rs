@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use hostnet::ethtool;
 use hostnet::mib::{self, Mib};
-use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink};
+use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink, TcHandle};
 
 use crate::ledger::snapshot::{Counters, Device, Namespace, Reading, Snapshot};
 
@@ -77,6 +77,7 @@ impl Quick {
                     .collect(),
                 driver: self.drivers.get(&link.index).cloned().unwrap_or_default(),
                 qdiscs: BTreeMap::new(),
+                qdisc_parents: BTreeMap::new(),
             };
             namespace.devices.insert(link.index, device);
         }
@@ -84,8 +85,23 @@ impl Quick {
             let Some(device) = namespace.devices.get_mut(&qdisc.device) else {
                 continue;
             };
+            let name = qdisc_name(qdisc);
+            // The root and those of filters have parents of a number that is no discipline's.
+            let mut others = self.qdiscs.iter();
+            let parent = others.find(|it| {
+                it.device == qdisc.device
+                    && it.handle.major == qdisc.parent.major
+                    && ![0, TcHandle::ROOT.major].contains(&qdisc.parent.major)
+            });
+            if let Some(parent) = parent {
+                device
+                    .qdisc_parents
+                    .insert(name.clone(), qdisc_name(parent));
+            }
             if let Some(statistics) = qdisc.statistics {
-                let counters = [
+                // Those that the kernel made below `mq` have one name: no handle tells them apart.
+                let counters = device.qdiscs.entry(name).or_default();
+                for (name, value) in [
                     ("packets", statistics.packets),
                     ("bytes", statistics.bytes),
                     ("drops", statistics.drops.into()),
@@ -93,9 +109,9 @@ impl Quick {
                     ("requeues", statistics.requeues.into()),
                     ("backlog", statistics.backlog.into()),
                     ("queue_length", statistics.queue_length.into()),
-                ];
-                let counters = counters.map(|(name, value)| (name.to_owned(), value.into()));
-                device.qdiscs.insert(qdisc_name(qdisc), counters.into());
+                ] {
+                    counters.entry(name.to_owned()).or_default().value += value;
+                }
             }
         }
     }
@@ -103,7 +119,7 @@ impl Quick {
 
 /// Kind and handle as `tc` prints them; `root` for the root.
 fn qdisc_name(qdisc: &Qdisc) -> String {
-    let root = if qdisc.parent == hostnet::rtnetlink::TcHandle::ROOT {
+    let root = if qdisc.parent == TcHandle::ROOT {
         " root"
     } else {
         ""
