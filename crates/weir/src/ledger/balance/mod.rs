@@ -99,6 +99,21 @@ fn add_gaps(sheet: &mut Sheet, deltas: &Deltas, after: &Snapshot) {
             "CAP_SYSLOG, and `sysctl kernel.kptr_restrict=1`",
         );
     }
+    let homeless = deltas
+        .drops
+        .iter()
+        .filter(|drop| drop.netns == 0 && drop.received);
+    let homeless: u64 = homeless.map(|drop| drop.skbs).sum();
+    if homeless > 0 && !after.whole_host {
+        gap(
+            Stage::Socket,
+            format!(
+                "{homeless} packets were freed on this host of which the kernel had forgotten the namespace, such as \
+                 datagrams that a closed socket had not read"
+            ),
+            "--all-netns shows their reasons",
+        );
+    }
     let copies =
         |loss: &&super::sheet::Loss| loss.class == Class::CopyLost && loss.socket.is_none();
     if sheet.losses.iter().any(|loss| copies(&loss)) {

@@ -7,6 +7,8 @@ use crate::ledger::sheet::{Class, Direction, Edge, Loss};
 use crate::ledger::snapshot::{Device, Namespace, Snapshot};
 use crate::ledger::stage::{Stage, Unit};
 
+/// The name of the term of packets that were not forwarded.
+pub const TOO_BIG: &str = "too big to be forwarded";
 /// Devices on top of another, whose frames the lower one has counted.
 const STACKED: [&str; 5] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
 /// Everything that an edge is made of.

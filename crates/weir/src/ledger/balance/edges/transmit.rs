@@ -1,6 +1,6 @@
 //! From IP to the devices.
 
-use super::ground::Ground;
+use super::ground::{Ground, TOO_BIG};
 use crate::ledger::balance::delta::Delta;
 use crate::ledger::sheet::{Direction, Edge};
 use crate::ledger::snapshot::{Counters, Device};
@@ -72,6 +72,8 @@ impl Ground<'_> {
                 },
             );
         }
+        let [_, after] = self.too_big(&self.received_by_ip());
+        draft.leave_signed(TOO_BIG, "Ip.FragFails, Ip6.InTooBigErrors", after);
         // An skb of TCP is cut into segments before a device that cannot do that itself.
         let rest = draft.unexplained();
         if self.method.segments && rest < 0 && rest.unsigned_abs() <= self.mib("Tcp.OutSegs").count
@@ -79,7 +81,9 @@ impl Ground<'_> {
             draft.leave_signed("skbs cut into segments", "at most Tcp.OutSegs", rest);
         }
         if draft.unexplained() != 0 {
-            draft.open("ARP that was sent, and packets of AF_PACKET and AF_XDP, are not counted");
+            draft.open(
+                "ARP that was sent, packets of AF_PACKET and AF_XDP, and redirects of XDP that failed are not counted",
+            );
         }
         draft.close()
     }
