@@ -1,0 +1,35 @@
+//! What the running kernel can tell, by its types: never by its version.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use weir::bpf::kernel_types::KernelTypes;
+
+/// What the running kernel can tell.
+pub struct Kernel {
+    reasons: BTreeSet<String>,
+    /// Whether an event names the socket that refused a packet.
+    pub names_sockets: bool,
+}
+
+impl Kernel {
+    pub fn read() -> Result<Self> {
+        let types = KernelTypes::read()?;
+        let reasons = types.constants("skb_drop_reason").unwrap_or_default();
+        let reasons = reasons.into_iter().map(|(name, _)| {
+            let name = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(&name);
+            name.to_owned()
+        });
+        Ok(Self {
+            reasons: reasons.collect(),
+            names_sockets: types
+                .tracepoint_arguments("kfree_skb")
+                .is_some_and(|it| it >= 4),
+        })
+    }
+
+    /// Whether it has this reason.
+    pub fn has(&self, reason: &str) -> bool {
+        self.reasons.contains(reason)
+    }
+}

@@ -1,0 +1,304 @@
+//! Sockets that neither the standard library nor rustix offers.
+//!
+//! Unsafe code is needed for packet(7), AF_XDP without a library that keeps its rings full, and some options.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// An AF_PACKET socket on one device.
+pub struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// One that only sends: it receives nothing.
+    pub fn sender(index: u32) -> Result<Self> {
+        let socket = Self::open()?;
+        socket.bind(index, 0)?;
+        Ok(socket)
+    }
+
+    /// One that gets every frame of an EtherType (`ETH_P_ALL` for all), in a queue of so many bytes.
+    pub fn receiver(index: u32, ethertype: u16, bytes: i32) -> Result<Self> {
+        let socket = Self::open()?;
+        set(&socket.0, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)?;
+        socket.bind(index, ethertype)?;
+        Ok(socket)
+    }
+
+    /// The same with a ring of `frames` frames of `TPACKET_V2`.
+    pub fn ring(index: u32, ethertype: u16, frames: u32) -> Result<Self> {
+        const FRAME: u32 = 2048;
+        let socket = Self::open()?;
+        let version: libc::c_int = 1; // TPACKET_V2
+        set(&socket.0, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
+        let request = libc::tpacket_req {
+            tp_block_size: 4096,
+            tp_block_nr: frames * FRAME / 4096,
+            tp_frame_size: FRAME,
+            tp_frame_nr: frames,
+        };
+        set(&socket.0, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        socket.bind(index, ethertype)?;
+        Ok(socket)
+    }
+
+    fn open() -> Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+        Ok(Self(socket.context("cannot open an AF_PACKET socket")?))
+    }
+
+    fn bind(&self, index: u32, ethertype: u16) -> Result<()> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: ethertype.to_be(),
+            sll_ifindex: index.cast_signed(),
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        bind(&self.0, &address)
+    }
+
+    /// Sends a frame, waiting for room.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        rustix::io::write(&self.0, frame)?;
+        Ok(())
+    }
+
+    /// Takes what is in the queue, and returns how many frames that was.
+    pub fn drain(&self) -> u64 {
+        let mut frame = [0; 64];
+        let mut count = 0;
+        while rustix::io::read(&self.0, &mut frame).is_ok() {
+            count += 1;
+        }
+        count
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `struct xdp_umem_reg` up to `flags`, of linux/if_xdp.h.
+#[repr(C)]
+struct UmemRegistration {
+    address: u64,
+    length: u64,
+    chunk_size: u32,
+    headroom: u32,
+    flags: u32,
+    tx_metadata: u32,
+}
+
+#[repr(C)]
+struct XdpAddress {
+    family: u16,
+    flags: u16,
+    device: u32,
+    queue: u32,
+    shared: u32,
+}
+
+const SOL_XDP: libc::c_int = 283;
+const XDP_MMAP_OFFSETS: libc::c_int = 1;
+const XDP_RX_RING: libc::c_int = 2;
+const XDP_UMEM_REG: libc::c_int = 4;
+const XDP_UMEM_FILL_RING: libc::c_int = 5;
+const XDP_UMEM_COMPLETION_RING: libc::c_int = 6;
+const XDP_COPY: u16 = 1 << 1;
+const FILL_PAGE: libc::off_t = 0x1_0000_0000;
+const CHUNK: u32 = 2048;
+const CHUNKS: u32 = 128;
+
+/// An AF_XDP socket that is left to itself: it reads nothing, and FILL has what it was given at first.
+pub struct XdpSocket {
+    socket: OwnedFd,
+    _memory: Mapping,
+}
+
+impl XdpSocket {
+    /// Binds one to queue 0 of a device, in copy mode, with an RX ring of `rx` slots and `fill` chunks in FILL.
+    pub fn open(index: u32, rx: u32, fill: u32) -> Result<Self> {
+        let socket = socket_with(
+            AddressFamily::XDP,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .context("cannot open an AF_XDP socket")?;
+        let length = (CHUNK * CHUNKS) as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let memory = Mapping::new(length, flags, None, 0)?;
+        let registration = UmemRegistration {
+            address: memory.at as u64,
+            length: length as u64,
+            chunk_size: CHUNK,
+            headroom: 0,
+            flags: 0,
+            tx_metadata: 0,
+        };
+        set(&socket, SOL_XDP, XDP_UMEM_REG, &registration)?;
+        set(&socket, SOL_XDP, XDP_UMEM_FILL_RING, &CHUNKS)?;
+        set(&socket, SOL_XDP, XDP_UMEM_COMPLETION_RING, &CHUNKS)?;
+        set(&socket, SOL_XDP, XDP_RX_RING, &rx)?;
+        if fill > 0 {
+            fill_ring(&socket, fill)?;
+        }
+        let address = XdpAddress {
+            family: libc::AF_XDP as u16,
+            flags: XDP_COPY,
+            device: index,
+            queue: 0,
+            shared: 0,
+        };
+        bind(&socket, &address)?;
+        Ok(Self {
+            socket,
+            _memory: memory,
+        })
+    }
+
+    /// Its descriptor, for a map of sockets.
+    pub fn descriptor(&self) -> u32 {
+        self.socket.as_raw_fd().cast_unsigned()
+    }
+}
+
+/// Puts the first chunks into FILL. The ring is unmapped again: nobody else uses it.
+fn fill_ring(socket: &OwnedFd, chunks: u32) -> Result<()> {
+    /// Offsets of producer, consumer, descriptors and flags of each of the four rings: RX, TX, FILL, COMPLETION.
+    type Offsets = [[u64; 4]; 4];
+    const FILL: usize = 2;
+    let mut offsets: Offsets = [[0; 4]; 4];
+    let mut length = size_of::<Offsets>() as libc::socklen_t;
+    // SAFETY: needed as rustix has no such option. The kernel writes at most `length` bytes to `offsets`, which has
+    // as many.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            SOL_XDP,
+            XDP_MMAP_OFFSETS,
+            (&raw mut offsets).cast(),
+            &raw mut length,
+        )
+    };
+    done(result).context("cannot read the offsets of the rings")?;
+    let [producer, _, descriptors, _] = offsets[FILL];
+    let length = descriptors as usize + CHUNKS as usize * size_of::<u64>();
+    let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    let ring = Mapping::new(length, flags, Some(socket), FILL_PAGE)?;
+    for chunk in 0..chunks {
+        let at = descriptors as usize + chunk as usize * size_of::<u64>();
+        // SAFETY: needed to write into the ring. The place is inside the mapping, which has room for all chunks,
+        // and aligned as the kernel laid it out; the kernel reads it only once the producer says so.
+        unsafe {
+            ring.at
+                .add(at)
+                .cast::<u64>()
+                .write(u64::from(chunk * CHUNK))
+        };
+    }
+    // SAFETY: needed to publish the chunks. The producer is an aligned word inside the mapping, which the kernel
+    // reads with an acquire load.
+    let producer = unsafe { AtomicU32::from_ptr(ring.at.add(producer as usize).cast()) };
+    producer.store(chunks, Ordering::Release);
+    Ok(())
+}
+
+struct Mapping {
+    at: *mut u8,
+    length: usize,
+}
+
+// SAFETY: needed to move a socket to another thread. Nothing in the mapping belongs to a thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(length: usize, flags: i32, of: Option<&OwnedFd>, offset: libc::off_t) -> Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = of.map_or(-1, AsRawFd::as_raw_fd);
+        // SAFETY: needed for memory and rings of sockets. The kernel chooses a place that is not in use.
+        let at = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, fd, offset) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).context("cannot map memory");
+        }
+        Ok(Self {
+            at: at.cast(),
+            length,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: needed to give the memory back. It was mapped with this length, and nothing refers to it.
+        unsafe { libc::munmap(self.at.cast(), self.length) };
+    }
+}
+
+/// Has a filter of a socket refuse everything.
+pub fn refuse_all(socket: impl AsFd) -> Result<()> {
+    // BPF_RET | BPF_K with 0: keep no byte.
+    let mut program = [libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    }];
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: program.as_mut_ptr(),
+    };
+    set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// The most bytes of a socket's receive queue, beyond the limit of the host.
+pub fn set_receive_buffer(socket: impl AsFd, bytes: i32) -> Result<()> {
+    set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+}
+
+/// Cuts what is sent into datagrams of so many bytes.
+pub fn set_segment(socket: impl AsFd, bytes: i32) -> Result<()> {
+    const UDP_SEGMENT: libc::c_int = 103;
+    set(&socket, libc::SOL_UDP, UDP_SEGMENT, &bytes)
+}
+
+/// The queue of connections of a listener.
+pub fn set_backlog(socket: impl AsFd, connections: i32) -> Result<()> {
+    rustix::net::listen(socket, connections).context("cannot set the backlog")
+}
+
+fn set<T>(socket: &impl AsFd, level: i32, option: i32, value: &T) -> Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: needed as rustix lacks these options. The kernel reads `length` bytes of a value that lives until the
+    // call returns.
+    let result =
+        unsafe { libc::setsockopt(fd, level, option, ptr::from_ref(value).cast(), length) };
+    done(result).with_context(|| format!("cannot set option {option} of level {level}"))
+}
+
+fn bind<T>(socket: &OwnedFd, address: &T) -> Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: needed as rustix lacks these addresses. The kernel reads `length` bytes of a structure that lives
+    // until the call returns.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), ptr::from_ref(address).cast(), length) };
+    done(result).context("cannot bind a socket")
+}
+
+fn done(result: i32) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
