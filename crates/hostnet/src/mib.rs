@@ -43,6 +43,37 @@ const NEIGHBOURS: [&str; 2] = ["/proc/thread-self/net/stat", "/proc/1/net/stat"]
 pub struct Mib(BTreeMap<String, u64>);
 
 impl Mib {
+    /// The counters in the text of `/proc/net/snmp`, `netstat` or `snmp6`.
+    ///
+    /// ```
+    /// use hostnet::mib::Mib;
+    ///
+    /// let mib = Mib::parse("Udp: InDatagrams NoPorts\nUdp: 492 7\n");
+    /// assert_eq!(mib.get("Udp.NoPorts"), Some(7));
+    /// ```
+    pub fn parse(text: &str) -> Self {
+        let mut mib = Self::default();
+        // The lines of one form are none of the other.
+        mib.add_tables(text);
+        mib.add_list(text);
+        mib
+    }
+
+    /// The counters in the text of a file of `/proc/net/stat`, such as `arp_cache` or `nf_conntrack`,
+    /// whose name goes before theirs.
+    ///
+    /// ```
+    /// use hostnet::mib::Mib;
+    ///
+    /// let mib = Mib::parse_stat("nf_conntrack", "entries drop\n00000003 00000001\n00000003 00000004\n");
+    /// assert_eq!((mib.get("nf_conntrack.entries"), mib.get("nf_conntrack.drop")), (Some(3), Some(5)));
+    /// ```
+    pub fn parse_stat(table: &str, text: &str) -> Self {
+        let mut mib = Self::default();
+        mib.add_per_cpu(table, text);
+        mib
+    }
+
     /// The counter with this name, such as `Udp.RcvbufErrors`; none where this kernel has no such
     /// counter.
     pub fn get(&self, name: &str) -> Option<u64> {
@@ -98,8 +129,8 @@ impl Mib {
         }
     }
 
-    /// Adds the statistics of a neighbour table: names, and a line of hexadecimal numbers for each CPU.
-    fn add_neighbours(&mut self, table: &str, text: &str) {
+    /// Adds a table of `/proc/net/stat`: names, and a line of hexadecimal numbers for each CPU.
+    fn add_per_cpu(&mut self, table: &str, text: &str) {
         let mut lines = text.lines();
         let names = lines.next().unwrap_or_default();
         for line in lines {
@@ -168,7 +199,7 @@ pub fn neighbour_tables() -> Result<Mib> {
             let path = format!("{directory}/{table}");
             match read_file(&path) {
                 Ok(text) => {
-                    mib.add_neighbours(table, &text);
+                    mib.add_per_cpu(table, &text);
                     break;
                 }
                 // Without privilege, the namespace of another's process cannot be seen.
@@ -236,7 +267,7 @@ entries  allocs   destroys res_failed unresolved_discards table_fulls
 
     fn neighbours(text: &str) -> Mib {
         let mut mib = Mib::default();
-        mib.add_neighbours("arp_cache", text);
+        mib.add_per_cpu("arp_cache", text);
         mib
     }
 

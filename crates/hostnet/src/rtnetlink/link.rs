@@ -9,10 +9,10 @@ use netlink_packet_route::link::{
 };
 
 use super::settings::{BridgePort, BridgeSettings};
-use super::socket::{LINK_HEADER, NEW, NEW_LINK, Rtnetlink};
+use super::socket::{GET_LINK, LINK_HEADER, NEW, NEW_LINK, Rtnetlink, link_message};
 use super::statistics::Statistics;
 use crate::error::{Context as _, Error, ErrorKind, Result};
-use crate::netlink::{Attributes, RawMessage, text, u32_of, u64_at};
+use crate::netlink::{Attributes, RawMessage, push_attribute, text, u32_of, u64_at};
 
 /// Frames that a device has carried, dropped and failed on since it was made.
 ///
@@ -82,11 +82,13 @@ const PROTINFO: u16 = 12;
 const OPERSTATE: u16 = 16;
 const LINKINFO: u16 = 18;
 const STATS64: u16 = 23;
+const PROMISCUITY: u16 = 30;
 const NUM_TX_QUEUES: u16 = 31;
 const NUM_RX_QUEUES: u16 = 32;
 const PHYS_SWITCH_ID: u16 = 36;
 const LINK_NETNSID: u16 = 37;
 const XDP: u16 = 43;
+const TARGET_NETNSID: u16 = 46;
 /// Attributes in `IFLA_LINKINFO`.
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
@@ -168,6 +170,9 @@ pub struct Link {
     pub queues: u32,
     /// The number of send queues (`IFLA_NUM_TX_QUEUES`).
     pub tx_queues: u32,
+    /// The number of users who want the frames of other addresses too (`IFLA_PROMISCUITY`): a bridge, a
+    /// macvlan, a capture.
+    pub promiscuity: u32,
     /// Whether the device is a leg of a bond that the bond does not use at present: it drops what
     /// comes from it.
     pub bond_backup: bool,
@@ -335,10 +340,36 @@ impl Rtnetlink {
         self.get_link(message, &index)
     }
 
+    /// The device with this index in the network namespace that this one knows by the number `netns`,
+    /// such as the peer of a veth by its [`lower`](Link::lower) and [`lower_netns`](Link::lower_netns)
+    /// (`IFLA_TARGET_NETNSID`, Linux 4.20). Needs `CAP_NET_ADMIN` over that namespace.
+    ///
+    /// ```no_run
+    /// use hostnet::rtnetlink::Rtnetlink;
+    ///
+    /// let mut rtnetlink = Rtnetlink::open()?;
+    /// let veth = rtnetlink.link("veth0")?;
+    /// if let (Some(index), Some(netns)) = (veth.lower, veth.lower_netns) {
+    ///     println!("its peer is {}", rtnetlink.link_in(netns, index)?.name);
+    /// }
+    /// # Ok::<(), hostnet::Error>(())
+    /// ```
+    pub fn link_in(&mut self, netns: i32, index: u32) -> Result<Link> {
+        let mut message = link_message(GET_LINK, libc::AF_UNSPEC, index);
+        push_attribute(&mut message.payload, TARGET_NETNSID, &netns.to_ne_bytes());
+        let device = format!("{index} of the network namespace with the id {netns}");
+        self.get_raw_link(&message, &device)
+            .needs("CAP_NET_ADMIN over that namespace")
+    }
+
     fn get_link(&mut self, message: LinkMessage, device: &dyn fmt::Display) -> Result<Link> {
         let message = RawMessage::of(&RouteNetlinkMessage::GetLink(message));
+        self.get_raw_link(&message, device)
+    }
+
+    fn get_raw_link(&mut self, message: &RawMessage, device: &dyn fmt::Display) -> Result<Link> {
         let mut link = None;
-        let answer = self.get(&message, &mut |kind, payload| {
+        let answer = self.get(message, &mut |kind, payload| {
             link = Link::read(payload).filter(|_| kind == NEW_LINK);
         });
         answer
@@ -402,6 +433,7 @@ impl Link {
                 self.statistics = Statistics::read(value);
                 self.stats = Counters::read(value)?;
             }
+            PROMISCUITY => self.promiscuity = u32_of(value)?,
             NUM_TX_QUEUES => self.tx_queues = u32_of(value)?,
             NUM_RX_QUEUES => self.queues = u32_of(value)?,
             PHYS_SWITCH_ID => self.switchdev = true,

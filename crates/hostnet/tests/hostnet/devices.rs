@@ -10,7 +10,9 @@ use hostnet::device::Device;
 use hostnet::ethtool::{self, Offload};
 use hostnet::genetlink::netdev;
 use hostnet::netns;
-use hostnet::rtnetlink::{QdiscOptions, QdiscStatistics, Rtnetlink, TcHandle, VethEnd};
+use hostnet::rtnetlink::{
+    Neighbour, NeighbourState, QdiscOptions, QdiscStatistics, Rtnetlink, TcHandle, VethEnd,
+};
 use hostnet::tap::Tap;
 
 use crate::{Need, Result, Test, refusal};
@@ -45,6 +47,8 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("a_veth_pair_joins_two_namespaces", veth),
         Test::new("a_veth_has_queues_and_offloads", queues_and_offloads),
+        Test::new("a_peer_in_another_namespace_is_read", foreign_peer),
+        Test::new("neighbours_have_their_state", neighbours),
         Test::new("a_feature_is_switched_by_name", features),
         Test::needing("a_veth_reports_xdp_features", NETDEV, xdp_features),
         Test::needing("a_bridge_sends_a_frame_to_its_port", TUN, bridge),
@@ -62,6 +66,61 @@ pub fn tests() -> Vec<Test> {
         ),
         Test::needing("a_device_has_all_counters_of_the_kernel", TUN, statistics),
     ]
+}
+
+fn foreign_peer() -> Result<()> {
+    let [a, b] = pair(1, 1500)?;
+    let v1 = open(b.as_fd(), "v1")?;
+    netns::run_in(b.as_fd(), || Rtnetlink::open()?.set_mtu(v1.index()?, 2000))?;
+    netns::run_in(a.as_fd(), || -> Result<()> {
+        let mut rtnetlink = Rtnetlink::open()?;
+        let v0 = rtnetlink.link("v0")?;
+        let netns = v0.lower_netns.expect("the peer is in another namespace");
+        let peer = rtnetlink.link_in(netns, v0.lower.expect("a peer"))?;
+        assert_eq!(
+            (peer.name.as_str(), peer.mtu, peer.mac),
+            ("v1", 2000, MACS[1])
+        );
+        assert_eq!(peer.promiscuity, 0);
+        assert!(
+            rtnetlink.link_in(netns + 1000, 1).is_err(),
+            "no such namespace"
+        );
+        Ok(())
+    })
+}
+
+fn neighbours() -> Result<()> {
+    let [a, _b] = pair(1, 1500)?;
+    let v0 = open(a.as_fd(), "v0")?;
+    v0.set_up()?;
+    let mac = MACS[1].map(|byte| format!("{byte:02x}")).join(":");
+    for words in [
+        format!("neigh add 192.0.2.7 lladdr {mac} dev v0 nud permanent"),
+        "neigh add 192.0.2.8 dev v0 nud failed".into(),
+    ] {
+        let mut ip = Command::new("ip");
+        ip.args(words.split(' '));
+        assert!(
+            netns::spawn(a.as_fd(), &mut ip)?.wait()?.success(),
+            "{words}"
+        );
+    }
+    let mut neighbours = netns::run_in(a.as_fd(), || Rtnetlink::open()?.neighbours())?;
+    neighbours.sort_by_key(|it| it.address);
+    let device = v0.index()?;
+    let neighbour = |last, mac, state| Neighbour {
+        device,
+        address: [192, 0, 2, last].into(),
+        mac,
+        state,
+    };
+    let expected = [
+        neighbour(7, Some(MACS[1]), NeighbourState::PERMANENT),
+        neighbour(8, None, NeighbourState::FAILED),
+    ];
+    assert_eq!(neighbours, expected);
+    Ok(())
 }
 
 /// A veth pair: v0 in the first namespace, v1 in the second.
