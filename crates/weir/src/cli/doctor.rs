@@ -10,6 +10,7 @@ use clap::{ArgGroup, Args};
 use crate::cli::output;
 use crate::doctor;
 use crate::doctor::apply::{self, Stopped};
+use crate::doctor::context::LOOK;
 use crate::doctor::journal::Journal;
 use crate::doctor::plan::{Plan, Planned};
 use crate::doctor::{Context, Report, report};
@@ -87,7 +88,7 @@ fn dispatch(args: &DoctorArgs) -> Result<ExitCode> {
     if args.list {
         return list();
     }
-    let context = Context::host(args.dev.clone(), &doctor::counters());
+    let context = Context::host(args.dev.clone(), &doctor::counters(), LOOK);
     if args.undo {
         return undo(&context, args.force);
     }

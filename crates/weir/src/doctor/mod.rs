@@ -1,5 +1,5 @@
-//! `weir doctor`: misconfigured network settings, each finding with its evidence, its fix and the
-//! undo of that fix.
+//! `weir doctor`: misconfigured network settings and packets lost within a look of some seconds, each
+//! finding with its evidence, its fix and the undo of that fix.
 //!
 //! A [`Check`] reads the host through a [`Context`] alone and returns [`Verdict`]s. The
 //! [`Report`] lists them; a [`Plan`](plan::Plan) is the fixes among them.
@@ -14,10 +14,13 @@ pub mod fix;
 pub mod host;
 mod irq;
 pub mod journal;
+mod mib;
+mod owner;
 pub mod plan;
 pub mod registry;
 pub mod report;
 pub mod severity;
+pub mod stack;
 pub mod step;
 pub mod verdict;
 

@@ -3,11 +3,14 @@
 use anyhow::{Context as _, Result};
 
 use super::check::Check;
-use super::{device, host};
+use super::{device, host, stack};
 
 /// All checks, in the order of `--list`.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    let subjects = host::CHECKS.iter().chain(device::CHECKS);
+    let subjects = host::CHECKS
+        .iter()
+        .chain(stack::CHECKS)
+        .chain(device::CHECKS);
     subjects.copied().flatten()
 }
 

@@ -201,6 +201,7 @@ fn selected(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::context::LOOK;
 
     #[test]
     fn a_write_is_typed_as_an_administrator_would() {
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn only_lines_with_the_prefix_count() -> Result<()> {
-        let host = Context::host(Vec::new(), &[]);
+        let host = Context::host(Vec::new(), &[], LOOK);
         let mut read = Read::of_host("printf", "b ");
         read.command.push("a 1\n  b 2\n".into());
         assert_eq!(read.run(&host)?, "b 2");

@@ -93,6 +93,19 @@ storm() {
     true
 }
 
+# More neighbours than gc_thresh3 = 4 allows, none of which answers, until the file `scan` is gone.
+scan() {
+    ip link add s0 type veth peer name s1 && ip link set s0 up && ip link set s1 up &&
+        ip addr add 198.18.1.1/24 dev s0 || return
+    : >/tmp/scan
+    while [ -e /tmp/scan ]; do
+        for host in 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do
+            ping -c 1 -W 1 "198.18.1.$host" &
+        done
+        wait
+    done >/dev/null 2>&1 &
+}
+
 core=/proc/sys/net/core
 clock=/sys/devices/system/clocksource/clocksource0/current_clocksource
 thp=/sys/kernel/mm/transparent_hugepage/enabled
@@ -144,6 +157,15 @@ else
     not_ok softnet "there is no storm"
 fi
 for port in l0 m0 br0; do ip link del $port; done
+
+if scan >/tmp/log 2>&1; then
+    broken neighbour-table /proc/sys/net/ipv4/neigh/default/gc_thresh3 4
+    rm /tmp/scan
+else
+    not_ok neighbour-table "there is no scan"
+fi
+wait
+ip link del s0
 
 if [ -e $thp ]; then
     thp_before=$(sed 's/.*\[\(.*\)\].*/\1/' $thp)

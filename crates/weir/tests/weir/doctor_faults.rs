@@ -7,6 +7,7 @@
 //! of the doctor under test.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -17,16 +18,18 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result, bail};
 use hostnet::ethtool::{Channels, Feature, Queues, RxCoalesce, RxRing};
 use hostnet::netns;
+use hostnet::sock_diag::inet::{Protocol, State};
 use serde_json::Value;
 use weir::doctor;
 use weir::doctor::context::device::{DeviceState, Link, Program};
-use weir::doctor::context::{NetworkState, XdpFeatures, XdpSocket};
+use weir::doctor::context::moment::Moment;
+use weir::doctor::context::{InetSocket, NetworkState, Owner, Statistic, XdpFeatures, XdpSocket};
 use weir::doctor::{Check, Context, Evidence, Finding, Fix, Verdict};
 use weir::lab::{Lab, LabConfig};
 use xsk::AttachMode;
 
 use crate::doctor::{namespace_with_bridge, run_in};
-use crate::{output, weir};
+use crate::{doctor_faults_stack, output, weir};
 
 /// The kind of a fault, the most real first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +62,13 @@ pub enum Outcome {
     Impossible(String),
 }
 
+/// The time between the two reads of this host's counters: a fault of a test is not rare.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// This host, in the network namespace of the thread, with these devices of `--dev`.
 pub fn host(requested: &[&str]) -> Context {
     let requested = requested.iter().map(|&name| name.to_owned()).collect();
-    Context::host(requested, &doctor::counters())
+    Context::host(requested, &doctor::counters(), LOOK)
 }
 
 /// Runs a check inside a network namespace.
@@ -106,12 +112,23 @@ impl Fixture {
         for (path, text) in HEALTHY {
             fixture.set(path, text)?;
         }
+        for (path, text) in doctor_faults_stack::healthy() {
+            fixture.set(path, &text)?;
+        }
         Ok(fixture)
     }
 
     /// The state of `eth0`.
     pub fn card(&mut self) -> &mut DeviceState {
         &mut self.network.devices[CARD]
+    }
+
+    /// Sets a statistic of `eth0` at the end of the look.
+    pub fn count(&mut self, name: &str, value: u64) {
+        let statistics = self.network.moments[1].statistics.values_mut().flatten();
+        statistics
+            .filter(|it| it.name == name)
+            .for_each(|it| it.value = value);
     }
 
     /// Switches a feature of `eth0`, by its name in the kernel.
@@ -186,6 +203,48 @@ fn healthy_network() -> NetworkState {
             zero_copy: true,
         }]),
         nft_tables: Vec::new(),
+        moments: [moment(), moment()],
+        owners: BTreeMap::from([(
+            RECEIVER,
+            Owner {
+                pid: 4711,
+                comm: "receiver".into(),
+                descriptor: 3,
+            },
+        )]),
+    }
+}
+
+/// The inode of the one UDP socket of the host.
+const RECEIVER: u32 = 77;
+
+/// A card that has paused its link partner once, and a UDP socket that has dropped nothing.
+fn moment() -> Moment {
+    let statistic = |(name, value): (&str, u64)| Statistic {
+        name: name.into(),
+        value,
+    };
+    let statistics = [("tx_pause", 1), ("rx_no_buffer_count", 5)].map(statistic);
+    let socket = InetSocket {
+        protocol: Protocol::Udp,
+        state: State::Close,
+        local: [0; 4].into(),
+        local_port: 53,
+        remote: [0; 4].into(),
+        remote_port: 0,
+        device: 0,
+        inode: RECEIVER,
+        cookie: 1,
+        uid: 0,
+        receive_queue: 0,
+        send_queue: 0,
+        memory: None,
+    };
+    Moment {
+        udp: Some(vec![socket]),
+        listeners: Some(Vec::new()),
+        statistics: BTreeMap::from([("eth0".into(), statistics.to_vec())]),
+        ..Moment::default()
     }
 }
 
@@ -292,6 +351,8 @@ const HEALTHY: &[(&str, &str)] = &[
         "performance powersave",
     ),
     ("/sys/devices/system/cpu/online", "0-3"),
+    ("/sys/devices/system/cpu/isolated", "3"),
+    ("/sys/class/net/eth0/queues/rx-0/rps_cpus", "0"),
     (
         SOFTNET,
         "64 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n64 5 7 0 0 0 0 0 0 0 0 0 1 0 0\n",
@@ -333,7 +394,7 @@ const SCHEDSTAT: &str = "/proc/14/schedstat";
 pub const IRQ_41: &str = "/proc/irq/41/effective_affinity_list";
 
 /// Runs a check on a healthy host with another text in this file.
-fn with(check: &Check, path: &str, text: &str) -> Result<Outcome> {
+pub fn with(check: &Check, path: &str, text: &str) -> Result<Outcome> {
     let root = Fixture::healthy()?;
     root.set(path, text)?;
     Ok(root.run(check))
@@ -434,6 +495,10 @@ pub const FAULTS: &[Fault] = &[
         )
     }),
     fixture("irq-affinity", |check| with(check, IRQ_41, "0")),
+    fixture("isolated-cpus", |check| with(check, IRQ_41, "3")),
+    fixture("isolated-cpus", |check| {
+        with(check, "/sys/class/net/eth0/queues/rx-0/rps_cpus", "c")
+    }),
     guest("resolver-vrf", |check| {
         with(check, "/etc/resolv.conf", "nameserver 127.0.0.53\n")
     }),

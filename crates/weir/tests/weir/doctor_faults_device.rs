@@ -2,18 +2,21 @@
 //! Automatic fixes are applied, verified and undone.
 
 use std::io::Write as _;
+use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio, id};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::ethtool::RxRing;
 use hostnet::netns;
 use weir::doctor;
 use weir::doctor::{Check, Context, Finding, Fix, Step, Verdict};
-use weir::lab::{Lab, LabConfig};
+use weir::lab::{Lab, LabConfig, Side};
 use xsk::testing::programs::attach_other;
 use xsk::{AttachMode, Device};
 
@@ -44,6 +47,19 @@ pub const FAULTS: &[Fault] = &[
     namespace("device-errors", |_| found(device_errors)),
     namespace("queues", |_| found(queues)),
     namespace("threaded-napi", |_| found(threaded_napi)),
+    namespace("veth-mtu", |_| found(veth_mtu)),
+    namespace("veth-mtu", |_| found(veth_mtu_elsewhere)),
+    namespace("bridge-mtu", |_| found(bridge_mtu)),
+    namespace("neighbour-stale", |_| found(neighbour_stale)),
+    namespace("neighbour-failed", |_| found(neighbour_failed)),
+    namespace("qdisc-drops", |_| found(qdisc_drops)),
+    namespace("qdisc-drops", |_| found(shaper_drops)),
+    namespace("tap-queue", |_| found(tap_queue)),
+    fixture("pause-frames", |check| {
+        let mut root = Fixture::healthy()?;
+        root.count("tx_pause", 900);
+        Ok(root.run(check))
+    }),
     fixture("irq-numa", irq_numa),
     fixture("xsk-zero-copy", |check| {
         let mut root = Fixture::healthy()?;
@@ -58,6 +74,15 @@ pub const FAULTS: &[Fault] = &[
         Ok(root.run(check))
     }),
     fixture("ring-sizes", |check| turning(check, RX_MISSED, "12")),
+    fixture("ring-sizes", |check| {
+        let mut root = Fixture::healthy()?;
+        root.card().rx_ring = Some(RxRing {
+            most: 256,
+            used: 256,
+        });
+        root.count("rx_no_buffer_count", 17);
+        Ok(root.run(check))
+    }),
     fixture("coalescing", |check| {
         let mut root = Fixture::healthy()?;
         if let Some(coalesce) = &mut root.card().rx_coalesce {
@@ -475,6 +500,222 @@ fn device_errors() -> Result<Finding> {
     })?;
     ensure!(finding.message.contains("rx drop"), "{finding:?}");
     Ok(finding)
+}
+
+fn veth_mtu() -> Result<Finding> {
+    const ID: &str = "veth-mtu";
+    let broken = Broken::veth()?;
+    broken.is_fine(ID, "v0", &[])?;
+    // Room for a VLAN tag.
+    broken.run("ip link set v0 mtu 1504")?;
+    broken.is_fine(ID, "v0", &[])?;
+    broken.run("ip link set v0 mtu 9000")?;
+    broken.is_fine(ID, "v1", &[])?;
+    let finding = broken.finding(ID, "v0", &[])?;
+    ensure!(finding.message.contains("v1 drops"), "{finding:?}");
+    broken.fix_and_undo(ID, &finding, &[])
+}
+
+/// The same with the peer in another network namespace, seen from both.
+fn veth_mtu_elsewhere() -> Result<Finding> {
+    const ID: &str = "veth-mtu";
+    let lab = Lab::anonymous(&LabConfig::default())?;
+    let (ours, theirs) = (lab.app(), lab.load());
+    let side = |side: &Side| -> Result<Broken> {
+        let namespace = side.netns().try_clone_to_owned()?;
+        Ok(Broken { namespace })
+    };
+    let (broken, peer) = (side(ours)?, side(theirs)?);
+    broken.is_fine(ID, &ours.device, &[])?;
+    peer.run(&format!("ip link set {} mtu 9000", theirs.device))?;
+    let finding = broken.finding(ID, &ours.device, &[])?;
+    let Fix::Manual(text) = &finding.fix else {
+        bail!("it changes another namespace: {finding:?}");
+    };
+    ensure!(text.contains(&theirs.device), "{text}");
+    let there = peer.finding(ID, &theirs.device, &[])?;
+    peer.fix_and_undo(ID, &there, &[])
+}
+
+fn bridge_mtu() -> Result<Finding> {
+    const ID: &str = "bridge-mtu";
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip link add from0 type veth peer name from1
+         ip link add br0 type bridge
+         ip link set v0 master br0
+         ip link set from0 master br0",
+    )?;
+    broken.is_fine(ID, "br0", &[])?;
+    broken.run("ip link set from0 mtu 9000")?;
+    let finding = broken.finding(ID, "br0", &[])?;
+    ensure!(
+        finding.message.contains("from0 (9000)") && finding.message.contains("at v0"),
+        "{finding:?}"
+    );
+    Ok(finding)
+}
+
+fn neighbour_stale() -> Result<Finding> {
+    const ID: &str = "neighbour-stale";
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip link set v1 address 02:00:00:00:00:0b
+         ip addr add 10.9.1.1/24 dev v0
+         ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:0b dev v0 nud permanent",
+    )?;
+    broken.is_fine(ID, "v0", &[])?;
+    broken.run("ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:99 dev v0 nud permanent")?;
+    let finding = broken.finding(ID, "v0", &[])?;
+    ensure!(finding.message.contains("02:00:00:00:00:0b"), "{finding:?}");
+    let finding = broken.fix_and_undo(ID, &finding, &[])?;
+    // A peer that takes frames of other addresses may pass them on.
+    broken.run("ip link set v1 promisc on")?;
+    broken.is_fine(ID, "v0", &[])?;
+    broken.run(
+        "ip link set v1 promisc off
+         ip link add br0 type bridge
+         ip link set v1 master br0",
+    )?;
+    broken.is_fine(ID, "v0", &[])?;
+    Ok(finding)
+}
+
+fn neighbour_failed() -> Result<Finding> {
+    const ID: &str = "neighbour-failed";
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip addr add 10.9.1.1/24 dev v0
+         ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:0b dev v0 nud permanent",
+    )?;
+    broken.is_fine(ID, "v0", &[])?;
+    while_sending(&broken, "10.9.1.9:9", || {
+        let finding = broken.finding(ID, "v0", &[])?;
+        ensure!(finding.message.contains("10.9.1.9"), "{finding:?}");
+        Ok(finding)
+    })
+}
+
+/// Sends datagrams meanwhile.
+fn while_sending<T>(broken: &Broken, to: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (done, begun) = (AtomicBool::new(false), Barrier::new(2));
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            broken.inside(|| {
+                let socket = UdpSocket::bind("0.0.0.0:0")?;
+                // An error tells of an earlier datagram.
+                let _ = socket.send_to(b"x", to);
+                begun.wait();
+                while !done.load(Ordering::Relaxed) {
+                    let _ = socket.send_to(b"x", to);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            })
+        });
+        begun.wait();
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        ensure!(matches!(sender.join(), Ok(Ok(()))), "nothing was sent");
+        result
+    })
+}
+
+/// `v0` with an address, a shaper, and a neighbour behind it.
+fn shaped() -> Result<Broken> {
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip addr add 10.9.1.1/24 dev v0
+         ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:0b dev v0 nud permanent
+         tc qdisc replace dev v0 root handle 7: tbf rate 8kbit burst 2kb limit 3000",
+    )?;
+    broken.is_fine("qdisc-drops", "v0", &[])?;
+    Ok(broken)
+}
+
+fn shaper_drops() -> Result<Finding> {
+    let broken = shaped()?;
+    let finding = dropping(&broken)?;
+    ensure!(
+        finding.message.starts_with("tbf 7: root of v0"),
+        "{finding:?}"
+    );
+    Ok(finding)
+}
+
+fn qdisc_drops() -> Result<Finding> {
+    let broken = shaped()?;
+    broken.run("tc qdisc replace dev v0 parent 7:1 handle 8: pfifo limit 5")?;
+    let finding = dropping(&broken)?;
+    ensure!(
+        finding.message.starts_with("pfifo 8: parent 7:1"),
+        "{finding:?}"
+    );
+    let Fix::Steps(steps) = &finding.fix else {
+        bail!("no fix: {finding:?}");
+    };
+    broken.each(steps, |step, context| step.apply(context).map(drop))?;
+    broken.each(steps, Step::undo)?;
+    Ok(finding)
+}
+
+/// The finding about a device that drops most of 1000 datagrams.
+fn dropping(broken: &Broken) -> Result<Finding> {
+    let verdicts = broken.inside(|| {
+        let context = host(&[]);
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        for _ in 0..1000 {
+            // A full queue is an error.
+            let _ = socket.send_to(&[0; 100], "10.9.1.2:9");
+        }
+        Ok(doctor::check("qdisc-drops")?.verdicts(&context))
+    })?;
+    let verdicts = of(verdicts, "v0");
+    let [Verdict::Finding(finding)] = verdicts.as_slice() else {
+        bail!("not found: {verdicts:?}");
+    };
+    Ok(finding.clone())
+}
+
+/// A tap whose process does not read.
+fn tap_queue() -> Result<Finding> {
+    const ID: &str = "tap-queue";
+    let lab = Lab::anonymous(&LabConfig::default())?;
+    let _tap = lab.app().add_tap("tap0")?;
+    let broken = Broken {
+        namespace: lab.app().netns().try_clone_to_owned()?,
+    };
+    broken.run(
+        "ip addr add 10.9.1.1/24 dev tap0
+         ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:0b dev tap0 nud permanent",
+    )?;
+    broken.is_fine(ID, "tap0", &[])?;
+    let verdicts = broken.inside(|| {
+        let context = host(&[]);
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        for _ in 0..5000 {
+            let _ = socket.send_to(b"x", "10.9.1.2:9");
+        }
+        Ok([ID, "device-errors"].map(|id| doctor::check(id).map(|it| it.verdicts(&context))))
+    })?;
+    let [verdicts, errors] = verdicts;
+    let errors = of(errors?, "tap0");
+    ensure!(
+        matches!(errors.as_slice(), [Verdict::Fine { .. }]),
+        "found twice: {errors:?}"
+    );
+    let verdicts = of(verdicts?, "tap0");
+    let [Verdict::Finding(finding)] = verdicts.as_slice() else {
+        bail!("not found: {verdicts:?}");
+    };
+    let pid = format!("pid {} (", id());
+    ensure!(finding.message.contains(&pid), "{finding:?}");
+    let Fix::Steps(steps) = &finding.fix else {
+        bail!("no fix: {finding:?}");
+    };
+    broken.each(steps, |step, context| step.apply(context).map(drop))?;
+    broken.each(steps, Step::undo)?;
+    Ok(finding.clone())
 }
 
 /// Sends frames of an `EtherType` for experiments (0x88b5, IEEE 802), which the kernel drops.

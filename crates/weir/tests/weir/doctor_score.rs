@@ -7,7 +7,7 @@ use weir::doctor::{Check, Context, Finding, Fix, Verdict};
 use weir::lab::{Lab, LabConfig};
 
 use crate::doctor_faults::{Fault, Fixture, Outcome, Way, host};
-use crate::{Test, doctor_faults, doctor_faults_device, tests};
+use crate::{Test, doctor_faults, doctor_faults_device, doctor_faults_stack, tests};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -26,10 +26,14 @@ const GUEST: [&str; 2] = [
 const WORDS: [&str; 4] = ["broken", "raised", "manual", "try"];
 
 fn every_check_finds_its_fault() -> Result<()> {
-    let faults: Vec<&Fault> = [doctor_faults::FAULTS, doctor_faults_device::FAULTS]
-        .into_iter()
-        .flatten()
-        .collect();
+    let faults: Vec<&Fault> = [
+        doctor_faults::FAULTS,
+        doctor_faults_stack::FAULTS,
+        doctor_faults_device::FAULTS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let mut missed = Vec::new();
     let mut found = Vec::new();
     for check in doctor::checks() {
@@ -137,12 +141,9 @@ fn alarms<'a>(context: &Context, checks: impl Iterator<Item = &'a Check>) -> Vec
 fn clean_lab_alarms() -> Result<Vec<String>> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let of_namespace = |check: &&Check| {
-        let of_device = doctor::device::CHECKS
-            .iter()
-            .copied()
-            .flatten()
-            .any(|it| it.id == check.id);
-        of_device || IN_ANY_NAMESPACE.contains(&check.id)
+        let groups = doctor::device::CHECKS.iter().chain(doctor::stack::CHECKS);
+        let of_namespace = groups.copied().flatten().any(|it| it.id == check.id);
+        of_namespace || IN_ANY_NAMESPACE.contains(&check.id)
     };
     let mut all = Vec::new();
     for side in [lab.app(), lab.load()] {
@@ -184,7 +185,8 @@ fn a_healthy_host_gives_no_finding() -> Result<()> {
     let alarms = healthy_host_alarms()?;
     ensure!(alarms.is_empty(), "{alarms:?}");
     let root = Fixture::healthy()?;
-    for check in doctor::host::CHECKS.iter().copied().flatten() {
+    let of_host = doctor::host::CHECKS.iter().chain(doctor::stack::CHECKS);
+    for check in of_host.copied().flatten() {
         let verdicts = check.verdicts(&root.context(&[]));
         let unchecked = |it: &Verdict| matches!(it, Verdict::Unchecked { .. });
         ensure!(

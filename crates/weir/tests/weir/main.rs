@@ -12,6 +12,7 @@ mod curve;
 mod doctor;
 mod doctor_faults;
 mod doctor_faults_device;
+mod doctor_faults_stack;
 mod doctor_score;
 mod flame;
 mod guide;

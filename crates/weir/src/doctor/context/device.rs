@@ -19,8 +19,12 @@ pub struct Link {
     pub kind: Option<String>,
     /// Whether it is the loopback.
     pub loopback: bool,
+    /// Its MAC address.
+    pub mac: [u8; 6],
     /// Its MTU in bytes.
     pub mtu: u32,
+    /// The users who want the frames of other addresses too, such as a bridge or a macvlan.
+    pub promiscuity: u32,
     /// The number of its bridge, bond or VRF (`IFLA_MASTER`).
     pub controller: Option<u32>,
     /// The number of the device below it, or of its peer (`IFLA_LINK`).
@@ -38,7 +42,9 @@ impl From<rtnetlink::Link> for Link {
             index: link.index,
             kind: link.kind,
             loopback: link.loopback,
+            mac: link.mac,
             mtu: link.mtu,
+            promiscuity: link.promiscuity,
             controller: link.controller,
             lower: link.lower,
             lower_netns: link.lower_netns,

@@ -108,6 +108,22 @@ impl Files {
         Ok(names)
     }
 
+    /// The names of the directories in a directory, sorted; none if it cannot be read.
+    pub fn directories(&self, path: &str) -> Vec<String> {
+        let entries = self
+            .path(path)
+            .ok()
+            .and_then(|path| fs::read_dir(path).ok());
+        let entries = entries.into_iter().flatten().flatten();
+        // A symbolic link is none.
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let mut names: Vec<_> = directories
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
     /// The devices in /sys/class/net, without files such as `bonding_masters`.
     pub fn class_net(&self) -> Result<Vec<String>> {
         let mut names = self.list(CLASS_NET)?;

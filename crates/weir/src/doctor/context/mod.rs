@@ -1,10 +1,13 @@
 //! The state of the host, the only input of every check.
 
 mod cached;
+mod cgroup;
 pub mod device;
 pub mod files;
+pub mod moment;
 pub mod watch;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use hostnet::kernel_config::KernelConfig;
 use hostnet::rtnetlink::Rtnetlink;
-use hostnet::sock_diag::xdp_diag;
+use hostnet::sock_diag::inet::{self, Protocol, State};
+use hostnet::sock_diag::{self, xdp_diag};
 use hostnet::{netns, nfnetlink};
 use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
@@ -20,16 +24,21 @@ use xsk::Feature;
 
 use crate::report::shell::quote;
 use cached::Cached;
-use device::{Device, DeviceState};
+use device::{Device, DeviceState, Link};
 use files::Files;
-use watch::{Ksoftirqd, Twice, Watch};
+use moment::{Moment, Moments};
+use watch::{Ksoftirqd, Lists, Twice, Watch};
 
+pub use hostnet::ethtool::Statistic;
 pub use hostnet::genetlink::netdev::XdpFeatures;
-pub use hostnet::rtnetlink::{Qdisc, QdiscOptions, TcHandle};
+pub use hostnet::rtnetlink::{Neighbour, NeighbourState, Qdisc, QdiscOptions, TcHandle};
+pub use hostnet::sock_diag::Owner;
+pub use hostnet::sock_diag::inet::InetSocket;
 pub use hostnet::sock_diag::xdp_diag::XdpSocket;
 
-/// The time between the two reads of a counter.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// The time between the two reads of a counter, unless the caller wants another: losses come in bursts,
+/// and a second is too short for many.
+pub const LOOK: Duration = Duration::from_secs(3);
 /// The clock is read in so many runs of so many reads each.
 const CLOCK_RUNS: usize = 10;
 const CLOCK_READS: u32 = 100;
@@ -49,6 +58,7 @@ pub struct Context {
     qdiscs: Cached<Vec<Qdisc>>,
     xdp_sockets: Cached<Option<Vec<XdpSocket>>>,
     nft_tables: Cached<Vec<String>>,
+    recorded_owners: Option<BTreeMap<u32, Owner>>,
 }
 
 /// The state that is not in files as values, for tests.
@@ -62,15 +72,19 @@ pub struct NetworkState {
     pub xdp_sockets: Option<Vec<XdpSocket>>,
     /// The tables of nftables.
     pub nft_tables: Vec<String>,
+    /// What is listed when the run starts, and one interval later.
+    pub moments: [Moment; 2],
+    /// The processes of sockets by inode.
+    pub owners: BTreeMap<u32, Owner>,
 }
 
 impl Context {
     /// This host. The requested devices are those of `--dev`; all if none is given. `counters` are
-    /// the files that [`Self::twice`] compares.
-    pub fn host(requested: Vec<String>, counters: &[&'static str]) -> Self {
+    /// the files that [`Self::twice`] compares after `interval`.
+    pub fn host(requested: Vec<String>, counters: &[&'static str], interval: Duration) -> Self {
         let files = Files::of_host();
         Self {
-            watch: Watch::start(&files, counters, INTERVAL),
+            watch: Watch::start(&files, counters, Moments::Live, interval),
             files,
             requested,
             live: true,
@@ -78,6 +92,7 @@ impl Context {
             qdiscs: Cached::empty(),
             xdp_sockets: Cached::empty(),
             nft_tables: Cached::empty(),
+            recorded_owners: None,
         }
     }
 
@@ -93,7 +108,12 @@ impl Context {
         let files = Files::below(root);
         let devices: Vec<_> = network.devices.into_iter().map(Device::from).collect();
         Self {
-            watch: Watch::start(&files, counters, interval),
+            watch: Watch::start(
+                &files,
+                counters,
+                Moments::Recorded(network.moments.into()),
+                interval,
+            ),
             files,
             requested,
             live: false,
@@ -101,6 +121,7 @@ impl Context {
             qdiscs: network.qdiscs.into(),
             xdp_sockets: network.xdp_sockets.into(),
             nft_tables: network.nft_tables.into(),
+            recorded_owners: Some(network.owners),
         }
     }
 }
@@ -127,6 +148,19 @@ impl Context {
         self.files.list(path)
     }
 
+    /// The last part of a symbolic link's target; none without such a link.
+    pub fn link_target(&self, path: &str) -> Option<String> {
+        self.files.link_target(path)
+    }
+
+    /// The processes in /proc, by number.
+    pub fn pids(&self) -> Vec<u32> {
+        let names = self.list("/proc").unwrap_or_default();
+        let mut pids: Vec<_> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        pids.sort_unstable();
+        pids
+    }
+
     /// Writes a file that exists.
     pub fn write(&self, path: &str, value: &str) -> Result<()> {
         self.files.write(path, value)
@@ -138,9 +172,25 @@ impl Context {
         self.watch.twice(&self.files, path)
     }
 
+    /// Netlink's lists at the start of the run and one interval later. The first call of this or of
+    /// [`Self::twice`] waits for the second read.
+    pub fn lists(&self) -> Result<Lists<'_>> {
+        self.watch.lists(&self.files)
+    }
+
     /// The ksoftirqd threads; none if they are in another PID namespace.
     pub fn ksoftirqd(&self) -> &[Ksoftirqd] {
         self.watch.ksoftirqd()
+    }
+
+    /// The directories of the control groups with a CPU limit; [`Self::twice`] has their cpu.stat.
+    pub fn limited_groups(&self) -> &[String] {
+        self.watch.limited_groups()
+    }
+
+    /// The processes of a control group and of those below it.
+    pub fn processes_of_group(&self, group: &str) -> Vec<u32> {
+        cgroup::processes(&self.files, group)
     }
 
     /// The configuration of the kernel.
@@ -189,7 +239,23 @@ impl Context {
     /// The driver of a real device.
     pub fn driver(&self, device: &Device) -> Option<String> {
         let path = format!("/sys/class/net/{}/device/driver", device.name());
-        self.files.link_target(&path)
+        self.link_target(&path)
+    }
+
+    /// The peer of a veth, also in another network namespace, where it needs `CAP_NET_ADMIN` over that;
+    /// none for other devices.
+    pub fn peer_link(&self, device: &Device) -> Result<Option<Link>> {
+        if let Some(peer) = self.veth_peer(device)? {
+            return Ok(Some(peer.link.clone()));
+        }
+        let (Some(netns), Some(index)) = (device.link.lower_netns, device.link.lower) else {
+            return Ok(None);
+        };
+        if !device.is_veth() {
+            return Ok(None);
+        }
+        ensure!(self.live, "a recorded state has one network namespace");
+        Ok(Some(Rtnetlink::open()?.link_in(netns, index)?.into()))
     }
 
     /// The peer of a veth; none if that is in another network namespace.
@@ -214,6 +280,23 @@ impl Context {
     pub fn xdp_sockets(&self) -> Result<Option<&[XdpSocket]>> {
         let sockets = self.xdp_sockets.get(xdp_diag::xdp_sockets)?;
         Ok(sockets.as_deref())
+    }
+
+    /// The TCP connections of the network namespace, open, closing or in `TIME_WAIT`; none for a kernel
+    /// that does not list them (`CONFIG_INET_TCP_DIAG`).
+    pub fn connections(&self) -> Result<Option<Vec<InetSocket>>> {
+        ensure!(self.live, "a recorded state has no connections");
+        let states = State::ALL.into_iter();
+        let states: Vec<_> = states.filter(|it| *it != State::Listen).collect();
+        Ok(inet::sockets(Protocol::Tcp, &states)?)
+    }
+
+    /// The processes that have the sockets with these inodes open.
+    pub fn owners(&self, inodes: &BTreeSet<u32>) -> Result<BTreeMap<u32, Owner>> {
+        match &self.recorded_owners {
+            Some(owners) => Ok(owners.clone()),
+            None => Ok(sock_diag::owners(inodes)?.by_inode),
+        }
     }
 
     /// The tables of nftables in the network namespace.

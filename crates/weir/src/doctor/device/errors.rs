@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::each::each;
 use super::traffic;
-use super::traffic::{COLUMNS, PROC_NET_DEV, RX_PACKETS, TX_PACKETS, Traffic};
+use super::traffic::{COLUMNS, PROC_NET_DEV, RX_PACKETS, TX_DROP, TX_PACKETS, Traffic, matters};
 use crate::doctor::check::Check;
 use crate::doctor::context::Context;
 use crate::doctor::context::device::Device;
@@ -22,12 +22,12 @@ const DEVICE_ERRORS: Check = Check {
     severity: Severity::Warning,
     why: "Each lost packet is retransmitted or missing; the counter shows which side is too slow.",
     source: "Documentation/networking/statistics.rst; proc_pid_net(5), /proc/net/dev",
-    more: "Reads the errors and drops of each device in /proc/net/dev twice, a second apart. It is a \
-           finding from more than 10 of one kind and 1 in 1000 packets in that second: the kernel also \
-           counts packets of unknown protocols as dropped, and every network has a few.\n\n\
+    more: "Reads the errors and drops of each device in /proc/net/dev twice, some seconds apart. It is \
+           a finding from more than 10 of one kind a second and 1 in 1000 packets: the kernel also counts \
+           packets of unknown protocols as dropped, and every network has a few.\n\n\
            There is no single fix. rx fifo and missed: the CPU polls the ring too late (ring-sizes, \
            irq-affinity, softnet-squeezed, weir cost). rx drop: unknown protocol, or no memory. tx \
-           drop: the receiver behind a tap or veth is too slow, or its queue too short. errs and \
+           drop: the receiver behind a veth is too slow, or its queue too short; of a tap see tap-queue. errs and \
            frame: the cable or the card.",
     counters: &[PROC_NET_DEV],
     run: |context| each(context, |device| errors(context, device)),
@@ -43,23 +43,22 @@ const LOSSES: [(usize, usize); 7] = [
     (11, TX_PACKETS),
     (12, TX_PACKETS),
 ];
-/// Fewer losses are chance.
-const MANY: u64 = 10;
-/// Fewer than one in so many packets do not matter.
-const PART: u64 = 1000;
-
 /// The columns with losses that matter.
-fn losses(traffic: &Traffic) -> impl Iterator<Item = (&'static str, u64)> {
-    LOSSES.iter().filter_map(|&(column, of)| {
+fn losses(traffic: &Traffic, is_tap: bool) -> impl Iterator<Item = (&'static str, u64)> {
+    // What a tap drops is the finding of another check, tap-queue.
+    let of_device = LOSSES
+        .iter()
+        .filter(move |(column, _)| !is_tap || *column != TX_DROP);
+    of_device.filter_map(|&(column, of)| {
         let (lost, packets) = (traffic.counted[column], traffic.counted[of]);
-        (lost > MANY && lost > packets / PART).then_some((COLUMNS[column], lost))
+        matters(lost, packets, traffic.seconds).then_some((COLUMNS[column], lost))
     })
 }
 
 fn errors(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     let name = device.name();
     let traffic = traffic::of(context, name)?;
-    let losses: Vec<_> = losses(&traffic).collect();
+    let losses: Vec<_> = losses(&traffic, device.kind() == Some("tun")).collect();
     let period = format!("in {:.1} s", traffic.seconds);
     let shown = |(column, count): &(&str, u64)| {
         Evidence::new(
@@ -97,7 +96,7 @@ mod tests {
             };
             traffic.counted[RX_PACKETS] = packets;
             traffic.counted[3] = lost;
-            losses(&traffic).collect::<Vec<_>>()
+            losses(&traffic, false).collect::<Vec<_>>()
         };
         assert_eq!(losses(0, 10), []);
         assert_eq!(losses(0, 11), [("rx drop", 11)]);

@@ -6,14 +6,19 @@
 mod coalescing;
 mod each;
 mod errors;
+mod mtu;
 mod napi;
+mod neighbour;
 mod numa;
 mod offload;
+mod pause;
 mod qdisc;
 mod queues;
 mod rings;
 mod rps_lock_qdisc;
+mod shaping;
 mod sockets;
+mod tap;
 mod traffic;
 mod veth;
 mod xdp;
@@ -27,7 +32,12 @@ pub const CHECKS: &[&[Check]] = &[
     sockets::CHECKS,
     veth::CHECKS,
     offload::CHECKS,
+    mtu::CHECKS,
+    neighbour::CHECKS,
     errors::CHECKS,
+    shaping::CHECKS,
+    tap::CHECKS,
+    pause::CHECKS,
     rings::CHECKS,
     queues::CHECKS,
     coalescing::CHECKS,

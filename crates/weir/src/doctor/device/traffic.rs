@@ -26,6 +26,17 @@ pub const COLUMNS: [&str; 16] = [
 ];
 pub const RX_PACKETS: usize = 1;
 pub const TX_PACKETS: usize = 9;
+pub const TX_DROP: usize = 11;
+
+/// Fewer losses a second are chance.
+const MANY: f64 = 10.0;
+/// Fewer than one in so many packets do not matter.
+const PART: u64 = 1000;
+
+/// Whether so many losses among so many packets matter.
+pub fn matters(lost: u64, packets: u64, seconds: f64) -> bool {
+    lost as f64 > MANY * seconds && lost > packets / PART
+}
 
 /// The increase of each column of /proc/net/dev.
 pub struct Traffic {

@@ -4,11 +4,12 @@ mod bpf;
 mod clock;
 mod cpu;
 mod irq;
+mod isolated;
 mod kernel;
 mod memory;
 mod netfilter;
 mod privilege;
-mod setting;
+pub mod setting;
 mod softirq;
 mod sysctl;
 mod vrf;
@@ -26,6 +27,7 @@ pub const CHECKS: &[&[Check]] = &[
     softirq::CHECKS,
     sysctl::CHECKS,
     irq::CHECKS,
+    isolated::CHECKS,
     netfilter::CHECKS,
     vrf::CHECKS,
 ];

@@ -35,8 +35,8 @@ const SOFTNET_DROPPED: Check = Check {
     severity: Severity::Critical,
     why: "A packet that meets a full backlog is lost, and no device counts it.",
     source: "enqueue_to_backlog in net/core/dev.c",
-    more: "Reads the second column of /proc/net/softnet_stat twice, a second apart: it is a finding \
-           only if packets are dropped in that second. A backlog takes packets that RPS spreads, \
+    more: "Reads the second column of /proc/net/softnet_stat twice, some seconds apart: it is a \
+           finding only if packets are dropped meanwhile. A backlog takes packets that RPS spreads, \
            that a veth without NAPI receives, or that the host sends to itself.\n\n\
            The fix makes the backlog four times as long, up to 16000, which helps with bursts. \
            Against a constant overload only less work per packet helps: see `weir cost`.",
@@ -50,7 +50,7 @@ const SOFTNET_SQUEEZED: Check = Check {
     severity: Severity::Warning,
     why: "The packets left over wait, at worst until the scheduler runs ksoftirqd.",
     source: "net_rx_action in net/core/dev.c; Documentation/admin-guide/sysctl/net.rst, netdev_budget",
-    more: "Reads the third column of /proc/net/softnet_stat (time_squeeze) twice, a second apart: it \
+    more: "Reads the third column of /proc/net/softnet_stat (time_squeeze) twice, some seconds apart: it \
            is a finding from 10 times a second on a CPU.\n\n\
            The fix doubles net.core.netdev_budget and netdev_budget_usecs once. If they are already \
            doubled, the CPU is overloaded: see `weir cost`.",
@@ -64,8 +64,8 @@ const KSOFTIRQD_TIME: Check = Check {
     severity: Severity::Warning,
     why: "The CPU cannot handle its softirqs at once: packets wait for the scheduler, and ksoftirqd competes with programs.",
     source: "kernel/softirq.c, wakeup_softirqd; David Ahern, The CPU cost of networking on a host",
-    more: "Reads the CPU time in the schedstat of each ksoftirqd twice, a second apart: it is a \
-           finding from 10% of a CPU.\n\n\
+    more: "Reads the CPU time in the schedstat of each ksoftirqd twice, some seconds apart: it is \
+           a finding from 10% of a CPU.\n\n\
            No setting fixes it. `weir cost` attributes the time to devices and tasks; spread the \
            device's queues (irq-affinity), or reduce the work per packet with XDP.",
     counters: &[],
@@ -125,7 +125,8 @@ fn dropped(context: &Context) -> Result<Vec<Verdict>> {
     let (all, seconds) = grown(context, DROPPED)?;
     let losing: Vec<_> = all.iter().filter(|it| it.by() > 0).collect();
     if losing.is_empty() {
-        return Ok(fine(SOFTNET, "no packet dropped in one second"));
+        let value = format!("no packet dropped in {seconds:.1} s");
+        return Ok(fine(SOFTNET, &value));
     }
     let lost: u64 = losing.iter().map(|it| it.by()).sum();
     let mut evidence: Vec<_> = losing
