@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{ArgGroup, Args};
@@ -10,10 +12,12 @@ use clap::{ArgGroup, Args};
 use crate::cli::output;
 use crate::doctor;
 use crate::doctor::apply::{self, Stopped};
+use crate::doctor::changes::Changes;
 use crate::doctor::context::LOOK;
 use crate::doctor::journal::Journal;
 use crate::doctor::plan::{Plan, Planned};
 use crate::doctor::{Context, Report, report};
+use crate::process::stop::StopSignal;
 
 /// Findings, or settings that stay as they are.
 const FINDINGS: u8 = 1;
@@ -26,6 +30,8 @@ Examples:
       Check this host and every device of this network namespace
   weir doctor --dev eth0 --json
       Check this host and one device; print JSON
+  weir doctor --watch
+      Look every 3 seconds; print what appears and what goes away, until Ctrl-C
   weir doctor --fix bpf-jit
       Print the commands that fix a finding, ask, and run them
   weir doctor --undo
@@ -35,7 +41,7 @@ Changes of --fix last until the next boot. Each change and its undo are recorded
 /var/lib/weir/doctor/journal.json, or below WEIR_STATE_DIR, before the change is made.
 
 Exit status:
-  0  no findings; with --fix or --undo: everything was done
+  0  no findings, with --watch in none of the looks; with --fix or --undo: everything was done
   1  findings; with --fix or --undo: some settings are unchanged
   2  nothing could be checked, a check of --fix could not run, or invalid arguments";
 
@@ -49,9 +55,19 @@ pub struct DoctorArgs {
     /// Check the host and only these devices [default: all devices of this network namespace]
     #[arg(long, value_name = "IF", num_args = 1.., conflicts_with_all = ["explain", "list", "undo"])]
     pub dev: Vec<String>,
-    /// Print the report as JSON
+    /// Print the report as JSON; with --watch one report a line
     #[arg(long, conflicts_with = "instead")]
     pub json: bool,
+    /// Repeat the look every so many seconds until SIGINT or SIGTERM; print what appears and goes away
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "3",
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+        conflicts_with = "instead"
+    )]
+    pub watch: Option<u64>,
     /// Explain a check: the values it reads, why they matter, and how to measure its fix
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
@@ -87,6 +103,9 @@ fn dispatch(args: &DoctorArgs) -> Result<ExitCode> {
     }
     if args.list {
         return list();
+    }
+    if let Some(seconds) = args.watch {
+        return watch(args, Duration::from_secs(seconds));
     }
     let context = Context::host(args.dev.clone(), &doctor::counters(), LOOK);
     if args.undo {
@@ -133,6 +152,33 @@ fn examine(context: &Context, json: bool) -> Result<ExitCode> {
     } else {
         FINDINGS.into()
     })
+}
+
+/// Prints a look every `interval` until a signal.
+fn watch(args: &DoctorArgs, interval: Duration) -> Result<ExitCode> {
+    let stop = StopSignal::listen()?;
+    let counters = doctor::counters();
+    let mut changes = Changes::default();
+    loop {
+        let begun = Instant::now();
+        let context = Context::host(args.dev.clone(), &counters, interval);
+        ensure_devices_exist(&context)?;
+        // In parts, so that a signal ends the look at once.
+        while begun.elapsed() < interval && !stop.is_raised() {
+            sleep(Duration::from_millis(50).min(interval.saturating_sub(begun.elapsed())));
+        }
+        if stop.is_raised() {
+            let code = if changes.found() { FINDINGS } else { 0 };
+            return Ok(code.into());
+        }
+        let report = Report::new(&context, doctor::checks());
+        let text = changes.text(&report);
+        if args.json {
+            output::line(&serde_json::to_string(&report)?)?;
+        } else {
+            output::print(text)?;
+        }
+    }
 }
 
 fn print(text: &str) -> Result<ExitCode> {

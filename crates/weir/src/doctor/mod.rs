@@ -5,6 +5,7 @@
 //! [`Report`] lists them; a [`Plan`](plan::Plan) is the fixes among them.
 
 pub mod apply;
+pub mod changes;
 pub mod check;
 pub mod context;
 pub mod device;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -13,6 +14,7 @@ use super::fix::Fix;
 use super::severity::Severity;
 use super::step::Step;
 use super::verdict::{HOST, Verdict};
+use crate::report::date::date;
 use crate::report::text::wrap;
 
 const NO_BREAK: &str = "\u{a0}";
@@ -24,6 +26,8 @@ const MAX_COMMANDS: usize = 4;
 /// The report of one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// When it was made, in UTC (RFC 3339).
+    pub time: String,
     /// The host and its devices.
     pub host: Host,
     /// The findings, worst first.
@@ -111,6 +115,7 @@ impl Report {
     /// Runs these checks.
     pub fn new<'a>(context: &Context, checks: impl Iterator<Item = &'a Check>) -> Self {
         let mut report = Self {
+            time: String::new(),
             host: Host::of(context),
             findings: Vec::new(),
             unchecked: Vec::new(),
@@ -121,6 +126,7 @@ impl Report {
             report.add(check, check.verdicts(context));
         }
         report.findings.sort_by_key(|found| found.severity);
+        report.time = date(SystemTime::now());
         report
     }
 
@@ -239,15 +245,20 @@ impl Report {
         reasons
     }
 
-    fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The number of findings and of the other checks.
+    pub fn summary(&self) -> String {
         let plural = if self.findings.len() == 1 { "" } else { "s" };
-        let mut end = format!(
+        format!(
             "{} finding{plural}; {} fine, {} not checked, {} not applicable.",
             self.findings.len(),
             self.ok.len(),
             self.unchecked.len(),
             self.not_applicable.len()
-        );
+        )
+    }
+
+    fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut end = self.summary();
         if let Some(first) = self.findings.first() {
             let _ = write!(end, " Details: `weir doctor --explain {}`.", first.id);
         }
@@ -310,7 +321,7 @@ impl FixText {
 }
 
 /// A check's id, with the subject unless that is the host.
-fn titled(id: &str, subject: &str) -> String {
+pub fn titled(id: &str, subject: &str) -> String {
     if subject == HOST {
         id.into()
     } else {
@@ -368,6 +379,7 @@ mod tests {
 
     fn report(verdicts: Vec<Verdict>) -> Report {
         let mut report = Report {
+            time: "2026-11-24T13:57:19Z".into(),
             host: Host {
                 kernel: "Linux 6.18".into(),
                 netns: Some(7),

@@ -2,18 +2,18 @@
 //! whenever `--fix` ends.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::netns;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 use crate::bench::NamedLab;
@@ -37,6 +37,8 @@ pub fn trials() -> Vec<Test> {
         a_second_copy_does_not_wait,
         an_empty_journal_has_nothing_to_undo,
         an_invalid_journal_is_refused,
+        a_watch_tells_what_appears_and_what_goes,
+        a_watch_ends_by_a_signal_at_once,
     ]
 }
 
@@ -228,6 +230,8 @@ fn an_unknown_device_is_an_error() -> Result<()> {
         &["--force"],
         &["--fix"],
         &["--json", "--undo"],
+        &["--watch", "--undo"],
+        &["--watch", "0"],
         &["--dev", "lo", "--undo"],
     ] {
         failure(weir().arg("doctor").args(wrong), 2)?;
@@ -517,4 +521,105 @@ fn an_invalid_journal_is_refused() -> Result<()> {
         bail!("the journal was emptied");
     };
     Ok(())
+}
+
+/// A doctor that watches a namespace; killed on drop.
+struct Watching {
+    doctor: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // It has ended, in most tests.
+        let _ = self.doctor.kill();
+        let _ = self.doctor.wait();
+    }
+}
+
+impl Watching {
+    fn begin(namespace: BorrowedFd<'_>, arguments: &[&str]) -> Result<Self> {
+        let mut doctor = weir();
+        doctor.args(["doctor", "--watch"]).args(arguments);
+        doctor.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut doctor = netns::spawn(namespace, &mut doctor)?;
+        let output = doctor.stdout.take().context("no output")?;
+        let output = BufReader::new(output).lines();
+        Ok(Self { doctor, output })
+    }
+
+    /// Reads up to a line with these words.
+    fn wait_for(&mut self, words: &str) -> Result<()> {
+        let mut read = Vec::new();
+        for line in &mut self.output {
+            let line = line?;
+            if line.contains(words) {
+                return Ok(());
+            }
+            read.push(line);
+        }
+        bail!("no line with {words}: {read:?}")
+    }
+
+    /// The exit code after this signal, within a time in which no look of a minute ends.
+    fn end(&mut self, signal: Signal) -> Result<Option<i32>> {
+        let pid = Pid::from_child(&self.doctor);
+        kill_process(pid, signal)?;
+        let deadline = Instant::now() + scale(SOON) / 2;
+        while Instant::now() < deadline {
+            if let Some(status) = self.doctor.try_wait()? {
+                return Ok(status.code());
+            }
+            sleep(Duration::from_millis(10));
+        }
+        bail!("it did not end")
+    }
+}
+
+fn a_watch_tells_what_appears_and_what_goes() -> Result<()> {
+    let namespace = netns::create()?;
+    netns::disable_ipv6(namespace.as_fd())?;
+    let ip = |words: &str| {
+        let words: Vec<_> = words.split_whitespace().collect();
+        run_in(namespace.as_fd(), "ip", &words)
+    };
+    ip("link add v0 type veth peer name v1")?;
+    let mut watching = Watching::begin(namespace.as_fd(), &["1", "--dev", "v0"])?;
+    watching.wait_for("finding")?;
+    ip("link set v0 mtu 9000")?;
+    watching.wait_for(" appeared")?;
+    watching.wait_for("veth-mtu v0: ")?;
+    ip("link set v0 mtu 1500")?;
+    watching.wait_for(" gone veth-mtu v0: ")?;
+    let code = watching.end(Signal::TERM)?;
+    ensure!(code == Some(1), "findings, but exit code {code:?}");
+    Ok(())
+}
+
+fn a_watch_ends_by_a_signal_at_once() -> Result<()> {
+    let namespace = netns::create()?;
+    // Longer than the wait for its end.
+    let mut watching = Watching::begin(namespace.as_fd(), &["3600", "--json"])?;
+    // The handler is there once the process is in its first look.
+    wait_for_handler(watching.doctor.id())?;
+    let code = watching.end(Signal::INT)?;
+    ensure!(code == Some(0), "exit code {code:?}");
+    ensure!(watching.output.next().is_none(), "half a report");
+    Ok(())
+}
+
+/// Waits until a process catches SIGINT (`SigCgt` in /proc/PID/status).
+fn wait_for_handler(pid: u32) -> Result<()> {
+    let deadline = Instant::now() + scale(SOON);
+    while Instant::now() < deadline {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let mut lines = status.lines();
+        let caught = lines.find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.context("no SigCgt")?.trim(), 16)?;
+        if caught & 1 << (Signal::INT.as_raw() - 1) != 0 {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10));
+    }
+    bail!("it does not handle SIGINT")
 }

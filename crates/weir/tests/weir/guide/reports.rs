@@ -1,6 +1,8 @@
 //! The schemas in the guide: strict, described, and met by real reports.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -108,6 +110,7 @@ fn reports_match_their_schemas() -> Result<()> {
     check_report("count.json", &count()?, &mut wrong)?;
     check_report("switch.json", &switch()?, &mut wrong)?;
     check_report("ledger.json", &ledger()?, &mut wrong)?;
+    check_report("doctor.json", &watched()?, &mut wrong)?;
     none_of(&wrong)
 }
 
@@ -129,6 +132,27 @@ fn report(command: &str) -> Result<Value> {
     let found = command.starts_with("doctor") && code == Some(1);
     ensure!(code == Some(0) || found, "{command}: {code:?}: {stderr}");
     serde_json::from_slice(&output.stdout).with_context(|| command.to_owned())
+}
+
+/// The first line of a doctor that watches.
+fn watched() -> Result<Value> {
+    let mut doctor = weir()
+        .args(["doctor", "--watch", "1", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    let read = doctor
+        .stdout
+        .take()
+        .context("no output")
+        .and_then(|output| {
+            BufReader::new(output).read_line(&mut line)?;
+            Ok(())
+        });
+    doctor.kill()?;
+    doctor.wait()?;
+    read?;
+    serde_json::from_str(&line).context("doctor --watch --json")
 }
 
 /// The figures are times on a machine with several CPUs; only the form matters here.
