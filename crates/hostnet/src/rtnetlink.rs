@@ -1,4 +1,4 @@
-//! Devices, bridges, addresses and queueing disciplines, over rtnetlink(7); and notifications of their
+//! Devices, bridges, addresses, neighbours and queueing disciplines, over rtnetlink(7); and notifications of their
 //! changes.
 
 mod address;

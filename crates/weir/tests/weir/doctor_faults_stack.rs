@@ -161,7 +161,7 @@ fn this_process() -> String {
 const DATAGRAMS: usize = 1000;
 
 fn send(to: SocketAddr, count: usize) -> Result<()> {
-    let sender = UdpSocket::bind("127.0.0.1:0")?;
+    let sender = UdpSocket::bind(SocketAddr::new(to.ip(), 0))?;
     // The answer to an earlier datagram, that there is no listener, is an error of a later one.
     sender.set_nonblocking(true)?;
     for _ in 0..count {
@@ -172,12 +172,11 @@ fn send(to: SocketAddr, count: usize) -> Result<()> {
 
 /// A socket that nobody reads.
 fn deaf(address: SocketAddr) -> Result<OwnedFd> {
-    let socket = socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     sockopt::set_socket_recv_buffer_size(&socket, 2048)?;
     bind(&socket, &address)?;
@@ -187,13 +186,20 @@ fn deaf(address: SocketAddr) -> Result<OwnedFd> {
 fn receive_buffer(check: &Check) -> Result<Outcome> {
     let namespace = loopback()?;
     let address: SocketAddr = "127.0.0.1:7001".parse()?;
-    let fine = within(namespace.as_fd(), check, || Ok(deaf(address)?))?;
+    let fine = within(namespace.as_fd(), check, || deaf(address))?;
     is_fine(&fine)?;
-    let verdicts = within(namespace.as_fd(), check, || {
-        let socket = deaf(address)?;
-        send(address, DATAGRAMS)?;
-        Ok(socket)
-    })?;
+    let overflow = |address: SocketAddr| {
+        within(namespace.as_fd(), check, || {
+            let socket = deaf(address)?;
+            send(address, DATAGRAMS)?;
+            Ok(socket)
+        })
+    };
+    if std::fs::exists("/proc/net/if_inet6")? {
+        let verdicts = overflow("[::1]:7001".parse()?)?;
+        ensure_says(&verdicts, &["Udp6.RcvbufErrors", "[::1]:7001"])?;
+    }
+    let verdicts = overflow(address)?;
     found(verdicts, &["127.0.0.1:7001", &this_process()])
 }
 
@@ -283,7 +289,7 @@ fn local_ports(check: &Check) -> Result<Outcome> {
         })
     };
     is_fine(&connections(8)?)?;
-    // The eight before are in no state: both ends were closed with nothing to wait for, or wait.
+    // The eight before may still be in TIME_WAIT.
     let namespace = loopback()?;
     run_in(namespace.as_fd(), "sh", &["-c", range])?;
     let verdicts = within(namespace.as_fd(), check, || {
