@@ -16,13 +16,15 @@ use hostnet::netns;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weir::doctor;
+use weir::ledger::balance::rules::{COUNTERS, RULES};
 
 use crate::bench::Directory;
 use crate::switch::rig::until;
 use crate::{Test, failure, output, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
-    tests![
+    let of_root = tests![
         a_loss_has_its_socket_and_process,
         a_command_gives_its_exit_status,
         an_ordinary_user_sees_counters,
@@ -35,7 +37,19 @@ pub fn trials() -> Vec<Test> {
         the_boot_is_compared_by_counters_alone,
         nothing_is_left_after_a_signal,
         one_device_alone,
-    ]
+    ];
+    let of_anyone = tests![every_check_of_a_loss_is_one_of_the_doctors];
+    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    of_root.into_iter().chain(of_anyone).collect()
+}
+
+fn every_check_of_a_loss_is_one_of_the_doctors() -> Result<()> {
+    let checks = RULES.iter().map(|rule| rule.check);
+    let checks = checks.chain(COUNTERS.iter().map(|rule| rule.check));
+    for check in checks.filter(|check| !check.is_empty()) {
+        doctor::check(check)?;
+    }
+    Ok(())
 }
 
 /// A network namespace with a loopback that is up.

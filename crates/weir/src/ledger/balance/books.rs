@@ -140,7 +140,6 @@ impl<'a> Books<'a> {
         loss.process = Some(socket.process.clone());
         loss.proof = format!("XDP_STATISTICS {reason}");
         loss.also = also;
-        loss.check = Some("xdp-sockets".into());
         self.push(loss);
     }
 
