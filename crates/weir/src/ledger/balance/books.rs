@@ -4,7 +4,7 @@
 //! row; it claims the packet from every other place that counts it. What nobody claims in the end is a loss that
 //! this counter alone shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::delta::{Deltas, Key};
 use super::method::Method;
@@ -26,6 +26,39 @@ pub struct Books<'a> {
     /// What nobody has claimed yet.
     left: BTreeMap<&'a Key, u64>,
     losses: Vec<Loss>,
+    /// The place of each row in `losses`.
+    rows: HashMap<Identity, usize>,
+}
+
+/// What makes a row of its own.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    stage: Stage,
+    netns: u64,
+    texts: [Option<String>; 6],
+    pid: Option<u32>,
+    is_received: Option<bool>,
+}
+
+impl Identity {
+    fn of(loss: &Loss) -> Self {
+        let [device, qdisc, socket, place] =
+            [&loss.device, &loss.qdisc, &loss.socket, &loss.place].map(Clone::clone);
+        Self {
+            stage: loss.stage,
+            netns: loss.netns,
+            texts: [
+                Some(loss.reason.clone()),
+                Some(loss.proof.clone()),
+                device,
+                qdisc,
+                socket,
+                place,
+            ],
+            pid: loss.process.as_ref().map(|process| process.pid),
+            is_received: loss.is_received,
+        }
+    }
 }
 
 /// Where a loss happened.
@@ -57,6 +90,7 @@ impl<'a> Books<'a> {
             after,
             left: left.collect(),
             losses: Vec::new(),
+            rows: HashMap::new(),
         }
     }
 
@@ -465,12 +499,11 @@ impl<'a> Books<'a> {
             }
             Counter::Qdisc | Counter::Filters => {
                 let wants_filters = counter == Counter::Filters;
-                let is_meant = |key: &&Key| {
-                    matches!(key, Key::Qdisc(n, d, name)
-                        if (*n, *d) == (netns, device) && is_filters(name) == wants_filters)
-                };
-                let keys = self.left.keys().copied().filter(is_meant);
-                let mut keys: Vec<Key> = keys.cloned().collect();
+                let all = Key::Qdisc(netns, device, String::new())
+                    ..Key::Qdisc(netns, device.saturating_add(1), String::new());
+                let is_meant = |key: &&Key| matches!(key, Key::Qdisc(_, _, name) if is_filters(name) == wants_filters);
+                let keys = self.left.range::<Key, _>(all).map(|(key, _)| *key);
+                let mut keys: Vec<Key> = keys.filter(is_meant).cloned().collect();
                 keys.sort_by_key(|key| std::cmp::Reverse(self.above(key).len()));
                 keys
             }
@@ -485,9 +518,9 @@ impl<'a> Books<'a> {
             }
             Counter::Socket if at.socket != 0 => vec![Key::Socket(netns, at.socket)],
             Counter::Socket => {
-                let of_namespace = |key: &&Key| matches!(key, Key::Socket(n, _) if *n == netns);
-                let keys = self.left.keys().copied().filter(of_namespace);
-                keys.cloned().collect()
+                let all = Key::Socket(netns, 0)..=Key::Socket(netns, u64::MAX);
+                let keys = self.left.range::<Key, _>(all);
+                keys.map(|(key, _)| (*key).clone()).collect()
             }
         }
     }
@@ -607,16 +640,13 @@ impl<'a> Books<'a> {
         if self.after.devices_only && !loss.device.as_ref().is_some_and(is_device) {
             return;
         }
-        let same = self.losses.iter_mut().find(|known| {
-            let key = |loss: &'_ Loss| Loss {
-                count: 0,
-                segments: 0,
-                also: Vec::new(),
-                ..loss.clone()
-            };
-            key(known) == key(&loss)
-        });
-        let Some(known) = same else {
+        let identity = Identity::of(&loss);
+        let Some(known) = self
+            .rows
+            .get(&identity)
+            .and_then(|row| self.losses.get_mut(*row))
+        else {
+            self.rows.insert(identity, self.losses.len());
             self.losses.push(loss);
             return;
         };
