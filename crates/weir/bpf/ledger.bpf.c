@@ -5,9 +5,6 @@
  * Tracepoints of errors cost nothing while nothing fails, so these are always attached. Those of success
  * (`deep_*`) run for each packet or bulk, and are attached only when asked for. Nothing is sent to user space: it
  * reads the sums. What does not fit into a map is counted in one overflow cell.
- *
- * A packet's namespace is that of the socket that refuses it, else of its device: in a receive queue of UDP or TCP
- * `skb->dev` shares its place with other fields. A bad pointer there reads as 0, which is no namespace.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -15,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "freed.bpf.h"
 #include "ledger.h"
 
 SHARED_ENUM(ledger_constants);
@@ -32,55 +30,8 @@ const struct socket_record socket_record SEC("shared_enums");
 #define AF_XDP 44
 #define IPPROTO_UDP 17
 
-#define KERNEL __attribute__((preserve_access_index))
-
-struct ns_common {
-	unsigned int inum;
-} KERNEL;
-
-struct net {
-	struct ns_common ns;
-} KERNEL;
-
-typedef struct {
-	struct net *net;
-} KERNEL possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} KERNEL;
-
-struct sock_common {
-	unsigned short skc_family;
-	possible_net_t skc_net;
-} KERNEL;
-
-struct sk_buff_head {
-	__u32 qlen;
-} KERNEL;
-
-struct sock {
-	struct sock_common __sk_common;
-	struct sk_buff_head sk_receive_queue;
-	__u16 sk_protocol;
-} KERNEL;
-
 struct udp_sock {
 	struct sk_buff_head reader_queue;
-} KERNEL;
-
-struct sk_buff {
-	struct net_device *dev;
-	struct sock *sk;
-	int skb_iif;
-	__be16 protocol;
-	unsigned int end;
-	unsigned char *head;
-} KERNEL;
-
-struct skb_shared_info {
-	unsigned short gso_segs;
 } KERNEL;
 
 struct bpf_prog_aux {
@@ -202,15 +153,6 @@ struct {
 	__type(value, struct drop_value);
 } overflow SEC(".maps");
 
-static __always_inline __u32 segments_of(const struct sk_buff *skb)
-{
-	const struct skb_shared_info *shared = (void *)(skb->head + skb->end);
-	__u16 segments = 0;
-
-	bpf_core_read(&segments, sizeof(segments), &shared->gso_segs);
-	return segments ? segments : 1;
-}
-
 static __always_inline void add_skb(void *map, const void *key, __u32 cell, __u32 segments)
 {
 	struct drop_value *value = bpf_map_lookup_elem(map, key);
@@ -261,33 +203,18 @@ static __always_inline bool counts_socket(__u32 reason)
 static __always_inline int count_drop(struct sk_buff *skb, const void *location, __u32 reason,
 				      struct sock *receiver)
 {
+	struct owner owner = owner_of(skb, receiver);
 	struct drop_key key = {
 		.location = (__u64)location,
+		.netns = owner.netns,
+		.device = owner.index,
 		.reason = reason,
 		.protocol = skb->protocol,
 		.received = skb->skb_iif != 0,
 	};
 
-	if (receiver) {
-		key.netns = receiver->__sk_common.skc_net.net->ns.inum;
-		key.device = skb->skb_iif;
-		if (counts_socket(reason))
-			key.socket = bpf_get_socket_cookie(receiver);
-	} else {
-		struct net_device *device = skb->dev;
-
-		if (device) {
-			key.netns = device->nd_net.net->ns.inum;
-			key.device = device->ifindex;
-		}
-		if (!key.netns) {
-			struct sock *owner = skb->sk;
-
-			key.device = skb->skb_iif;
-			if (owner)
-				key.netns = owner->__sk_common.skc_net.net->ns.inum;
-		}
-	}
+	if (receiver && counts_socket(reason))
+		key.socket = bpf_get_socket_cookie(receiver);
 	add_skb(&drops, &key, DROPS_OVERFLOW, segments_of(skb));
 	return 0;
 }

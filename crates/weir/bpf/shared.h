@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Every structure and enumeration in the headers of this directory has its counterpart in Rust.
+ * Every structure and enumeration in the headers that include this one has its counterpart in Rust.
  * src/bpf/layout.rs compares both when a program is loaded, by the types in the object (BTF).
  */
 #ifndef WEIR_SHARED_H
