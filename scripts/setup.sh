@@ -47,6 +47,7 @@ test_needs=(
     "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
     "iperf3:?iperf3:bulk TCP in weir switch bench"
     "nft:?nftables:the test of the doctor on firewall rules"
+    "tshark:?tshark:the test that another reader understands captured drops"
     "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
     "runc:?runc:the tests of containers under the broker"
     "crun:?crun:the tests of containers under the broker"

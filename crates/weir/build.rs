@@ -8,7 +8,7 @@ fn main() {
     name_version();
     prefer_archives();
     for name in [
-        "load", "cost", "burn", "faults", "flame", "forward", "ledger", "switch",
+        "load", "cost", "burn", "drops", "faults", "flame", "forward", "ledger", "switch",
     ] {
         compile_bpf(name);
     }

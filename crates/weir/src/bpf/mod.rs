@@ -28,6 +28,8 @@ use libbpf_rs::{
     AsRawLibbpf as _, ErrorKind, Iter, Link, MapCore as _, MapFlags, MapHandle, MapType,
     ObjectBuilder, OpenMapMut, OpenObject, ProgramInput, ProgramMut, RingBufferBuilder, libbpf_sys,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -420,6 +422,11 @@ impl Programs {
         })
     }
 
+    /// How often a program did not run because it already ran on the same CPU (Linux 5.12).
+    pub fn misses(&self, name: &str) -> Result<u64> {
+        Ok(self.info(name)?.recursion_misses)
+    }
+
     /// The kernel's id of a program.
     pub fn id(&self, name: &str) -> Result<u32> {
         Ok(self.info(name)?.id)
@@ -677,15 +684,63 @@ impl<K: IntoBytes + Immutable, V: IntoBytes + Immutable> Map<K, V> {
 /// Where there is no such map any more.
 pub fn read_ring(id: u32, patience: Duration, mut read: impl FnMut(&[u8])) -> Result<()> {
     let map = MapHandle::from_map_id(id).context("cannot open the map of records")?;
-    let mut builder = RingBufferBuilder::new();
-    builder.add(&map, |record| {
-        read(record);
-        0
-    })?;
-    let ring = builder.build().context("cannot map the map of records")?;
+    let ring = mapped_ring(&map, &mut read)?;
     match ring.poll(patience) {
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
         polled => polled.context("cannot read the map of records"),
+    }
+}
+
+fn mapped_ring<'r>(
+    map: &MapHandle,
+    mut read: impl FnMut(&[u8]) + 'r,
+) -> Result<libbpf_rs::RingBuffer<'r>> {
+    let mut builder = RingBufferBuilder::new();
+    builder.add(map, move |record| {
+        read(record);
+        0
+    })?;
+    builder.build().context("cannot map the map of records")
+}
+
+/// A ring buffer of this process's programs.
+#[must_use = "the ring is unmapped when this is dropped"]
+pub struct Ring<'r> {
+    ring: libbpf_rs::RingBuffer<'r>,
+    /// Only held: without it nothing would wake a reader that waits.
+    _map: &'r Map<(), ()>,
+}
+
+impl<'r> Ring<'r> {
+    /// Maps it; [`Ring::read`] calls `read` for each record.
+    pub fn open(map: &'r Map<(), ()>, read: impl FnMut(&[u8]) + 'r) -> Result<Self> {
+        Ok(Self {
+            ring: mapped_ring(&map.handle, read)?,
+            _map: map,
+        })
+    }
+
+    /// Waits for a record, or `patience`. If the ring is empty now, only a program's wish to wake the reader ends
+    /// it early.
+    pub fn wait(&self, patience: Duration) -> Result<()> {
+        // SAFETY: needed because libbpf-rs gives a number. The descriptor stays open as long as `self.ring`.
+        let epoll = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
+        let patience = Timespec::try_from(patience).context("too long to wait")?;
+        match poll(
+            &mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)],
+            Some(&patience),
+        ) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for records"),
+        }
+    }
+
+    /// Reads at most `most` of the records that wait, and returns how many there were.
+    pub fn read(&self, most: usize) -> Result<usize> {
+        let read = self.ring.consume_raw_n(most);
+        usize::try_from(read).map_err(|_| {
+            anyhow!(io::Error::from_raw_os_error(-read)).context("cannot read the map of records")
+        })
     }
 }
 

@@ -12,6 +12,9 @@ use hostnet::cpulist::CpuList;
 
 use crate::cli::flags::{self, Format};
 use crate::cli::output;
+use crate::ledger::capture::abi::MAX_SNAPLEN;
+use crate::ledger::capture::options::{MAX_BYTES, SNAPLEN};
+use crate::ledger::capture::{Capture, CaptureReport, Options};
 use crate::ledger::read::{Reader, Scope};
 use crate::ledger::report::Report;
 use crate::ledger::{Sheet, Snapshot, balance, since_boot, table};
@@ -27,6 +30,8 @@ Examples:
       The whole host while a command runs
   weir ledger --since boot
       Counters since the boot; losses are known by counters alone
+  weir ledger --seconds 60 --write drops.pcapng
+      Also a file of the packets that were dropped, each with its reason and place, for Wireshark and tshark
   weir ledger --save before.json; ...; weir ledger --since before.json
       Between two moments, by counters alone
 
@@ -81,6 +86,21 @@ pub struct LedgerArgs {
     /// Write the report as a page to a file, too
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write the dropped packets to a pcapng file, each with the reason and the place
+    #[arg(long, value_name = "FILE", conflicts_with = "since")]
+    pub write: Option<PathBuf>,
+    /// Write packets that were freed in normal operation, too
+    #[arg(long, requires = "write")]
+    pub write_all: bool,
+    /// Bytes of each packet that --write keeps
+    #[arg(long, value_name = "N", default_value_t = SNAPLEN, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SNAPLEN)), requires = "write")]
+    pub snaplen: u32,
+    /// End the file of --write after so many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "write")]
+    pub max_packets: Option<u64>,
+    /// End the file of --write before it has more bytes
+    #[arg(long, value_name = "N", default_value_t = MAX_BYTES, value_parser = clap::value_parser!(u64).range(1..), requires = "write")]
+    pub max_bytes: u64,
     /// Overwrite existing files
     #[arg(long)]
     pub force: bool,
@@ -102,15 +122,20 @@ pub fn run(args: &LedgerArgs) -> Result<ExitCode> {
     let html = args.html.as_ref().map(prepare).transpose()?;
     let save = args.save.as_ref().map(prepare).transpose()?;
     let mut reader = Reader::open(args.scope(), args.deep);
+    // It begins before the interval and ends after it, so that it has every packet of the interval.
+    let start = |path: &PathBuf| Capture::start(path, args.capture());
+    let capture = args.write.as_ref().map(start).transpose()?;
     let (sheet, last, ended) = match args.since.as_deref() {
         None => watch(args, &mut reader, &stop)?,
         Some(since) => compare(since, &mut reader)?,
     };
+    let capture = capture.map(Capture::finish).transpose()?;
     let report = Report {
         host: Machine::now(CpuList::allowed()?.as_slice().len()),
         scope: describe(args, &last),
         since_boot: args.since.as_deref() == Some("boot"),
-        notes: notes(args, &reader),
+        notes: notes(args, &reader, capture.as_ref()),
+        capture,
         sheet,
     };
     output::print(match args.format {
@@ -136,6 +161,18 @@ impl LedgerArgs {
             namespaces: self.netns.clone(),
             all: self.all_netns,
             devices: self.dev.clone(),
+        }
+    }
+
+    fn capture(&self) -> Options {
+        Options {
+            scope: self.scope(),
+            snaplen: self.snaplen,
+            normal: self.write_all,
+            max_packets: self.max_packets.unwrap_or(u64::MAX),
+            max_bytes: self.max_bytes,
+            replace: self.force,
+            ..Options::default()
         }
     }
 }
@@ -220,7 +257,7 @@ fn describe(args: &LedgerArgs, snapshot: &Snapshot) -> String {
     format!("{} in {scope}", args.dev.join(", "))
 }
 
-fn notes(args: &LedgerArgs, reader: &Reader) -> Vec<String> {
+fn notes(args: &LedgerArgs, reader: &Reader, capture: Option<&CaptureReport>) -> Vec<String> {
     let mut notes = Vec::new();
     if args.since.is_none() && reader.refusal().is_none() {
         notes.push(
@@ -234,5 +271,6 @@ fn notes(args: &LedgerArgs, reader: &Reader) -> Vec<String> {
                 .into(),
         );
     }
+    notes.extend(capture.iter().flat_map(|capture| capture.text()));
     notes
 }

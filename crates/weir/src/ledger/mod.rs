@@ -5,6 +5,7 @@
 //! they cost nothing while nothing fails; tracepoints of success never are, unless asked for.
 
 pub mod balance;
+pub mod capture;
 pub mod events;
 pub mod html;
 pub mod read;

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::capture::CaptureReport;
 use super::sheet::Sheet;
 use crate::report::Machine;
 
@@ -17,6 +18,9 @@ pub struct Report {
     /// The balance sheet.
     #[serde(flatten)]
     pub sheet: Sheet,
+    /// The file of dropped packets, if one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capture: Option<CaptureReport>,
     /// The cost of watching, and what else is to be known.
     pub notes: Vec<String>,
 }

@@ -18,6 +18,7 @@ mod flame;
 mod guide;
 mod lab;
 mod ledger;
+mod ledger_capture;
 mod load;
 mod packet;
 mod quiet;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         guide::trials(),
         lab::trials(),
         ledger::trials(),
+        ledger_capture::trials(),
         load::trials(),
         quiet_rule::trials(),
         storm::trials(),

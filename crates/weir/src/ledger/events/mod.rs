@@ -1,7 +1,7 @@
 //! The programs of bpf/ledger.bpf.c: losses by reason and place, and the sockets of all processes.
 
 pub mod abi;
-mod reasons;
+pub mod reasons;
 
 use std::collections::{BTreeMap, HashMap};
 

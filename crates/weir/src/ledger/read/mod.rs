@@ -14,8 +14,7 @@ use hostnet::{mib, softnet};
 
 use self::arp::ArpCounter;
 use self::counters::Quick;
-use self::scope::Place;
-pub use self::scope::Scope;
+pub use self::scope::{Place, Scope};
 use super::events::{Events, Missing, OwnedSocket};
 use super::snapshot::{Counters, Namespace, Reading, Snapshot, Socket, VERSION};
 use super::stage::Stage;
