@@ -117,6 +117,8 @@ pub const RULES: &[Rule] = &[
         "this host does not have its transport protocol", ""),
     rule(("IP_INNOROUTES", ""), Stage::Ip, Lost, &[Mib("IpExt.InNoRoutes", "Ip6.InNoRoutes"), Mib("Ip.InAddrErrors", "Ip6.InAddrErrors")],
         "there is no route for it", ""),
+    rule(("NOT_SPECIFIED", "ip6_mc_input"), Stage::Ip, NotLost, &[],
+        "it was sent to a multicast group that this host has not joined", ""),
     rule(("IP_OUTNOROUTES", ""), Stage::Ip, Lost, &[Mib("Ip.OutNoRoutes", "Ip6.OutNoRoutes")],
         "there is no route to send it by", ""),
     rule(("IP_INADDRERRORS", ""), Stage::Ip, Lost, &[Mib("Ip.InAddrErrors", "Ip6.InAddrErrors")],
