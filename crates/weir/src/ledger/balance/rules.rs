@@ -140,6 +140,8 @@ pub const RULES: &[Rule] = &[
         "no UDP socket has its port", "udp-no-listener"),
     rule(("NO_SOCKET", "tcp"), Stage::Tcp, Lost, &[],
         "no TCP socket has its port or connection", ""),
+    rule(("NO_SOCKET", "ping_rcv"), Stage::Transport, NotLost, &[],
+        "no ping socket waits for this ICMP reply; raw sockets have their copy", ""),
     rule(("NO_SOCKET", ""), Stage::Transport, Lost, &[], "no socket takes it", ""),
     rule(("TCP_CSUM", ""), Stage::Tcp, Lost, &[Mib("Tcp.InCsumErrors", "Tcp.InCsumErrors"), Mib("Tcp.InErrs", "Tcp.InErrs")],
         "its TCP checksum is wrong", "checksum-errors"),

@@ -51,6 +51,14 @@ impl Ground<'_> {
         draft.leave("IP", "IpExt In*ECT*Pkts, Ip6 In*ECT*Pkts", carried);
         self.leave_arp(&mut draft);
         self.leave_without_header(&mut draft);
+        // Multicast that this host sends comes back to it without passing a device.
+        let looped = self.sum(&["IpExt.OutMcastPkts", "Ip6.OutMcastPkts"]).count;
+        let back = draft.unexplained().clamp(-looped.cast_signed(), 0);
+        draft.leave_signed(
+            "own multicast",
+            "at most Ip6.OutMcastPkts, IpExt.OutMcastPkts",
+            back,
+        );
         if is_virtual && merged > 0 {
             Self::explain_merged(&mut draft, merged);
         }
@@ -329,19 +337,17 @@ impl Ground<'_> {
             place.contains("stream") || place.contains("tcp")
         };
         let purged = self.lost(|loss| loss.reason == "QUEUE_PURGE" && !is_tcp(loss));
-        let purged: u64 = purged.iter().map(|loss| loss.count).sum();
-        draft.leave(
-            "closed unread",
-            "event skb:kfree_skb QUEUE_PURGE",
-            Delta {
-                count: purged,
-                skew: 0,
-            },
-        );
         match self.unread() {
             Some(grown) => draft.leave_signed("UDP, unread", "receive queues of sockets", grown),
             None => draft.open("datagrams that wait unread cannot be counted here: run as root"),
         }
+        // Raw sockets are purged too, of copies: what was delivered tells how many were of UDP.
+        let purged: u64 = purged.iter().map(|loss| loss.count).sum();
+        draft.leave_signed(
+            "closed unread",
+            "event skb:kfree_skb QUEUE_PURGE",
+            draft.unexplained().clamp(0, purged.cast_signed()),
+        );
         // A socket that did not ask for UDP_GRO gets the datagrams one by one.
         let segments = self.sum(&SEGMENTS).count;
         let skbs = self.sum(&["Ip.InReceives", "Ip6.InReceives"]).count;
