@@ -226,6 +226,8 @@ static __always_inline int capture(struct sk_buff *skb, const void *location, __
 	struct extent extent;
 	__u32 captured;
 
+	if (owner.is_message)
+		return 0;
 	if (config.some_namespaces && !bpf_map_lookup_elem(&namespaces, &owner.netns))
 		return 0;
 	extent = extent_of(skb, &owner);

@@ -14,7 +14,7 @@
 
 const volatile struct fault_config {
 	__u32 target; /* the index of the device to redirect to */
-	__u32 every; /* of `fault_sample`: frames for each one that is dropped */
+	__u32 every;  /* of `fault_sample`: frames for each one that is dropped */
 } config;
 
 __u64 sampled;
@@ -30,8 +30,7 @@ static __always_inline bool is_meant(void *data, void *end)
 {
 	struct ethhdr *ethernet = data;
 
-	return data + sizeof(*ethernet) <= end &&
-	       ethernet->h_proto == bpf_htons(EXPERIMENT);
+	return data + sizeof(*ethernet) <= end && ethernet->h_proto == bpf_htons(EXPERIMENT);
 }
 
 static __always_inline bool is_meant_xdp(struct xdp_md *ctx)

@@ -4,8 +4,12 @@
 #define WEIR_FREED_BPF_H
 
 #include <linux/bpf.h>
+#include <stdbool.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+
+#define AF_UNIX 1
+#define AF_NETLINK 16
 
 #define KERNEL __attribute__((preserve_access_index))
 
@@ -66,9 +70,11 @@ struct skb_shared_info {
 
 /* Whose a packet is: the numbers are 0 where nothing tells. */
 struct owner {
-	const struct net_device *device; /* none where `index` is that of the device it came in by */
+	const struct net_device
+		*device; /* none where `index` is that of the device it came in by */
 	__u32 netns;
 	__u32 index;
+	bool is_message; /* between processes, no packet */
 };
 
 /*
@@ -96,8 +102,11 @@ static __always_inline struct owner owner_of(struct sk_buff *skb, struct sock *r
 		owner.device = NULL;
 		owner.index = skb->skb_iif;
 		sender = skb->sk;
-		if (sender)
+		if (sender) {
 			owner.netns = sender->__sk_common.skc_net.net->ns.inum;
+			owner.is_message = sender->__sk_common.skc_family == AF_UNIX ||
+					   sender->__sk_common.skc_family == AF_NETLINK;
+		}
 	}
 	return owner;
 }

@@ -213,6 +213,9 @@ static __always_inline int count_drop(struct sk_buff *skb, const void *location,
 		.received = skb->skb_iif != 0,
 	};
 
+	if (owner.is_message)
+		return 0;
+
 	if (receiver && counts_socket(reason))
 		key.socket = bpf_get_socket_cookie(receiver);
 	add_skb(&drops, &key, DROPS_OVERFLOW, segments_of(skb));

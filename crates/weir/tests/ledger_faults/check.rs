@@ -109,7 +109,7 @@ pub fn observe(mut lab: Lab, mut turns: Vec<Turn>) -> Result<Observation> {
 
 /// Looks until the counters stand still and `is_complete`, or until they have stood still for so long that nothing
 /// more can be on its way.
-fn settle(reader: &mut Reader, is_complete: impl Fn(&Snapshot) -> bool) -> Result<Snapshot> {
+pub fn settle(reader: &mut Reader, is_complete: impl Fn(&Snapshot) -> bool) -> Result<Snapshot> {
     let mut last = reader.snapshot()?;
     let (mut still, begun) = (0, std::time::Instant::now());
     loop {
@@ -269,17 +269,10 @@ impl Observation {
             }
             let is_sending = (edge.from, edge.to, edge.direction)
                 == (Stage::Ip, Stage::Transmit, Direction::Transmit);
-            let mut unexplained = edge.unexplained;
             if is_sending && edge.netns == self.lab.left.inode {
                 open -= self.raw.cast_signed();
-                // Nothing is cut into segments here: the ledger takes the frames of packet sockets for that.
-                let cut = edge
-                    .left
-                    .iter()
-                    .filter(|term| term.name.contains("cut into segments"));
-                unexplained += cut.map(|term| term.count).sum::<i64>();
             }
-            if unexplained != open || (open != 0 && edge.open.is_empty()) {
+            if edge.unexplained != open || (open != 0 && edge.open.is_empty()) {
                 complaints.push(format!(
                     "the balance is not {open}: {}",
                     describe_edge(edge)
@@ -361,7 +354,7 @@ pub fn describe_also(loss: &Loss) -> String {
     also.collect::<Vec<_>>().join(", ")
 }
 
-fn describe_edge(edge: &Edge) -> String {
+pub fn describe_edge(edge: &Edge) -> String {
     let terms = |terms: &[weir::ledger::sheet::Term]| {
         let terms = terms
             .iter()

@@ -8,8 +8,6 @@ use weir::bpf::kernel_types::KernelTypes;
 /// What the running kernel can tell.
 pub struct Kernel {
     reasons: BTreeSet<String>,
-    /// Whether an event names the socket that refused a packet.
-    pub names_sockets: bool,
 }
 
 impl Kernel {
@@ -22,9 +20,6 @@ impl Kernel {
         });
         Ok(Self {
             reasons: reasons.collect(),
-            names_sockets: types
-                .tracepoint_arguments("kfree_skb")
-                .is_some_and(|it| it >= 4),
         })
     }
 

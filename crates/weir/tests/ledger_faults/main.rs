@@ -2,36 +2,87 @@
 //! show it, with its reason, place, device, socket and process; every edge must close; and the counters as `ip`,
 //! `nstat`, `ss`, `ethtool` and `tc` read them must all stand in that row.
 //!
-//! Without words it is a test program. `ledger_faults table` prints the table of faults of the running kernel.
+//! Without words it is a test program. `ledger_faults table` prints the table of faults of the running kernel,
+//! `ledger_faults mix` causes several at once, by a seed, and `ledger_faults load` does it under load.
 
+mod broken;
+mod bulk;
 mod check;
 mod fault;
 mod faults;
 mod frame;
 mod kernel;
 mod lab;
+mod load;
+mod mix;
 mod programs;
+#[path = "../switch_fuzz/random.rs"]
+#[expect(dead_code, reason = "the fuzzer of the switch draws more kinds")]
+mod random;
 mod socket;
 mod table;
 mod tools;
 
 use std::process::ExitCode;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
+use clap::Parser;
 use libtest_mimic::{Arguments, Completion, Trial};
 
+use bulk::Kind;
 use check::{Turn, observe, prepare};
 use fault::Fault;
 use kernel::Kernel;
 use lab::Lab;
 use weir::ledger::balance::Method;
 
-/// The word that prints the table.
-const TABLE: &str = "table";
+/// The words that make this no test program.
+const WORDS: [&str; 3] = ["table", "mix", "load"];
+
+/// Causes losses, and holds `weir ledger` to them.
+#[derive(Parser)]
+#[command(name = "ledger_faults")]
+enum Words {
+    /// Causes each kind of loss, and prints what the ledger says.
+    Table {
+        /// A part of the faults' names.
+        part: Option<String>,
+    },
+    /// Causes several at once.
+    Mix {
+        /// Another one each time by default.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Sends up to a million frames a second to a slow program.
+    Load {
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+}
+
+fn run(words: Words) -> Result<bool> {
+    match words {
+        Words::Table { part } => return table::print(part.as_deref()),
+        Words::Mix { seed } => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            mix::run(seed.unwrap_or(now.as_nanos() as u64))?;
+        }
+        Words::Load { seconds } => {
+            load::run(Duration::from_secs(seconds))?;
+        }
+    }
+    Ok(true)
+}
+
 /// How often each loss is caused.
 const COUNT: u64 = 1000;
+/// The mixtures of each run.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=4;
+/// How long the load lasts.
+const LOAD: Duration = Duration::from_secs(3);
 /// Between two looks at counters.
 const LOOK: Duration = Duration::from_millis(10);
 /// Looks that find the counters as they were, after which nothing more is expected.
@@ -59,9 +110,11 @@ fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == TABLE) {
-        return match table::print(words.get(1).map(String::as_str)) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| WORDS.iter().any(|it| word == *it))
+    {
+        return match run(Words::parse()) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
@@ -81,7 +134,38 @@ fn trials() -> Vec<Trial> {
     let rows = rows
         .into_iter()
         .map(|fault| trial(fault.name, move || row(&fault)));
-    rows.collect()
+    let mut trials: Vec<Trial> = rows.collect();
+    for seed in SEEDS {
+        let name = format!("mixture_of_seed_{seed}");
+        trials.push(trial(&name, move || mix::run(seed)));
+    }
+    for (name, kind) in [
+        ("tcp_stream_of_large_skbs", Kind::Tso),
+        ("tcp_stream_that_is_merged", Kind::Gro),
+        ("tcp_stream_with_losses_in_the_driver", Kind::XdpLoss),
+        ("tcp_stream_with_losses_in_a_shaper", Kind::Shaper),
+    ] {
+        trials.push(trial(name, move || bulk::run(kind)));
+    }
+    trials.push(trial("load", || load::run(LOAD)));
+    for (name, run) in [
+        (
+            "the_defect_counted_twice_is_found",
+            broken::counted_twice as fn() -> Result<Outcome>,
+        ),
+        ("the_defect_wrong_owner_is_found", broken::wrong_owner),
+        (
+            "the_defect_reasons_of_another_kernel_is_found",
+            broken::reasons_of_another_kernel,
+        ),
+        (
+            "the_defect_factor_of_gro_forgotten_is_found",
+            bulk::factor_forgotten,
+        ),
+    ] {
+        trials.push(trial(name, run));
+    }
+    trials
 }
 
 /// How a trial ended that did not fail.

@@ -71,16 +71,6 @@ impl PacketSocket {
         rustix::io::write(&self.0, frame)?;
         Ok(())
     }
-
-    /// Takes what is in the queue, and returns how many frames that was.
-    pub fn drain(&self) -> u64 {
-        let mut frame = [0; 64];
-        let mut count = 0;
-        while rustix::io::read(&self.0, &mut frame).is_ok() {
-            count += 1;
-        }
-        count
-    }
 }
 
 impl AsFd for PacketSocket {

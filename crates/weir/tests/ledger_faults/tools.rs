@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -179,15 +178,12 @@ impl Readings {
         if !has("ss") {
             return Ok(());
         }
-        // UDP, listeners of TCP, packet sockets.
-        for words in ["ss -Huanm", "ss -Htlnm", "ss -H0anm"] {
-            let text = place.command(words)?;
-            let drops = text.split("skmem:(").skip(1).filter_map(|part| {
-                let inside = part.split(')').next()?;
-                inside.rsplit_once(",d")?.1.parse::<u64>().ok()
-            });
-            self.add(place, None, "socket drops", drops.sum());
-        }
+        let text = place.command("ss -HOanm -A udp,tcp,packet")?;
+        let drops = text.split("skmem:(").skip(1).filter_map(|part| {
+            let inside = part.split(')').next()?;
+            inside.rsplit_once(",d")?.1.parse::<u64>().ok()
+        });
+        self.add(place, None, "socket drops", drops.sum());
         Ok(())
     }
 }
@@ -236,10 +232,6 @@ fn agree(counters: &BTreeMap<String, u64>, nstat: &str) -> Result<()> {
 
 /// Whether a program is installed. In the guests there are fewer.
 pub fn has(program: &str) -> bool {
-    let mut command = Command::new("sh");
-    let status = command
-        .args(["-c", &format!("command -v {program}")])
-        .stdout(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

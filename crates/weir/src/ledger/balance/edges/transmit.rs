@@ -75,10 +75,13 @@ impl Ground<'_> {
         let [_, after] = self.too_big(&self.received_by_ip());
         draft.leave_signed(TOO_BIG, "Ip.FragFails, Ip6.InTooBigErrors", after);
         // An skb of TCP is cut into segments before a device that cannot do that itself.
-        let rest = draft.unexplained();
-        if self.method.segments && rest < 0 && rest.unsigned_abs() <= self.mib("Tcp.OutSegs").count
-        {
-            draft.leave_signed("skbs cut into segments", "at most Tcp.OutSegs", rest);
+        let cut = draft.unexplained().clamp(-self.segments_beyond_skbs(), 0);
+        if self.method.segments {
+            draft.leave_signed(
+                "skbs cut into segments",
+                "Tcp.OutSegs and RetransSegs less skbs of TCP",
+                cut,
+            );
         }
         if draft.unexplained() != 0 {
             draft.open(
@@ -86,6 +89,23 @@ impl Ground<'_> {
             );
         }
         draft.close()
+    }
+
+    /// How many more segments TCP sent than skbs: IP counts the skbs of all protocols. `OutSegs` has only what is
+    /// sent for the first time (`__tcp_transmit_skb` of `net/ipv4/tcp_output.c`).
+    fn segments_beyond_skbs(&self) -> i64 {
+        let of_protocols = self.sum(&[
+            "Tcp.OutSegs",
+            "Tcp.RetransSegs",
+            "Udp.OutDatagrams",
+            "Udp6.OutDatagrams",
+            "UdpLite.OutDatagrams",
+            "UdpLite6.OutDatagrams",
+            "Icmp.OutMsgs",
+            "Icmp6.OutMsgs",
+        ]);
+        let sent = self.sum(&["Ip.OutRequests", "Ip6.OutRequests"]);
+        of_protocols.count.saturating_sub(sent.count).cast_signed()
     }
 
     /// By how many packets the root queue of a device grew.
