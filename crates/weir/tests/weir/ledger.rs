@@ -161,18 +161,15 @@ fn a_loss_has_its_socket_and_process() -> Result<()> {
     let (report, lost) = overflow(namespace.as_fd(), &mut ledger, &own()?)?;
     let report: Value = serde_json::from_str(&report)?;
     let losses = losses(&report, "SOCKET_RCVBUFF")?;
-    let [loss] = losses[..] else {
+    let [row] = losses[..] else {
         anyhow::bail!("not one loss: {report}");
     };
-    ensure!(loss["count"] == lost, "{lost} lost: {loss}");
-    ensure!(
-        loss["stage"] == "socket" && loss["device"] == "lo",
-        "{loss}"
-    );
-    ensure!(loss["process"]["name"] == "overflow", "{loss}");
-    let also = loss["also"].as_array().context("no other counters")?;
+    ensure!(row["count"] == lost, "{lost} lost: {row}");
+    ensure!(row["stage"] == "socket" && row["device"] == "lo", "{row}");
+    ensure!(row["process"]["name"] == "overflow", "{row}");
+    let also = row["also"].as_array().context("no other counters")?;
     let names: Vec<_> = also.iter().map(|also| &also["counter"]).collect();
-    ensure!(names.contains(&&Value::from("Udp.RcvbufErrors")), "{loss}");
+    ensure!(names.contains(&&Value::from("Udp.RcvbufErrors")), "{row}");
     let edges = report["edges"].as_array().context("no balances")?;
     ensure!(!edges.is_empty(), "{report}");
     for edge in edges {
@@ -210,10 +207,10 @@ fn an_ordinary_user_sees_counters() -> Result<()> {
     let (report, lost) = overflow(namespace.as_fd(), &mut ledger, &command)?;
     let report: Value = serde_json::from_str(&report)?;
     let losses = losses(&report, "Udp.RcvbufErrors")?;
-    let [loss] = losses[..] else {
+    let [row] = losses[..] else {
         anyhow::bail!("not one loss: {report}");
     };
-    ensure!(loss["count"] == lost, "{lost} lost: {loss}");
+    ensure!(row["count"] == lost, "{lost} lost: {row}");
     let gaps = report["gaps"].to_string();
     ensure!(gaps.contains("run as root"), "{gaps}");
     Ok(())
