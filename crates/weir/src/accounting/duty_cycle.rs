@@ -81,6 +81,20 @@ pub struct Observed {
     pub lists_full: bool,
 }
 
+/// The sums of an observation that goes on. All of them count the same time, [`CpuTotals::observed_ns`].
+pub struct SoFar {
+    /// Of each CPU.
+    pub cpus: Vec<CpuTotals>,
+    /// Tasks.
+    pub tasks: Vec<Task>,
+    /// NAPI instances.
+    pub napis: Vec<Napi>,
+    /// The mean cost in percent of one CPU, with the pauses.
+    pub own_percent: f64,
+    /// Whether NAPI instances may be missing, as their map is full.
+    pub lists_full: bool,
+}
+
 /// The sums of each CPU, slice by slice, in constant memory.
 #[derive(Debug, Default)]
 pub struct CpuSlices {
@@ -229,6 +243,19 @@ impl DutyCycle {
         let elapsed = self.begun.elapsed();
         let reading = reading.as_secs_f64() / elapsed.as_secs_f64() * 100.0;
         elapsed >= JUDGED && self.average() + reading > self.limit
+    }
+
+    /// The sums up to now.
+    pub fn so_far(&self) -> Result<SoFar> {
+        let cpus = self.tracepoints.sample()?.cpus;
+        let napis = self.tracepoints.napis()?;
+        Ok(SoFar {
+            cpus,
+            tasks: self.tracepoints.tasks()?,
+            own_percent: self.average(),
+            lists_full: self.tracepoints.is_full(&[], &napis),
+            napis,
+        })
     }
 
     /// Ends the observation.

@@ -224,6 +224,18 @@ impl Programs {
         }
     }
 
+    /// Runs an XDP program so many times on a frame that is sent nowhere. Returns the mean time of a run, by the
+    /// kernel's clock around all of them.
+    pub fn time_runs(&self, name: &str, frame: &[u8], count: u32) -> Result<Duration> {
+        let result = self.program(name)?.test_run(ProgramInput {
+            data_in: Some(frame),
+            repeat: count,
+            ..ProgramInput::default()
+        });
+        let output = result.map_err(|error| self.run_error(name, error))?;
+        Ok(output.duration)
+    }
+
     /// Runs a raw tracepoint program once, on `cpu`, in the context of the current task there.
     pub fn run_on_cpu(&self, name: &str, cpu: usize) -> Result<()> {
         self.program(name)?
@@ -755,6 +767,52 @@ pub fn count_run_time() -> Result<OwnedFd> {
     }
     // SAFETY: needed to own the descriptor, which is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A program in the kernel, of whatever process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Its id.
+    pub id: u32,
+    /// Its name, at most 15 bytes, of any characters.
+    pub name: String,
+    /// Its type, such as `xdp` or `sched_cls`.
+    pub kind: String,
+    /// The hash of its instructions, as `bpftool prog` prints it.
+    pub tag: String,
+    /// Its runs while [`count_run_time`] was on.
+    pub run: RunTime,
+}
+
+/// All programs in the kernel; none without `CAP_SYS_ADMIN`.
+pub fn all_programs() -> Vec<ProgramInfo> {
+    let all = ProgInfoIter::default().map(|program| ProgramInfo {
+        id: program.id,
+        name: program.name.to_string_lossy().into_owned(),
+        kind: snake_case(&format!("{:?}", program.ty)),
+        tag: program
+            .tag
+            .0
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+        run: RunTime {
+            count: program.run_cnt,
+            ns: program.run_time_ns,
+        },
+    });
+    all.collect()
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
 }
 
 /// The IDs of all programs in the kernel.

@@ -52,6 +52,14 @@ const CONSTANTS: Constants = Constants {
     ],
 };
 
+/// The program of [`least`], which drops each frame.
+pub const LEAST: &str = "drop";
+
+/// The program that does the least for a frame, to find out what running one costs.
+pub fn least() -> Result<Programs> {
+    Programs::load(&OBJECT, None, |name| name == LEAST)
+}
+
 shared_structs! {
     /// The constants of the programs; bpf/load.h describes them.
     struct LoadConfig = "load_config" {
