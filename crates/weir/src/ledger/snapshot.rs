@@ -160,6 +160,10 @@ pub struct Device {
     pub statistics: Counters,
     /// `ethtool -S`, as the driver names them. Numbers of queues are replaced by `*` and their counters added.
     pub driver: Counters,
+    /// The same counters of single queues, by `rx` or `tx` and the queue's number, such as `rx 0`; their names are
+    /// without both.
+    #[serde(default)]
+    pub by_queue: BTreeMap<String, Counters>,
     /// Its queueing disciplines by kind and handle, such as `pfifo 8001:`.
     pub qdiscs: BTreeMap<String, Counters>,
     /// The discipline above each of them that is not the root, by the same names: it counts what those below it

@@ -15,7 +15,15 @@ pub struct Quick {
     mib: Mib,
     links: Vec<Link>,
     qdiscs: Vec<Qdisc>,
-    drivers: BTreeMap<u32, Counters>,
+    drivers: BTreeMap<u32, Driver>,
+}
+
+/// A driver's statistics.
+#[derive(Debug, Clone, Default)]
+struct Driver {
+    /// Those of its queues added.
+    all: Counters,
+    by_queue: BTreeMap<String, Counters>,
 }
 
 impl Quick {
@@ -62,6 +70,7 @@ impl Quick {
         namespace.mib = readings(&self.mib);
         for link in &self.links {
             let statistics = link.statistics.iter();
+            let driver = self.drivers.get(&link.index).cloned().unwrap_or_default();
             let device = Device {
                 name: link.name.clone(),
                 kind: link.kind.clone(),
@@ -75,7 +84,8 @@ impl Quick {
                 statistics: statistics
                     .map(|(name, value)| (name.to_owned(), value.into()))
                     .collect(),
-                driver: self.drivers.get(&link.index).cloned().unwrap_or_default(),
+                driver: driver.all,
+                by_queue: driver.by_queue,
                 qdiscs: BTreeMap::new(),
                 qdisc_parents: BTreeMap::new(),
             };
@@ -127,15 +137,48 @@ fn qdisc_name(qdisc: &Qdisc) -> String {
     format!("{} {:x}:{root}", qdisc.kind, qdisc.handle.major)
 }
 
-/// A driver's statistics, those of its queues added.
-fn driver(device: &str) -> Result<Counters> {
-    let mut counters = Counters::new();
+fn driver(device: &str) -> Result<Driver> {
+    let mut driver = Driver::default();
     for statistic in ethtool::statistics(device)? {
-        let name = without_queue(&statistic.name);
-        let counter = counters.entry(name).or_default();
+        let counter = driver
+            .all
+            .entry(without_queue(&statistic.name))
+            .or_default();
         counter.value = counter.value.wrapping_add(statistic.value);
+        if let Some((queue, name)) = queue_of(&statistic.name) {
+            let counters = driver.by_queue.entry(queue).or_default();
+            counters.insert(name.to_owned(), statistic.value.into());
+        }
     }
-    Ok(counters)
+    Ok(driver)
+}
+
+/// The forms of names of a queue's counters: before the number, behind it, and the direction.
+const OF_QUEUES: [(&str, &str, &str); 8] = [
+    // igb, igc, ixgbe, ice, virtio_net, veth, hv_netvsc.
+    ("rx_queue_", "_", "rx"),
+    ("tx_queue_", "_", "tx"),
+    // i40e, iavf; sfc repeats the direction.
+    ("rx-", ".", "rx"),
+    ("tx-", ".", "tx"),
+    // mlx5, mlx4.
+    ("rx", "_", "rx"),
+    ("tx", "_", "tx"),
+    // ena.
+    ("queue_", "_rx_", "rx"),
+    ("queue_", "_tx_", "tx"),
+];
+
+/// The queue of a counter, and its name without it: `rx 0` and `drops` of `rx_queue_0_drops`.
+fn queue_of(name: &str) -> Option<(String, &str)> {
+    OF_QUEUES.iter().find_map(|(before, behind, direction)| {
+        let rest = name.strip_prefix(before)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let queue: u32 = rest[..digits].parse().ok()?;
+        let name = rest[digits..].strip_prefix(behind)?;
+        let name = name.strip_prefix(&format!("{direction}_")).unwrap_or(name);
+        Some((format!("{direction} {queue}"), name))
+    })
 }
 
 /// `rx_queue_0_drops` is `rx_queue_*_drops`: a number between separators, or behind `rx`, `tx`, `q`.
@@ -236,6 +279,29 @@ mod tests {
             ("ipv4_packets", "ipv4_packets"),
         ] {
             assert_eq!(without_queue(name), without);
+        }
+    }
+
+    #[test]
+    fn counters_of_queues_are_known() {
+        for (name, queue, counter) in [
+            ("rx_queue_0_xdp_drops", "rx 0", "xdp_drops"),
+            ("tx_queue_12_xdp_xmit", "tx 12", "xdp_xmit"),
+            ("rx0_packets", "rx 0", "packets"),
+            ("rx-3.bytes", "rx 3", "bytes"),
+            ("rx-3.rx_packets", "rx 3", "packets"),
+            ("queue_7_rx_cnt", "rx 7", "cnt"),
+        ] {
+            assert_eq!(queue_of(name), Some((queue.to_owned(), counter)));
+        }
+        for name in [
+            "rx_packets",
+            "rx_64_to_127_bytes",
+            "rx0",
+            "queue_1_rx",
+            "peer_ifindex",
+        ] {
+            assert_eq!(queue_of(name), None, "{name}");
         }
     }
 
