@@ -6,7 +6,7 @@
 // `tests/layers.rs` reads this list and every import.
 //
 //     cli                                  the command line: parses, calls, prints
-//     bench, cost, doctor                  the commands
+//     bench, cost, doctor, top             the commands
 //     lab                                  networks to measure in
 //     engine, accounting, ledger, switch   processes that move packets; CPU time; losses; a bridge's fast path
 //     traffic                              frames, and the load that sends them
@@ -25,4 +25,5 @@ pub mod ledger;
 pub mod process;
 pub mod report;
 pub mod switch;
+pub mod top;
 pub mod traffic;

@@ -13,6 +13,7 @@ pub mod output;
 pub mod profile;
 pub mod run;
 pub mod switch;
+pub mod top;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,12 @@ pub enum Command {
     /// Create, list, enter and remove test networks of two namespaces
     #[command(subcommand)]
     Lab(lab::LabCommand),
+
+    /// Watch devices, CPUs, BPF programs, AF_XDP sockets, drops and processes; record and replay
+    ///
+    /// Shows where packets go and where they are lost, live or from a recording. A key explains each
+    /// number.
+    Top(top::TopArgs),
 
     /// Find misconfigured network settings; print each fix and its undo
     Doctor(doctor::DoctorArgs),
@@ -110,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Cost(args) => cost::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Lab(command) => lab::run(command).map(done),
+        Command::Top(args) => top::run(&args),
         Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Broker(command) => broker::run(command),
         Command::Switch(command) => switch::run(command),
