@@ -139,19 +139,11 @@ struct Loop {
 impl Loop {
     fn run(mut self) {
         loop {
-            let now = Instant::now();
-            if now >= self.next {
-                if self.collect().is_err() {
-                    return;
-                }
-                // Intervals that were missed are left out.
-                self.next = (self.next + self.every).max(Instant::now());
-                continue;
-            }
-            let mut wait = self.next - now;
+            let mut wait = self.next.saturating_duration_since(Instant::now());
             if self.sampler.ticks() {
                 wait = wait.min(TICK);
             }
+            // Orders come first, also where reading takes longer than the interval.
             match self.ordered.recv_timeout(wait) {
                 Ok(Order::Hold(wanted)) => {
                     self.sampler.hold(&wanted);
@@ -162,7 +154,16 @@ impl Loop {
                     self.every = interval;
                     self.next = self.next.min(Instant::now() + interval);
                 }
-                Err(RecvTimeoutError::Timeout) => self.sampler.tick(),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < self.next => self.sampler.tick(),
+                Err(RecvTimeoutError::Timeout) => {
+                    let begun = Instant::now();
+                    if self.collect().is_err() {
+                        return;
+                    }
+                    // At most half of the time is for reading; intervals that were missed are left out.
+                    let rested = Instant::now() + begun.elapsed();
+                    self.next = (self.next + self.every).max(rested);
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::env;
 use std::io::{self, IsTerminal as _, Stdout, Write as _, stdin, stdout};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic;
@@ -17,6 +18,7 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
+use ratatui::layout::{Position, Rect};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
@@ -31,7 +33,8 @@ const REST_OF_A_KEY: Duration = Duration::from_millis(50);
 
 /// A terminal of one's own.
 pub struct Terminal {
-    screen: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    /// Its drop would show the cursor, and panic on a standard error that is gone.
+    screen: ManuallyDrop<ratatui::Terminal<CrosstermBackend<Stdout>>>,
     signals: Signals,
     decoder: Decoder,
     keys: VecDeque<Key>,
@@ -96,10 +99,9 @@ impl Terminal {
         restore_in_a_panic();
         enter().context("cannot take the terminal")?;
         let screen = ratatui::Terminal::new(CrosstermBackend::new(stdout()));
+        let screen = screen.inspect_err(|_| leave());
         Ok(Self {
-            screen: screen
-                .inspect_err(|_| leave())
-                .context("cannot draw on the terminal")?,
+            screen: ManuallyDrop::new(screen.context("cannot draw on the terminal")?),
             signals,
             decoder: Decoder::default(),
             keys: VecDeque::new(),
@@ -111,9 +113,11 @@ impl Terminal {
         self.screen.draw(picture).map(drop)
     }
 
-    /// Makes the next drawing a whole one.
+    /// Makes the next drawing a whole one. ratatui's own way would ask the terminal where the cursor is, and wait
+    /// for the answer.
     pub fn clear(&mut self) -> io::Result<()> {
-        self.screen.clear()
+        let size = self.screen.size()?;
+        self.screen.resize(Rect::from((Position::ORIGIN, size)))
     }
 
     /// Gives the terminal back, stops this process until it is continued, and takes the terminal again.

@@ -15,6 +15,7 @@ use clap::error::ErrorKind;
 use markdown::{Block, Page, include};
 use weir::cli::Cli;
 use weir::switch::REASONS;
+use weir::top::view::View;
 use xsk::Feature;
 
 use crate::bench::Directory;
@@ -29,6 +30,7 @@ pub fn trials() -> Vec<Test> {
         explained_errors_are_in_the_sources,
         every_feature_has_its_kernel,
         every_reason_is_explained,
+        every_column_of_top_is_explained,
     ];
     let of_root = tests![marked_blocks_run];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
@@ -297,6 +299,42 @@ fn every_reason_is_explained() -> Result<()> {
     let alternatives = format!("\"^({})$\"", reasons.join("|"));
     ensure!(schema.contains(&alternatives), "no {alternatives}");
     Ok(())
+}
+
+/// The columns of `weir top`, with the explanations that its key shows, in the guide and in the schema of its report.
+fn every_column_of_top_is_explained() -> Result<()> {
+    let page = fs::read_to_string(sources()?.join(BOOK).join("operators/top-columns.md"))?;
+    let schema = fs::read_to_string(sources()?.join(BOOK).join("schemas/top.json"))?;
+    let schema: serde_json::Value = serde_json::from_str(&schema)?;
+    let mut wrong = Vec::new();
+    for view in View::ALL {
+        let mut section = format!("## {}\n\n", view.title());
+        for column in view.columns() {
+            let about = &column.explanation;
+            section += &format!(
+                "**`{}`** (`{}`): {}.\n",
+                column.title, column.id, about.what
+            );
+            section += &format!(
+                "Read: {}. Scope: {}. Without: {}.\n",
+                about.read, about.scope, about.without
+            );
+            let check = about.check.map(|check| format!(" Check: `{check}`."));
+            section += &format!(
+                "By hand: `{}`.{}\n\n",
+                about.command,
+                check.unwrap_or_default()
+            );
+            let property = &schema["properties"][view.id()]["items"]["properties"][column.id];
+            if property["description"] != column.explanation.what {
+                wrong.push(format!("top.json: {} has no {}", view.id(), column.id));
+            }
+        }
+        if !page.contains(section.trim_end()) {
+            wrong.push(format!("top-columns.md must have:\n\n{section}"));
+        }
+    }
+    none_of(&wrong)
 }
 
 /// The lab that blocks of the guide make and remove, by its name. One that fails leaves it.

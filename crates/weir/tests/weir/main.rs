@@ -27,6 +27,7 @@ mod storm;
 mod switch;
 mod switch_bench;
 mod switch_programs;
+mod top;
 
 use std::process::{Command, ExitCode, Output};
 use std::sync::{PoisonError, RwLock};
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         switch_bench::trials(),
         switch::trials(),
         switch_programs::trials(),
+        top::trials(),
     ]
     .concat();
     // At the end, where no other test has to wait for them.

@@ -65,7 +65,7 @@ fn check_objects(schema: &Value, at: &str, wrong: &mut Vec<String>) {
 
 /// A schema, a command of a second or less that prints such a report, and lists of it that have
 /// entries then, so that the schema of the entries is held to something.
-const REPORTS: [(&str, &str, &[&str]); 6] = [
+const REPORTS: [(&str, &str, &[&str]); 7] = [
     (
         "bench.json",
         "bench all --lab --engine xsk,packet-v2 --mode drv,zc --rounds 1 --seconds 0.1 --format json",
@@ -90,6 +90,11 @@ const REPORTS: [(&str, &str, &[&str]); 6] = [
         "switch-bench.json",
         "switch bench --part rate,attach,memory,following --path bridge,weir-xdp --entries 1000 --pairs 3 --rounds 1 --seconds 0.1 --format json",
         &["runs", "rates"],
+    ),
+    (
+        "top.json",
+        "top --once --interval 0.2 --format json",
+        &["devices", "cpus", "programs", "notes"],
     ),
     ("doctor.json", "doctor --json", &["ok"]),
 ];
