@@ -13,6 +13,8 @@ pub(super) enum Call {
     Ints(libc::c_long, u64, u64),
     /// When the argument at this position has none of these bits.
     Without(libc::c_long, u8, u64),
+    /// When the argument at this position has all of these bits.
+    With(libc::c_long, u8, u64),
 }
 
 impl Call {
@@ -21,7 +23,8 @@ impl Call {
             Self::Any(number)
             | Self::Int(number, ..)
             | Self::Ints(number, ..)
-            | Self::Without(number, ..) => number,
+            | Self::Without(number, ..)
+            | Self::With(number, ..) => number,
         }
     }
 }
@@ -355,6 +358,47 @@ pub(super) const WORKER: Group = Group {
         Call::Any(libc::SYS_setitimer),
     ],
 };
+
+/// Calls of a confined server besides [`RUNTIME`].
+pub(super) const SERVER: &[Group] = &[
+    Group {
+        reason: "a server's sockets, and its log",
+        when: always,
+        calls: any![
+            SYS_read SYS_write SYS_readv SYS_writev SYS_close SYS_fstat SYS_ppoll SYS_accept4
+            SYS_shutdown SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_setsockopt
+            SYS_getsockopt SYS_getsockname SYS_getpeername
+        ],
+    },
+    Group {
+        reason: "files that the C library would like to read: answered EACCES by a filter of its own",
+        when: always,
+        calls: any![SYS_openat],
+    },
+    Group {
+        reason: "a second descriptor of a socket; whether one is open, which a debug build asks",
+        when: always,
+        calls: int![SYS_fcntl [1]: libc::F_DUPFD_CLOEXEC libc::F_GETFD],
+    },
+    #[cfg(target_arch = "x86_64")]
+    Group {
+        reason: "a server's waiting by the number that older interfaces have",
+        when: always,
+        calls: any![SYS_poll],
+    },
+    Group {
+        reason: "a server's threads",
+        when: always,
+        calls: &[
+            Call::With(libc::SYS_clone, 0, libc::CLONE_THREAD as u64),
+            // Answered ENOSYS by a filter of its own.
+            Call::Any(libc::SYS_clone3),
+            Call::Any(libc::SYS_tgkill),
+            Call::Int(libc::SYS_prctl, 0, libc::PR_SET_NAME as u64),
+            Call::Int(libc::SYS_prctl, 0, libc::PR_SET_VMA as u64),
+        ],
+    },
+];
 
 #[cfg(test)]
 mod tests {

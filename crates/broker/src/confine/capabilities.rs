@@ -118,8 +118,30 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<CapabilitySet> {
     Ok(kept)
 }
 
+/// [`keep`] for a process that may lack `CAP_SETPCAP`: its bounding set then stays as it is, which gives it
+/// nothing once it has `no_new_privs`.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub fn keep_at_most(most: CapabilitySet) -> Result<CapabilitySet> {
+    let has = capabilities(None).context("cannot read the capabilities")?;
+    if has.effective.contains(CapabilitySet::SETPCAP) {
+        return keep(most);
+    }
+    clear_ambient_capability_set().context("cannot clear the ambient capabilities")?;
+    let kept = has.permitted & most;
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).context("cannot give up capabilities")?;
+    Ok(kept)
+}
+
 /// Their names as in capabilities(7), in small letters.
-pub(super) fn names(set: CapabilitySet) -> String {
+pub fn names(set: CapabilitySet) -> String {
     let names: Vec<_> = set
         .iter_names()
         .map(|(name, _)| format!("cap_{}", name.to_ascii_lowercase()))

@@ -33,6 +33,17 @@ pub enum Refused {
 /// When the kernel has no seccomp filters (`CONFIG_SECCOMP_FILTER`).
 pub(super) fn install(needs: &Needs, refused: Refused) -> Result<usize> {
     let groups: Vec<_> = TABLE.iter().filter(|group| (group.when)(needs)).collect();
+    install_groups(&groups, &[], refused)
+}
+
+/// Installs a filter that allows the calls of `groups`, for all threads; it can only become stricter. Those of
+/// `answered`, which the groups must allow, fail with an error, and that is not logged: the C library tries them,
+/// and does without.
+pub(super) fn install_groups(
+    groups: &[&Group],
+    answered: &[(libc::c_long, i32)],
+    refused: Refused,
+) -> Result<usize> {
     let otherwise = match refused {
         Refused::Fails => SeccompAction::Errno(libc::EPERM as u32),
         Refused::Kills => SeccompAction::KillProcess,
@@ -49,15 +60,12 @@ pub(super) fn install(needs: &Needs, refused: Refused) -> Result<usize> {
     )?;
     // Its flags are in memory, where no filter sees them; the C library falls back to clone(2), for
     // each thread, so that is not logged.
-    load(
-        &program(
-            BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
-            SeccompAction::Allow,
-            SeccompAction::Errno(libc::ENOSYS as u32),
-        )?,
-        0,
-    )?;
-    load_table(&groups, otherwise)
+    for &(call, errno) in [(libc::SYS_clone3, libc::ENOSYS)].iter().chain(answered) {
+        let rules = BTreeMap::from([(call, Vec::new())]);
+        let action = SeccompAction::Errno(errno as u32);
+        load(&program(rules, SeccompAction::Allow, action)?, 0)?;
+    }
+    load_table(groups, otherwise)
 }
 
 /// Installs a filter that allows the calls of `groups`.
@@ -98,6 +106,7 @@ fn rule(call: &Call) -> Result<(i64, Option<SeccompRule>)> {
             (1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), second),
         ],
         Call::Without(_, at, bits) => vec![(at, SeccompCmpOp::MaskedEq(bits), 0)],
+        Call::With(_, at, bits) => vec![(at, SeccompCmpOp::MaskedEq(bits), bits)],
     };
     let number = call.number();
     if conditions.is_empty() {

@@ -7,6 +7,8 @@
 //! 2. descriptors that systemd passed, and its notification socket; sockets whose owner or group is changed;
 //! 3. `apply`;
 //! 4. threads.
+//!
+//! [`server::confine`] is for a process that only serves a network.
 
 mod calls;
 mod capabilities;
@@ -16,10 +18,12 @@ mod needs;
 mod paths;
 mod process;
 mod report;
+pub mod server;
 mod view;
 pub mod worker;
 
 use anyhow::{Context as _, Result, ensure};
+pub use capabilities::{keep_at_most, names};
 pub use filter::Refused;
 pub use needs::Needs;
 pub use paths::Paths;
@@ -97,7 +101,7 @@ fn check_single_thread() -> Result<()> {
     }
     ensure!(
         count == 1,
-        "the broker confines itself while it has one thread, and it has {count}"
+        "a process confines itself while it has one thread, and this one has {count}"
     );
     Ok(())
 }

@@ -344,6 +344,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
 fn run() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("PR_SET_PDEATHSIG")?;
     close_others();
+    ignore_children();
     confine()?;
     let stdin = std::io::stdin();
     let socket = stdin.as_fd();
@@ -368,11 +369,15 @@ fn run() -> Result<()> {
     }
 }
 
-/// Closes the broker's descriptors.
-fn close_others() {
+/// Closes all descriptors but the standard ones: of a process that has just begun, those of its parent.
+pub(super) fn close_others() {
     // SAFETY: needed because there is no wrapper, nor one of musl's. Sound because nothing in this process owns a
     // descriptor above the standard ones yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Has the kernel reap the children.
+fn ignore_children() {
     // SAFETY: needed because there is no wrapper. No handler is installed: the kernel reaps the
     // children.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
