@@ -6,7 +6,7 @@
 // `tests/layers.rs` reads this list and every import.
 //
 //     cli                                  the command line: parses, calls, prints
-//     bench, cost, doctor, top             the commands
+//     bench, cost, doctor, exporter, top   the commands
 //     lab                                  networks to measure in
 //     engine, accounting, ledger, switch   processes that move packets; CPU time; losses; a bridge's fast path
 //     traffic                              frames, and the load that sends them
@@ -20,6 +20,7 @@ pub mod cli;
 pub mod cost;
 pub mod doctor;
 pub mod engine;
+pub mod exporter;
 pub mod lab;
 pub mod ledger;
 pub mod process;

@@ -5,6 +5,7 @@ pub mod bench_count;
 pub mod broker;
 pub mod cost;
 pub mod doctor;
+pub mod exporter;
 pub mod flags;
 pub mod generate;
 pub mod lab;
@@ -59,6 +60,11 @@ pub enum Command {
     /// Find misconfigured network settings; print each fix and its undo
     Doctor(doctor::DoctorArgs),
 
+    /// Export packet losses and counters to Prometheus
+    ///
+    /// The losses of the packet path by stage, reason and place, since its start, as metrics over HTTP.
+    Exporter(exporter::ExporterArgs),
+
     /// Check the policy of weir-broker, which hands AF_XDP sockets to unprivileged processes
     #[command(subcommand)]
     Broker(broker::BrokerCommand),
@@ -100,6 +106,10 @@ pub enum Command {
     #[command(hide = true)]
     CostReceiver(crate::cost::curve::receiver::ReceiverArgs),
 
+    /// Answer HTTP for `weir exporter`
+    #[command(hide = true)]
+    ExporterHttp(crate::exporter::http::HttpArgs),
+
     /// Run one engine through one bench
     #[command(hide = true)]
     BenchWorker(crate::engine::worker::WorkerArgs),
@@ -119,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Lab(command) => lab::run(command).map(done),
         Command::Top(args) => top::run(&args),
         Command::Doctor(args) => Ok(doctor::run(&args)),
+        Command::Exporter(args) => exporter::run(&args).map(done),
         Command::Broker(command) => broker::run(command),
         Command::Switch(command) => switch::run(command),
         Command::Run(args) => run::run(&args),
@@ -127,6 +138,7 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args, &Cli::command()).map(done),
         Command::BenchCount(args) => bench_count::run(&args).map(done),
         Command::BenchLoad(args) => crate::traffic::load::run(&args).map(done),
+        Command::ExporterHttp(args) => crate::exporter::http::run(&args).map(done),
         // These print their errors as events on standard output.
         Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),
         Command::CostReceiver(args) => Ok(crate::cost::curve::receiver::run(&args)),
@@ -146,6 +158,7 @@ fn name_process(command: &Command) {
         Command::CostOvs(_) => c"weir-ovs",
         Command::CostReceiver(_) => c"weir-receiver",
         Command::BenchWorker(_) => c"weir-worker",
+        Command::ExporterHttp(_) => c"weir-http",
         _ => return,
     };
     // A name is nice to have.

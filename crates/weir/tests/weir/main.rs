@@ -14,6 +14,7 @@ mod doctor_faults;
 mod doctor_faults_device;
 mod doctor_faults_stack;
 mod doctor_score;
+mod exporter;
 mod flame;
 mod guide;
 mod lab;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         doctor::trials(),
         doctor_faults_device::trials(),
         doctor_score::trials(),
+        exporter::trials(),
         flame::trials(),
         guide::trials(),
         lab::trials(),

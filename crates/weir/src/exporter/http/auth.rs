@@ -1,0 +1,204 @@
+//! Passwords, as bcrypt hashes.
+
+use std::collections::BTreeMap;
+use std::str::FromStr as _;
+use std::sync::{Mutex, PoisonError};
+
+use bcrypt::HashParts;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+type Key = [u8; 32];
+
+/// The users of a configuration. A new configuration has new ones, which know of no earlier login.
+#[derive(Debug)]
+pub struct Users {
+    list: Vec<User>,
+    /// Known to this process alone, so that nobody can make two logins of one digest.
+    key: Key,
+    /// bcrypt takes a CPU for its time: one login after the other.
+    turn: Mutex<()>,
+    most_cost: u32,
+}
+
+#[derive(Debug)]
+struct User {
+    name: Key,
+    hash: String,
+    cost: u32,
+    /// The digest of the last login that was right; a wrong one is never kept.
+    passed: Mutex<Option<Key>>,
+}
+
+impl Users {
+    /// Users with their hashes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no random bytes.
+    pub fn new(hashes: &BTreeMap<String, String>) -> std::io::Result<Self> {
+        let mut key = Key::default();
+        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+        let users = hashes.iter().map(|(name, hash)| User {
+            name: digest(&key, &[name.as_bytes()]),
+            hash: hash.clone(),
+            // Those of a configuration were read before.
+            cost: HashParts::from_str(hash).map_or(4, |parts| parts.get_cost()),
+            passed: Mutex::default(),
+        });
+        let users: Vec<_> = users.collect();
+        Ok(Self {
+            most_cost: users.iter().map(|user| user.cost).max().unwrap_or(4),
+            list: users,
+            key,
+            turn: Mutex::new(()),
+        })
+    }
+
+    /// Whether nobody needs to log in.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether the password is the user's. A refusal takes the same time whether the user exists or not,
+    /// whatever the costs of their hashes.
+    pub fn admit(&self, name: &str, password: &[u8]) -> bool {
+        let name_digest = digest(&self.key, &[name.as_bytes()]);
+        let mut found = None;
+        for user in &self.list {
+            if bool::from(user.name.ct_eq(&name_digest)) {
+                found = Some(user);
+            }
+        }
+        if let Some(user) = found {
+            let login = digest(
+                &self.key,
+                &[name.as_bytes(), user.hash.as_bytes(), password],
+            );
+            if user.has_passed(&login) {
+                return true;
+            }
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_right = bcrypt::verify(password, &user.hash).unwrap_or(false);
+            if is_right {
+                user.pass(login);
+            } else {
+                // 2^c + 2^c + 2^(c+1) + … + 2^(m-1) = 2^m
+                (user.cost..self.most_cost).for_each(|cost| waste(password, cost));
+            }
+            return is_right;
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        waste(password, self.most_cost);
+        false
+    }
+}
+
+impl User {
+    fn has_passed(&self, login: &Key) -> bool {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.is_some_and(|it| bool::from(it.ct_eq(login)))
+    }
+
+    fn pass(&self, login: Key) {
+        *self.passed.lock().unwrap_or_else(PoisonError::into_inner) = Some(login);
+    }
+}
+
+/// The time of a check.
+fn waste(password: &[u8], cost: u32) {
+    let mut bytes: Vec<u8> = password.iter().copied().take(71).collect();
+    bytes.push(0);
+    std::hint::black_box(bcrypt::bcrypt(cost, [0; 16], &bytes));
+}
+
+/// The digest of parts, each with its length before it: where one ends and the next begins counts.
+fn digest(key: &Key, parts: &[&[u8]]) -> Key {
+    let mut hash = Sha256::new();
+    hash.update(key);
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn users(costs: &[(&str, u32)]) -> Users {
+        let hashes = costs.iter().map(|(name, cost)| {
+            let hash = bcrypt::hash(format!("{name}'s"), *cost).expect("a hash");
+            ((*name).to_owned(), hash)
+        });
+        Users::new(&hashes.collect()).expect("users")
+    }
+
+    #[test]
+    fn the_right_password_is_admitted_and_remembered() {
+        let users = users(&[("alice", 4), ("bob", 5)]);
+        for _ in 0..2 {
+            assert!(users.admit("alice", b"alice's"));
+            assert!(users.admit("bob", b"bob's"));
+            for (name, password) in [
+                ("alice", &b"bob's"[..]),
+                ("bob", b"alice's"),
+                ("alice", b""),
+                ("", b"alice's"),
+                ("Alice", b"alice's"),
+                ("alice\0", b"alice's"),
+                ("alicealice's", b""),
+                ("mallory", b"alice's"),
+            ] {
+                assert!(!users.admit(name, password), "{name} {password:?}");
+            }
+        }
+        let kept = users
+            .list
+            .iter()
+            .filter(|it| it.passed.lock().unwrap().is_some());
+        assert_eq!(kept.count(), 2, "one login of each user, none of others");
+    }
+
+    #[test]
+    fn parts_of_a_login_do_not_run_into_each_other() {
+        let key = Key::default();
+        assert_ne!(digest(&key, &[b"ab", b"c"]), digest(&key, &[b"a", b"bc"]));
+        assert_ne!(digest(&key, &[b"a"]), digest(&[1; 32], &[b"a"]));
+    }
+
+    /// CPU time of this thread, which others on the machine do not lengthen by much.
+    fn cpu_time(action: impl FnOnce()) -> Duration {
+        use rustix::time::{ClockId, clock_gettime};
+        let now = || {
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        let before = now();
+        action();
+        now().checked_sub(before).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_refusal_takes_the_same_time_for_every_name() {
+        let users = users(&[("cheap", 4), ("dear", 9)]);
+        let median = |name: &str| {
+            let mut times: Vec<_> = (0..7)
+                .map(|_| cpu_time(|| assert!(!users.admit(name, b"wrong"))))
+                .collect();
+            times.sort();
+            times[3].as_secs_f64()
+        };
+        let (cheap, dear, nobody) = (median("cheap"), median("dear"), median("nobody"));
+        for time in [cheap, dear] {
+            // Without the rule the cheap one takes a thirty-second of it.
+            let ratio = time / nobody;
+            assert!((0.5..2.0).contains(&ratio), "{cheap} {dear} {nobody}");
+        }
+        let begun = Instant::now();
+        assert!(users.admit("dear", b"dear's"));
+        assert!(begun.elapsed() > Duration::ZERO);
+    }
+}
