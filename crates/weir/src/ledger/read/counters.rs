@@ -54,7 +54,7 @@ impl Quick {
     }
 
     /// The driver's statistics of a device whose own have stayed the same.
-    fn unmoved(&self, now: &Link) -> Option<&Counters> {
+    fn unmoved(&self, now: &Link) -> Option<&Driver> {
         let mut links = self.links.iter();
         let then = links.find(|link| link.index == now.index)?;
         (then.statistics == now.statistics).then(|| self.drivers.get(&now.index))?
