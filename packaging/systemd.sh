@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Boots Debian's systemd in namespaces of its own, installs weir's package there, and tries the broker's
-# and the switch's units; `./run systemd` calls it as root. Each check is a line "ok NAME", or "not ok NAME" after its
-# messages.
+# Boots Debian's systemd in namespaces of its own, installs weir's package there, and tries the units of the
+# broker, the switch and the exporter; `./run systemd` calls it as root. Each check is a line "ok NAME", or
+# "not ok NAME" after its messages.
 #
 # usage: packaging/systemd.sh PACKAGE MIRROR DIRECTORY
 set -euo pipefail
@@ -232,6 +232,50 @@ switch_stops() {
     inside systemctl start "$unit" && is_fast
 }
 
+# The page of the unit, from inside of its network namespace.
+scraped() {
+    # shellcheck disable=SC2016 # the inner shell expands it
+    inside bash -c 'exec 3<>/dev/tcp/127.0.0.1/9347 && printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 && timeout 20 cat <&3'
+}
+
+# The last HTTP process that the exporter's log names.
+http_process() {
+    inside journalctl --no-pager --unit "$unit" | sed -n 's/.*"http_process":\([0-9]*\).*/\1/p' | tail -n 1
+}
+
+exporter_answers() {
+    local page
+    inside systemctl start "$unit" || return
+    page=$(scraped) || return
+    grep -q '^weir_stage_losses_total{stage="udp"} ' <<<"$page" || complain "$page" || return
+    # Losses are seen by reason and place only where the tracepoints could be attached.
+    inside journalctl --no-pager --unit "$unit" | grep -q '"in_force":"none"' || complain "no word on the confinement"
+}
+
+exporter_is_confined() {
+    local wrong="" http
+    [[ $(status NoNewPrivs "$unit") == 1 ]] || wrong+=" NoNewPrivs"
+    [[ $(status Seccomp "$unit") == 2 ]] || wrong+=" Seccomp"
+    # Without CAP_SETUID, CAP_SETGID and CAP_SETPCAP.
+    [[ $(status CapEff "$unit") == 000000c400283004 ]] || wrong+=" capabilities $(status CapEff "$unit")"
+    http=$(inside cat "/proc/$(http_process)/status") || complain "no HTTP process" || return
+    grep -q $'^CapEff:\t0000000000000000$' <<<"$http" && grep -q $'^Uid:\t65534' <<<"$http" || wrong+=" the HTTP process"
+    [[ -z $wrong ]] || complain "not in force:$wrong" "$http"
+}
+
+# With its HTTP process the exporter ends, and starts again.
+exporter_restarts() {
+    local first
+    first=$(property MainPID "$unit")
+    inside bash -c "kill -KILL $(http_process)" && sleep 3 || return
+    [[ $(property MainPID "$unit") != "$first" ]] && scraped >/dev/null
+}
+
+exporter_stops() {
+    inside systemctl stop "$unit" && [[ $(property Result "$unit") == success ]] || complain "$(property Result "$unit")" || return
+    ! inside test -e "/proc/$(http_process)" || complain "the HTTP process is left"
+}
+
 removal_detaches() {
     inside dpkg --remove weir && ping_sides 20 || return
     [[ ! -e $(inside ls -d /sys/fs/bpf/weir /run/weir/switch /run/weir/switch.sock 2>/dev/null) ]] ||
@@ -275,6 +319,12 @@ run_checks() {
     check switch-is-killed-without-loss keeps_forwarding switch_is_killed
     check switch-reloads switch_reloads
     check switch-stops switch_stops
+    unit=weir-exporter.service
+    check exporter-answers exporter_answers
+    check exporter-is-confined exporter_is_confined
+    check exporter-restarts exporter_restarts
+    check exporter-stops exporter_stops
+    unit=weir-switch.service
     check removal-detaches removal_detaches
     exit "$failed"
 }

@@ -121,7 +121,7 @@ has_completions() {
 
 has_documents() {
     local file
-    for file in copyright changelog.gz changelog.Debian.gz README.md third-party.gz; do
+    for file in copyright changelog.gz changelog.Debian.gz README.md third-party.gz examples/weir.{rules.yml,json}; do
         [[ -s $root/usr/share/doc/weir/$file ]] || complain "no $file" || return
     done
 }

@@ -88,6 +88,7 @@ package_documents() {
     local documents=$1/doc/weir
     mkdir -p "$documents/docs" && install --mode 644 README.md packaging/copyright "$documents" &&
         install --mode 644 docs/{BENCHMARKS,MEASURING}.md "$documents/docs" &&
+        install -D --mode 644 --target-directory "$documents/examples" contrib/prometheus/* contrib/grafana/* &&
         install --mode 644 CHANGELOG.md "$documents/changelog" &&
         debian_changelog >"$documents/changelog.Debian" && third_party >"$documents/third-party" &&
         gzip -n -9 "$documents"/{changelog,changelog.Debian,third-party} &&
