@@ -180,7 +180,7 @@ impl<S: Source> Collector<S> {
             (Class::NotLost, &mut self.counters.frees),
         ] {
             let of_class = sheet.losses.iter().filter(|loss| loss.class == class);
-            counter.add(count_losses(of_class));
+            counter.add(count_losses(of_class, after));
         }
         for loss in sheet.lost() {
             *self.stages.entry(loss.stage).or_default() += loss.count;

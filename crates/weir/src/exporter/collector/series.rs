@@ -132,14 +132,28 @@ pub(super) fn namespace(snapshot: &Snapshot, inode: u64) -> String {
     let Some(namespace) = snapshot.namespaces.get(&inode) else {
         return String::new();
     };
+    // A process ends before its namespace does, and its id says nothing a day later.
+    let is_process = namespace.name.starts_with("process ");
     match &namespace.container {
+        Some(container) if is_process => container.clone(),
         Some(container) => format!("{} ({container})", namespace.name),
+        None if is_process => format!("net:[{inode}]"),
         None => namespace.name.clone(),
+    }
+}
+
+/// The same in a sheet, which has a name also for what has no namespace.
+fn namespace_of(snapshot: &Snapshot, inode: u64, named: &str) -> String {
+    if snapshot.namespaces.contains_key(&inode) {
+        namespace(snapshot, inode)
+    } else {
+        named.to_owned()
     }
 }
 
 pub(super) fn count_losses<'a>(
     losses: impl Iterator<Item = &'a Loss>,
+    snapshot: &Snapshot,
 ) -> BTreeMap<Labels, (u64, Subject)> {
     let mut counted: BTreeMap<Labels, (u64, Subject)> = BTreeMap::new();
     for loss in losses {
@@ -147,7 +161,7 @@ pub(super) fn count_losses<'a>(
             loss.stage.name(),
             &loss.reason,
             loss.place.as_deref().unwrap_or_default(),
-            &loss.namespace,
+            &namespace_of(snapshot, loss.netns, &loss.namespace),
             loss.device.as_deref().unwrap_or_default(),
         ]);
         let subject = Subject {
@@ -171,8 +185,8 @@ pub(super) fn sum_edges(
     let mut bound: BTreeMap<Labels, f64> = BTreeMap::new();
     for edge in edges.iter().filter(|edge| edge.open.is_empty()) {
         let is_device = |name: &&str| {
-            let namespace = snapshot.namespaces.get(&edge.netns);
-            namespace.is_some_and(|it| it.devices.values().any(|device| device.name == *name))
+            let found = snapshot.namespaces.get(&edge.netns);
+            found.is_some_and(|it| it.devices.values().any(|device| device.name == *name))
         };
         let direction = match edge.direction {
             Direction::Receive => "receive",
@@ -182,7 +196,7 @@ pub(super) fn sum_edges(
             direction,
             edge.from.name(),
             edge.to.name(),
-            &edge.namespace,
+            &namespace_of(snapshot, edge.netns, &edge.namespace),
             edge.subject
                 .as_deref()
                 .filter(is_device)

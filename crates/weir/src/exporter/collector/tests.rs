@@ -350,3 +350,18 @@ fn af_xdp_counts_survive_their_sockets() {
         );
     }
 }
+
+#[test]
+fn a_namespace_is_not_called_after_a_process() {
+    let mut host = snapshot(&["eth0".into()], 0);
+    let mut label = |name: &str, container: Option<&str>| {
+        let namespace = host.namespaces.get_mut(&1).expect("a namespace");
+        namespace.name = name.into();
+        namespace.container = container.map(Into::into);
+        series::namespace(&host, 1)
+    };
+    assert_eq!(label("blue", None), "blue");
+    assert_eq!(label("blue", Some("web")), "blue (web)");
+    assert_eq!(label("process 4711", Some("web")), "web");
+    assert_eq!(label("process 4711", None), "net:[1]");
+}
