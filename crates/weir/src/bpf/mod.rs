@@ -790,12 +790,8 @@ pub fn all_programs() -> Vec<ProgramInfo> {
         id: program.id,
         name: program.name.to_string_lossy().into_owned(),
         kind: snake_case(&format!("{:?}", program.ty)),
-        tag: program
-            .tag
-            .0
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
+        // The bytes in the order in which bpftool prints them.
+        tag: format!("{:016x}", u64::from_be_bytes(program.tag.0)),
         run: RunTime {
             count: program.run_cnt,
             ns: program.run_time_ns,

@@ -5,6 +5,7 @@ mod markdown;
 mod reports;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -311,16 +312,19 @@ fn every_column_of_top_is_explained() -> Result<()> {
         let mut section = format!("## {}\n\n", view.title());
         for column in view.columns() {
             let about = &column.explanation;
-            section += &format!(
+            let _ = write!(
+                section,
                 "**`{}`** (`{}`): {}.\n",
                 column.title, column.id, about.what
             );
-            section += &format!(
+            let _ = write!(
+                section,
                 "Read: {}. Scope: {}. Without: {}.\n",
                 about.read, about.scope, about.without
             );
             let check = about.check.map(|check| format!(" Check: `{check}`."));
-            section += &format!(
+            let _ = write!(
+                section,
                 "By hand: `{}`.{}\n\n",
                 about.command,
                 check.unwrap_or_default()
