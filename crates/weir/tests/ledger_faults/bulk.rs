@@ -131,7 +131,8 @@ fn set_up(lab: &Lab, kind: Kind) -> Result<Option<Program>> {
             return Ok(Some(program));
         }
         Kind::Shaper => {
-            let words = "tc qdisc add dev l0 root tbf rate 200mbit burst 64kb limit 100kb";
+            // Room for the largest skb: what tbf drops of one that it has to cut has no event.
+            let words = "tc qdisc add dev l0 root tbf rate 200mbit burst 128kb limit 200kb";
             lab.left.command(words)?;
         }
     }

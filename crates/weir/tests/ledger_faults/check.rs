@@ -1,7 +1,7 @@
 //! Holds a sheet to the truth: exactly one row for each loss, every edge closed, and no counter of losses that moved
 //! without being named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,7 +14,7 @@ use weir::ledger::stage::Stage;
 use crate::fault::{Fault, Open, Prepared, Ready, Row};
 use crate::kernel::Kernel;
 use crate::lab::{At, Lab};
-use crate::tools::{Key, Readings};
+use crate::tools::{self, Key, Readings};
 
 /// A loss that was caused, with its true count.
 pub struct Truth {
@@ -153,6 +153,12 @@ impl Observation {
     /// The sheet by a method.
     pub fn sheet(&self, method: Method) -> Result<Sheet> {
         balance_by(method, &self.before, &self.after)
+    }
+
+    /// The other programs that have a counter of it.
+    pub fn programs(&self) -> Vec<&'static str> {
+        let programs: BTreeSet<_> = self.moved.keys().map(tools::program).collect();
+        programs.into_iter().collect()
     }
 
     /// Everything that is wrong with the sheet by a method.

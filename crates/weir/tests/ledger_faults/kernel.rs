@@ -8,6 +8,9 @@ use weir::bpf::kernel_types::KernelTypes;
 /// What the running kernel can tell.
 pub struct Kernel {
     reasons: BTreeSet<String>,
+    /// Whether devices say that they take redirected frames, so that a redirect to one that does not is refused
+    /// (Linux 6.3).
+    pub has_xdp_features: bool,
 }
 
 impl Kernel {
@@ -20,6 +23,7 @@ impl Kernel {
         });
         Ok(Self {
             reasons: reasons.collect(),
+            has_xdp_features: types.constants("netdev_xdp_act").is_some(),
         })
     }
 

@@ -43,7 +43,7 @@ pub fn run(duration: Duration) -> Result<Outcome> {
         })
     })?;
     let mut reader = lab.reader();
-    let begin = settle(&mut reader, |_| true)?;
+    let quiet = settle(&mut reader, |_| true)?;
     let (is_over, read) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut sheets, mut widest, mut complaints) = (0, 0, Vec::new());
     let begun = Instant::now();
@@ -76,7 +76,7 @@ pub fn run(duration: Duration) -> Result<Outcome> {
     outcome?;
     // What was not read stays in the queue.
     let end = settle(&mut reader, |_| true)?;
-    let sheet = balance_by(Method::default(), &begin, &end)?;
+    let sheet = balance_by(Method::default(), &quiet, &end)?;
     for edge in sheet.edges.iter().filter(|edge| edge.unexplained != 0) {
         complaints.push(format!("at rest: {}", describe_edge(edge)));
     }

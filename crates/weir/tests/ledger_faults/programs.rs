@@ -49,7 +49,7 @@ impl Program {
     }
 
     /// Attaches it to a device of the calling thread's namespace.
-    pub fn attach(mut self, index: u32, place: Xdp) -> Result<Self> {
+    pub fn attach(self, index: u32, place: Xdp) -> Result<Self> {
         let flags = match place {
             Xdp::Native => NATIVE,
             Xdp::Generic => GENERIC,
@@ -74,8 +74,11 @@ impl Program {
                 &raw const options,
             )
         };
-        self._link = Some(owned(link).context("cannot attach an XDP program")?);
-        Ok(self)
+        let link = owned(link).context("cannot attach an XDP program")?;
+        Ok(Self {
+            _link: Some(link),
+            ..self
+        })
     }
 
     /// Sends frames by redirects of this program, `fault_redirect`.

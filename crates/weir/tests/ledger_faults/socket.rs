@@ -6,7 +6,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -187,21 +186,14 @@ fn fill_ring(socket: &OwnedFd, chunks: u32) -> Result<()> {
     let length = descriptors as usize + CHUNKS as usize * size_of::<u64>();
     let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
     let ring = Mapping::new(length, flags, Some(socket), FILL_PAGE)?;
-    for chunk in 0..chunks {
-        let at = descriptors as usize + chunk as usize * size_of::<u64>();
-        // SAFETY: needed to write into the ring. The place is inside the mapping, which has room for all chunks,
-        // and aligned as the kernel laid it out; the kernel reads it only once the producer says so.
-        unsafe {
-            ring.at
-                .add(at)
-                .cast::<u64>()
-                .write(u64::from(chunk * CHUNK))
-        };
+    // SAFETY: needed to write into the ring. The mapping has so many bytes, and lives as long as the slice; the kernel
+    // reads them only from bind(2) on, which comes later.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(ring.at, ring.length) };
+    for (chunk, slot) in (0..chunks).zip(bytes[descriptors as usize..].chunks_exact_mut(8)) {
+        slot.copy_from_slice(&u64::from(chunk * CHUNK).to_ne_bytes());
     }
-    // SAFETY: needed to publish the chunks. The producer is an aligned word inside the mapping, which the kernel
-    // reads with an acquire load.
-    let producer = unsafe { AtomicU32::from_ptr(ring.at.add(producer as usize).cast()) };
-    producer.store(chunks, Ordering::Release);
+    let producer = producer as usize;
+    bytes[producer..producer + 4].copy_from_slice(&chunks.to_ne_bytes());
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::{COUNT, faults};
 
 /// A row of the table, and whether it is exact.
 struct Line {
-    cells: [String; 6],
+    cells: [String; 7],
     is_exact: bool,
 }
 
@@ -23,9 +23,9 @@ pub fn print(part: Option<&str>) -> Result<bool> {
         release.context("cannot read the kernel's release")?.trim()
     );
     println!(
-        "| Fault | Caused | Row: class, stage, reason, place, owner | Count | Also seen as | Unexplained |"
+        "| Fault | Caused | Row: class, stage, reason, place, owner | Count | Also seen as | Counters in | Unexplained |"
     );
-    println!("|---|---:|---|---:|---|---:|");
+    println!("|---|---:|---|---:|---|---|---:|");
     let (mut exact, mut all, mut skipped) = (0, 0, Vec::new());
     for fault in faults::all() {
         if part.is_some_and(|part| !fault.name.contains(part)) {
@@ -40,7 +40,7 @@ pub fn print(part: Option<&str>) -> Result<bool> {
             Ok(Err(lacks)) => skipped.push(format!("{}: the kernel lacks {lacks}", fault.name)),
             Err(error) => {
                 all += 1;
-                println!("| {} | - | {error:#} | - | - | - |", fault.name);
+                println!("| {} | - | {error:#} | - | - | - | - |", fault.name);
             }
         }
     }
@@ -99,6 +99,7 @@ fn line(fault: &Fault) -> Result<Result<Line, &'static str>> {
             },
             each(&|loss| loss.count.to_string()),
             each(&describe_also),
+            observation.programs().join(", "),
             unexplained.to_string(),
         ],
         is_exact: complaints.is_empty(),

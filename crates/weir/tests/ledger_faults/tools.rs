@@ -15,6 +15,17 @@ pub type Key = (u64, Option<String>, String);
 #[derive(Debug, Clone, Default)]
 pub struct Readings(pub BTreeMap<Key, u64>);
 
+/// The program that shows a counter.
+pub fn program(key: &Key) -> &'static str {
+    match key {
+        (_, None, name) if name.contains("socket") => "ss",
+        (_, None, _) => "nstat",
+        (_, Some(_), name) if name.ends_with(" dropped") => "tc",
+        (_, Some(_), name) if name.contains("queue") => "ethtool",
+        _ => "ip",
+    }
+}
+
 /// Counters of the protocols whose names do not say that they count losses.
 const LOSSES: [&str; 5] = [
     "Udp.NoPorts",

@@ -92,6 +92,8 @@ pub const RULES: &[Rule] = &[
         "it was sent to another host's MAC address", ""),
     rule(("PACKET_SOCK_ERROR", ""), Stage::Packet, CopyLost, &[Socket],
         "a packet socket's queue was full: its copy was lost, not the packet", ""),
+    rule(("NOT_SPECIFIED", "packet_rcv"), Stage::Packet, CopyLost, &[Socket],
+        "a packet socket's queue or ring was full: its copy was lost, not the packet", ""),
     // Bridges.
     rule(("BRIDGE_INGRESS_STP_STATE", ""), Stage::Bridge, Lost, &[],
         "the bridge's port does not forward (spanning tree)", ""),
@@ -191,6 +193,8 @@ pub const RULES: &[Rule] = &[
     rule(("FQ_HORIZON_LIMIT", ""), Stage::Qdisc, Lost, QDISC,
         "it was to be sent too late (horizon of fq)", "qdisc-drops"),
     rule(("FQ_FLOW_LIMIT", ""), Stage::Qdisc, Lost, QDISC, "a flow's queue of fq was full", "qdisc-drops"),
+    rule(("NOT_SPECIFIED", "tbf_"), Stage::Qdisc, NotLost, &[],
+        "tbf cut it into segments and dropped all of them: they are counted one by one", ""),
     rule(("FULL_RING", ""), Stage::Transmit, Lost, &[Device("tx_dropped")],
         "the queue of a tap was full: its reader is too slow", "tap-queue"),
     rule(("DEV_READY", ""), Stage::Transmit, Lost, &[Device("tx_dropped")], "the device is down", ""),

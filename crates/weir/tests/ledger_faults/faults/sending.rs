@@ -151,7 +151,6 @@ fn down(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
     let cause = send((RIGHT, port), socket);
     let row = Row::lost(Stage::Qdisc, "QDISC_DROP", At::Left)
         .place("")
-        .device("l0")
-        .also(&["tx_dropped"]);
+        .device("l0");
     Ok(Ready::new([row], cause).done())
 }

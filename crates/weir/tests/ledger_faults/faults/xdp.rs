@@ -141,12 +141,23 @@ fn with_napi(place: &Place, device: &str) -> Result<()> {
     place.run(|| Ok(ethtool::set(device, Offload::Gro, true)?))
 }
 
-fn no_napi(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
+fn no_napi(lab: &mut Lab, kernel: &Kernel) -> Result<Prepared> {
     let program = to_r1(lab)?;
+    if !kernel.has_xdp_features {
+        return Ok(lost_with_its_bulk(program));
+    }
     let row = xdp_row("xdp_redirect_err EOPNOTSUPP (no map)")
         .place("fault_redirect")
         .also(&["rx_queue_*_drops", "rx_dropped"]);
     Ok(sent(row, 46, program).done())
+}
+
+/// The redirect succeeds, and only the counter of the target tells that the frames of a bulk were lost.
+fn lost_with_its_bulk(program: Program) -> Prepared {
+    let row = Row::lost(Stage::Transmit, "tx_dropped", At::Right).device("r1");
+    sent(row, 46, program)
+        .open(At::Right, Stage::Ip, Stage::Transmit, -1)
+        .done()
 }
 
 fn over_mtu(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
@@ -166,12 +177,9 @@ fn over_mtu(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
     Ok(sent(row, 1000, program).done())
 }
 
-/// The redirect succeeds, and the frame is lost with the bulk that it is in.
 fn peer_down(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
     with_napi(&lab.far, "f0")?;
     let program = to_r1(lab)?;
     lab.far.command("ip link set f0 down")?;
-    let row = Row::lost(Stage::Transmit, "tx_dropped", At::Right).device("r1");
-    let ready = sent(row, 46, program);
-    Ok(ready.open(At::Right, Stage::Ip, Stage::Transmit, -1).done())
+    Ok(lost_with_its_bulk(program))
 }

@@ -122,7 +122,10 @@ impl Ground<'_> {
             Stage::Bridge,
         ];
         let lost = self.lost(|loss| {
-            loss.device.as_ref() == Some(&device.name)
+            // A driver frees packets before the stack notes that they were received.
+            let is_sent = loss.stage == Stage::Stack && loss.is_received == Some(false);
+            !is_sent
+                && loss.device.as_ref() == Some(&device.name)
                 && (early.contains(&loss.stage) || loss.reason.to_lowercase().contains("otherhost"))
         });
         for loss in lost {

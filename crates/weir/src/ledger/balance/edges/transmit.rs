@@ -56,10 +56,11 @@ impl Ground<'_> {
             );
         }
         let lost = self.lost(|loss| {
-            matches!(
+            let is_late = matches!(
                 loss.stage,
                 Stage::Qdisc | Stage::Transmit | Stage::Neighbour
-            ) || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
+            );
+            (is_late && loss.class == Class::Lost) || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
                 || (loss.stage == Stage::Netfilter && loss.is_received == Some(false))
         });
         for loss in lost {
