@@ -16,14 +16,15 @@ pub struct PacketSocket(OwnedFd);
 impl PacketSocket {
     /// One that only sends: it receives nothing.
     pub fn sender(index: u32) -> Result<Self> {
-        let socket = Self::open()?;
+        // It waits while its frames are on their way.
+        let socket = Self::open(SocketFlags::empty())?;
         socket.bind(index, 0)?;
         Ok(socket)
     }
 
     /// One that gets every frame of an EtherType (`ETH_P_ALL` for all), in a queue of so many bytes.
     pub fn receiver(index: u32, ethertype: u16, bytes: i32) -> Result<Self> {
-        let socket = Self::open()?;
+        let socket = Self::open(SocketFlags::NONBLOCK)?;
         set(&socket.0, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)?;
         socket.bind(index, ethertype)?;
         Ok(socket)
@@ -32,7 +33,7 @@ impl PacketSocket {
     /// The same with a ring of `frames` frames of `TPACKET_V2`.
     pub fn ring(index: u32, ethertype: u16, frames: u32) -> Result<Self> {
         const FRAME: u32 = 2048;
-        let socket = Self::open()?;
+        let socket = Self::open(SocketFlags::NONBLOCK)?;
         let version: libc::c_int = 1; // TPACKET_V2
         set(&socket.0, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         let request = libc::tpacket_req {
@@ -46,8 +47,8 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    fn open() -> Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    fn open(flags: SocketFlags) -> Result<Self> {
+        let flags = flags | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
         Ok(Self(socket.context("cannot open an AF_PACKET socket")?))
     }

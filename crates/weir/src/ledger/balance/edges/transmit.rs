@@ -2,7 +2,7 @@
 
 use super::ground::{Ground, TOO_BIG};
 use crate::ledger::balance::delta::Delta;
-use crate::ledger::sheet::{Direction, Edge};
+use crate::ledger::sheet::{Class, Direction, Edge};
 use crate::ledger::snapshot::{Counters, Device};
 use crate::ledger::stage::{Stage, Unit};
 
@@ -60,7 +60,8 @@ impl Ground<'_> {
                 loss.stage,
                 Stage::Qdisc | Stage::Transmit | Stage::Neighbour
             );
-            (is_late && loss.class == Class::Lost) || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
+            (is_late && loss.class == Class::Lost)
+                || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
                 || (loss.stage == Stage::Netfilter && loss.is_received == Some(false))
         });
         for loss in lost {
