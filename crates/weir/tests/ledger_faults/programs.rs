@@ -18,7 +18,7 @@ static FAULTS: Object = Object {
     arrays_by_cpu: &[],
 };
 
-/// `XDP_FLAGS_SKB_MODE` of linux/if_link.h.
+/// `XDP_FLAGS_SKB_MODE` of `linux/if_link.h`.
 const GENERIC: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE`.
 const NATIVE: u32 = 1 << 2;

@@ -79,7 +79,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// `struct xdp_umem_reg` up to `flags`, of linux/if_xdp.h.
+/// `struct xdp_umem_reg` up to `flags`, of `linux/if_xdp.h`.
 #[repr(C)]
 struct UmemRegistration {
     address: u64,

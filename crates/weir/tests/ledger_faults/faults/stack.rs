@@ -1,4 +1,4 @@
-//! Between the devices and IP: EtherTypes, addresses of other hosts, filters of tc, netfilter, the backlog.
+//! Between the devices and IP: Ethernet types, addresses of other hosts, filters of tc, netfilter, the backlog.
 
 use std::fs;
 use std::net::UdpSocket;
