@@ -790,7 +790,6 @@ pub fn all_programs() -> Vec<ProgramInfo> {
         id: program.id,
         name: program.name.to_string_lossy().into_owned(),
         kind: snake_case(&format!("{:?}", program.ty)),
-        // The bytes in the order in which bpftool prints them.
         tag: format!("{:016x}", u64::from_be_bytes(program.tag.0)),
         run: RunTime {
             count: program.run_cnt,

@@ -78,7 +78,7 @@ pub struct TopArgs {
     /// Format of --once
     #[arg(long, value_enum, default_value_t = Format::Table, requires = "once")]
     pub format: Format,
-    /// No colours; `NO_COLOR` in the environment does the same
+    /// No colours; an environment with `NO_COLOR` does the same
     #[arg(long)]
     pub no_color: bool,
 }

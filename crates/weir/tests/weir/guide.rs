@@ -312,20 +312,16 @@ fn every_column_of_top_is_explained() -> Result<()> {
         let mut section = format!("## {}\n\n", view.title());
         for column in view.columns() {
             let about = &column.explanation;
-            let _ = write!(
-                section,
-                "**`{}`** (`{}`): {}.\n",
-                column.title, column.id, about.what
-            );
-            let _ = write!(
-                section,
-                "Read: {}. Scope: {}. Without: {}.\n",
-                about.read, about.scope, about.without
-            );
             let check = about.check.map(|check| format!(" Check: `{check}`."));
             let _ = write!(
                 section,
-                "By hand: `{}`.{}\n\n",
+                "**`{}`** (`{}`): {}.\nRead: {}. Scope: {}. Without: {}.\nBy hand: `{}`.{}\n\n",
+                column.title,
+                column.id,
+                about.what,
+                about.read,
+                about.scope,
+                about.without,
                 about.command,
                 check.unwrap_or_default()
             );
