@@ -96,14 +96,7 @@ impl Quick {
                 continue;
             };
             let name = qdisc_name(qdisc);
-            // The root and those of filters have parents of a number that is no discipline's.
-            let mut others = self.qdiscs.iter();
-            let parent = others.find(|it| {
-                it.device == qdisc.device
-                    && it.handle.major == qdisc.parent.major
-                    && ![0, TcHandle::ROOT.major].contains(&qdisc.parent.major)
-            });
-            if let Some(parent) = parent {
+            if let Some(parent) = parent_of(qdisc, &self.qdiscs) {
                 device
                     .qdisc_parents
                     .insert(name.clone(), qdisc_name(parent));
@@ -125,6 +118,20 @@ impl Quick {
             }
         }
     }
+}
+
+/// The discipline that a discipline is below. The kernel's own `mq` has the handle 0, and so have its children,
+/// whose parents are `:1`, `:2` and so on.
+fn parent_of<'q>(qdisc: &Qdisc, all: &'q [Qdisc]) -> Option<&'q Qdisc> {
+    // The root and those of filters have parents of a number that is no discipline's.
+    if qdisc.parent.major == TcHandle::ROOT.major || qdisc.parent == TcHandle::UNSPEC {
+        return None;
+    }
+    all.iter().find(|it| {
+        it.device == qdisc.device
+            && it.handle.major == qdisc.parent.major
+            && (it.handle.major != 0 || it.parent == TcHandle::ROOT)
+    })
 }
 
 /// Kind and handle as `tc` prints them; `root` for the root.
@@ -303,6 +310,27 @@ mod tests {
         ] {
             assert_eq!(queue_of(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_discipline_is_below_another() {
+        let qdisc = |kind: &str, major, parent| Qdisc {
+            device: 2,
+            kind: kind.into(),
+            handle: TcHandle { major, minor: 0 },
+            parent,
+            options: hostnet::rtnetlink::QdiscOptions::None,
+            statistics: None,
+        };
+        let queue = TcHandle { major: 0, minor: 2 };
+        let class = TcHandle { major: 1, minor: 5 };
+        let of_kernel = [qdisc("mq", 0, TcHandle::ROOT), qdisc("fq_codel", 0, queue)];
+        assert_eq!(parent_of(&of_kernel[1], &of_kernel), Some(&of_kernel[0]));
+        assert_eq!(parent_of(&of_kernel[0], &of_kernel), None);
+        let of_person = [qdisc("htb", 1, TcHandle::ROOT), qdisc("pfifo", 2, class)];
+        assert_eq!(parent_of(&of_person[1], &of_person), Some(&of_person[0]));
+        let filters = qdisc("clsact", 0xffff, TcHandle::INGRESS);
+        assert_eq!(parent_of(&filters, &of_kernel), None);
     }
 
     #[test]
