@@ -118,7 +118,7 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<CapabilitySet> {
     Ok(kept)
 }
 
-/// [`keep`] for a process that may lack `CAP_SETPCAP`: its bounding set then stays as it is, which gives it
+/// `keep` for a process that may lack `CAP_SETPCAP`: its bounding set then stays as it is, which gives it
 /// nothing once it has `no_new_privs`.
 ///
 /// # Errors

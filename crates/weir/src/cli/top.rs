@@ -54,7 +54,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "IF", num_args = 1.., conflicts_with = "replay")]
     pub dev: Vec<String>,
     /// Only these network namespaces: names of `ip netns`, files, ids of processes, containers, or
-    /// net:[INODE] [default: all of the host]
+    /// `net:[INODE]` [default: all of the host]
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "replay")]
     pub netns: Vec<String>,
     /// Seconds between two frames

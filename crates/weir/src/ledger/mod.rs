@@ -1,8 +1,8 @@
 //! Every packet accounted for: a host's counters and error events, and the balance between them.
 //!
-//! A [`Snapshot`](snapshot::Snapshot) is what the host counts at one moment; a [`Sheet`](sheet::Sheet) is the
-//! difference of two. Counters come first, since they cost nothing; tracepoints of errors are attached too, since
-//! they cost nothing while nothing fails; tracepoints of success never are, unless asked for.
+//! A [`Snapshot`] is what the host counts at one moment; a [`Sheet`] is the difference of two. Counters come first,
+//! since they cost nothing; tracepoints of errors are attached too, since they cost nothing while nothing fails;
+//! tracepoints of success never are, unless asked for.
 
 pub mod balance;
 pub mod capture;
