@@ -395,7 +395,7 @@ run_test() {
     # The integration tests run some of them.
     check_step examples 300 cargo build --locked --workspace --examples
     if has_tests; then
-        tests_step integration 1200 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
+        tests_step integration 1800 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
         show_measured
     fi
     test_instructions
