@@ -16,11 +16,12 @@ pub struct ReportFile {
 impl ReportFile {
     /// Makes sure that `path` can be written later. `replace` allows it to exist.
     pub fn prepare(path: &Path, replace: bool) -> Result<Self> {
-        match fs::metadata(path) {
+        // Not what a link leads to: the link itself would be replaced, even /dev/stdout.
+        match fs::symlink_metadata(path) {
             Ok(found) => {
                 ensure!(
                     found.is_file(),
-                    "{} exists and is not a file: choose another path",
+                    "{} exists and is not a regular file: choose another path",
                     path.display()
                 );
                 ensure!(
@@ -101,6 +102,12 @@ mod tests {
         let file = ReportFile::prepare(&path, true).expect("may be replaced");
         file.write("again").expect("is written");
         assert_eq!(fs::read_to_string(&path).expect("is there"), "again");
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        assert!(
+            ReportFile::prepare(&link, true).is_err(),
+            "a link would be replaced"
+        );
         fs::remove_dir_all(directory).expect("is removed");
     }
 
