@@ -216,6 +216,15 @@ impl Events {
         Ok(counted)
     }
 
+    /// The cookies of the sockets that refused packets.
+    pub fn refusing_sockets(&self) -> Result<Vec<u64>> {
+        let keys = self.drops.keys()?.into_iter();
+        Ok(keys
+            .map(|key| key.socket)
+            .filter(|socket| *socket != 0)
+            .collect())
+    }
+
     fn drop(&self, key: &DropKey, place: Option<String>) -> Drop {
         Drop {
             reason: self.reasons.name(key.reason),

@@ -10,10 +10,11 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use hostnet::softnet::Softnet;
-use hostnet::{mib, softnet};
+use hostnet::{mib, netns, softnet};
 
 use self::arp::ArpCounter;
 use self::counters::Quick;
+use self::scope::Own;
 pub use self::scope::{Place, Scope};
 use super::events::{Events, Missing, OwnedSocket};
 use super::snapshot::{Counters, Namespace, Reading, Snapshot, Socket, VERSION};
@@ -36,6 +37,8 @@ pub struct Reader {
     seen: HashMap<u64, Socket>,
     /// Whether there was a snapshot.
     has_read: bool,
+    /// The namespace of this process, once its name is known.
+    own: Option<Own>,
 }
 
 /// What one pass over the namespaces read.
@@ -55,19 +58,40 @@ impl Reader {
             arp: HashMap::new(),
             seen: HashMap::new(),
             has_read: false,
+            own: None,
         }
     }
 
-    /// Looks at the sockets, so that those are known later that are closed until the next snapshot.
+    /// Looks at the sockets, if one that is not known yet refused a packet: it may be closed at the next snapshot.
     pub fn look_at_sockets(&mut self) -> Result<()> {
+        let Ok(events) = &self.events else {
+            return Ok(());
+        };
+        let refusing = events.refusing_sockets()?;
+        if refusing.iter().all(|socket| self.seen.contains_key(socket)) {
+            return Ok(());
+        }
         let mut snapshot = Snapshot::default();
         let owned = self.read_owned(&mut snapshot);
-        for place in self.scope.places(&mut snapshot)? {
+        for place in self.places(&mut snapshot)? {
             let mut namespace = Namespace::default();
             sockets::read(&place, owned.as_ref(), &mut namespace, &mut snapshot);
             self.remember(&namespace);
         }
         Ok(())
+    }
+
+    /// The namespaces of the scope. The name of the own one takes a look at all processes, so it is kept.
+    fn places(&mut self, snapshot: &mut Snapshot) -> Result<Vec<Place>> {
+        if !self.scope.is_own() {
+            return self.scope.places(snapshot);
+        }
+        let own = match &self.own {
+            Some(own) if netns::current()? == own.inode => own.clone(),
+            _ => scope::own()?,
+        };
+        self.own = Some(own.clone());
+        Ok(vec![own.into()])
     }
 
     fn remember(&mut self, namespace: &Namespace) {
@@ -96,7 +120,7 @@ impl Reader {
             devices_only: !self.scope.devices.is_empty(),
             ..Snapshot::default()
         };
-        let places = self.scope.places(&mut snapshot)?;
+        let places = self.places(&mut snapshot)?;
         self.watch_arp(&places);
         let first = self.pass(&places, None, &mut snapshot);
         self.expect_devices(&first, &mut snapshot)?;
@@ -125,6 +149,7 @@ impl Reader {
         self.note_motion(&places, &first, &mut snapshot);
         counters::find_peers(&mut snapshot, &first.quick);
         self.leave_out_own_sockets(&mut snapshot);
+        self.leave_out_xdp_sockets(&mut snapshot);
         self.name_closed_sockets(&mut snapshot);
         snapshot.took_ns = boottime_ns().saturating_sub(snapshot.boottime_ns);
         Ok(snapshot)
@@ -226,7 +251,7 @@ impl Reader {
         let read = self.events.as_ref().ok().map(Events::sockets);
         match read {
             Some(Ok(sockets)) => {
-                snapshot.xdp_sockets = Some(self.scope.of_scope(sockets.xdp));
+                snapshot.xdp_sockets = Some(sockets.xdp);
                 Some(sockets.owned)
             }
             Some(Err(error)) => {
@@ -254,6 +279,18 @@ impl Reader {
         }
         if let Some(events) = &mut snapshot.events {
             events.drops.retain(|drop| !own.contains(&drop.socket));
+        }
+    }
+
+    /// The iterator lists those of all namespaces and devices.
+    fn leave_out_xdp_sockets(&self, snapshot: &mut Snapshot) {
+        let (all, namespaces) = (self.scope.all, &snapshot.namespaces);
+        let all_devices = self.scope.devices.is_empty();
+        if let Some(sockets) = &mut snapshot.xdp_sockets {
+            sockets.retain(|socket| match namespaces.get(&socket.netns) {
+                Some(namespace) => all_devices || namespace.devices.contains_key(&socket.device),
+                None => all && all_devices,
+            });
         }
     }
 

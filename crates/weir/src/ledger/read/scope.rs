@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::netns;
 use hostnet::netns::Namespace;
 
-use crate::ledger::snapshot::{Snapshot, XdpSocket};
+use crate::ledger::snapshot::Snapshot;
 use crate::ledger::stage::Stage;
 
 /// The process that starts the kernel's threads, which are in the initial namespace.
@@ -49,23 +49,57 @@ impl Place {
     }
 }
 
+/// The namespace of this process.
+#[derive(Debug, Clone)]
+pub struct Own {
+    /// Its inode.
+    pub inode: u64,
+    name: String,
+    container: Option<String>,
+}
+
+impl From<Own> for Place {
+    fn from(own: Own) -> Self {
+        Self {
+            inode: own.inode,
+            name: own.name,
+            container: own.container,
+            descriptor: None,
+        }
+    }
+}
+
+/// The namespace of this process, with its name.
+pub fn own() -> Result<Own> {
+    let inode = current()?;
+    let all = netns::all().ok();
+    let mut known = all.iter().flat_map(|all| &all.list);
+    let named = known.find(|it| it.inode == inode);
+    Ok(Own {
+        inode,
+        name: named
+            .and_then(known_name)
+            .unwrap_or_else(|| "this namespace".into()),
+        container: named.and_then(|it| it.container.clone()),
+    })
+}
+
+fn current() -> Result<u64> {
+    netns::current().context("cannot read the number of the network namespace")
+}
+
 impl Scope {
+    /// Whether the namespace of this process alone is meant.
+    pub fn is_own(&self) -> bool {
+        !self.all && self.namespaces.is_empty()
+    }
+
     /// The namespaces, each once. One that vanishes meanwhile, or that may not be entered, is a gap.
     pub fn places(&self, snapshot: &mut Snapshot) -> Result<Vec<Place>> {
-        let own = netns::current().context("cannot read the number of the network namespace")?;
-        if !self.all && self.namespaces.is_empty() {
-            let known = netns::all().ok();
-            let found = known.iter().flat_map(|all| &all.list);
-            let named = found.into_iter().find(|it| it.inode == own);
-            return Ok(vec![Place {
-                inode: own,
-                name: named
-                    .and_then(known_name)
-                    .unwrap_or_else(|| "this namespace".into()),
-                container: named.and_then(|it| it.container.clone()),
-                descriptor: None,
-            }]);
+        if self.is_own() {
+            return Ok(vec![own()?.into()]);
         }
+        let own = current()?;
         let all = netns::all().context("cannot list the network namespaces")?;
         if self.all && all.unreadable > 0 {
             snapshot.gap(
@@ -129,17 +163,6 @@ impl Scope {
             }
         }
         Ok(wanted)
-    }
-
-    /// The AF_XDP sockets of the namespaces that are read.
-    pub fn of_scope(&self, mut sockets: Vec<XdpSocket>) -> Vec<XdpSocket> {
-        if !self.all
-            && self.namespaces.is_empty()
-            && let Ok(own) = netns::current()
-        {
-            sockets.retain(|socket| socket.netns == own);
-        }
-        sockets
     }
 }
 
