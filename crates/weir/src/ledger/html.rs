@@ -86,7 +86,7 @@ fn edge(edge: &Edge) -> Vec<String> {
     let sum = |terms: &[Term]| {
         let parts: Vec<String> = terms
             .iter()
-            .map(|term| format!("{} {}", term.name, term.count))
+            .map(|term| format!("{} {}", term.label(), term.count))
             .collect();
         let sum: i64 = terms.iter().map(|term| term.count).sum();
         if parts.len() < 2 {

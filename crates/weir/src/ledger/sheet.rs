@@ -85,8 +85,12 @@ pub struct Term {
     pub name: String,
     /// The counter or event that proves it.
     pub proof: String,
-    /// Packets; negative for a queue that became shorter.
+    /// Packets; negative for a queue that became shorter, and for packets that never entered.
     pub count: i64,
+    /// The limit of a flow that no counter has alone: `count` is then the rest of the balance up to this limit, and
+    /// no proof of it.
+    #[serde(default)]
+    pub most: Option<u64>,
 }
 
 /// The balance between two stages: what left the first, and where it went.
@@ -134,6 +138,16 @@ pub struct Sheet {
     pub resets: Vec<String>,
 }
 
+impl Term {
+    /// Its name, and of a rest its limit.
+    pub fn label(&self) -> String {
+        match self.most {
+            Some(most) => format!("{}: the rest, {most} at most", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
 impl Edge {
     /// Whether what is unexplained lies within its bound.
     pub fn closes(&self) -> bool {
@@ -148,6 +162,15 @@ impl Edge {
 }
 
 impl Sheet {
+    /// Names a gap.
+    pub fn gap(&mut self, stage: Stage, text: impl Into<String>, cure: &str) {
+        self.gaps.push(Gap {
+            stage,
+            what: text.into(),
+            cure: cure.into(),
+        });
+    }
+
     /// The losses: neither lost copies nor normal frees.
     pub fn lost(&self) -> impl Iterator<Item = &Loss> {
         self.losses.iter().filter(|loss| loss.class == Class::Lost)

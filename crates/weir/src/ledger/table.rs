@@ -93,7 +93,7 @@ fn flows(text: &mut String, sheet: &Sheet) {
             table.add_row(right(&line));
             for (sign, term) in signed(edge) {
                 let line = [
-                    format!("    {sign} {}", plain(&term.name)),
+                    format!("    {sign} {}", plain(&term.label())),
                     String::new(),
                     if sign == '+' {
                         term.count.to_string()

@@ -1,7 +1,7 @@
 //! An edge in the making.
 
 use crate::ledger::balance::delta::Delta;
-use crate::ledger::sheet::{Edge, Term};
+use crate::ledger::sheet::{Edge, Loss, Term};
 
 /// An edge in the making.
 pub struct Draft {
@@ -15,21 +15,52 @@ impl Draft {
             name: name.into(),
             proof: proof.into(),
             count: delta.count.cast_signed(),
+            most: None,
         });
-        self.edge.bound += delta.skew;
+        self.bound(delta.skew);
     }
 
     pub fn leave(&mut self, name: impl Into<String>, proof: impl Into<String>, delta: Delta) {
         self.leave_signed(name, proof, delta.count.cast_signed());
-        self.edge.bound += delta.skew;
+        self.bound(delta.skew);
     }
 
     pub fn leave_signed(&mut self, name: impl Into<String>, proof: impl Into<String>, count: i64) {
+        self.push(name.into(), proof.into(), count, None);
+    }
+
+    /// Losses, each under its reason.
+    pub fn lose<'l>(&mut self, losses: impl IntoIterator<Item = &'l Loss>) {
+        for loss in losses {
+            let count = loss.count.cast_signed();
+            self.leave_signed(loss.reason.clone(), loss.proof.clone(), count);
+        }
+    }
+
+    /// A flow that no counter has alone, up to its limit: the packets that are unexplained so far.
+    pub fn leave_rest(&mut self, name: &str, proof: &str, most: u64) {
+        let rest = self.unexplained().clamp(0, most.cast_signed());
+        self.push(name.into(), proof.into(), rest, Some(most));
+    }
+
+    /// As [`Self::leave_rest`], for packets that left and never entered.
+    pub fn return_rest(&mut self, name: &str, proof: &str, most: u64) {
+        let rest = self.unexplained().clamp(-most.cast_signed(), 0);
+        self.push(name.into(), proof.into(), rest, Some(most));
+    }
+
+    /// Widens the bound of the unexplained packets.
+    pub fn bound(&mut self, packets: u64) {
+        self.edge.bound = self.edge.bound.saturating_add(packets);
+    }
+
+    fn push(&mut self, name: String, proof: String, count: i64, most: Option<u64>) {
         if count != 0 {
             self.edge.left.push(Term {
-                name: name.into(),
-                proof: proof.into(),
+                name,
+                proof,
                 count,
+                most,
             });
         }
     }

@@ -11,6 +11,7 @@ use crate::ledger::stage::{Stage, Unit};
 pub const TOO_BIG: &str = "too big to be forwarded";
 /// Devices on top of another, whose frames the lower one has counted.
 const STACKED: [&str; 5] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
+
 /// Everything that an edge is made of.
 pub struct Ground<'a> {
     pub method: Method,
@@ -50,7 +51,7 @@ impl<'a> Ground<'a> {
         let deltas = names.iter().map(|name| self.mib(name));
         deltas.fold(Delta::default(), |sum, delta| Delta {
             count: sum.count + delta.count,
-            skew: sum.skew + delta.skew,
+            skew: sum.skew.saturating_add(delta.skew),
         })
     }
 

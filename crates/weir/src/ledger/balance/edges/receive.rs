@@ -19,6 +19,8 @@ const SEGMENTS: [&str; 8] = [
     "Ip6.InECT0Pkts",
     "Ip6.InCEPkts",
 ];
+/// The proof of segments beyond skbs.
+const CARRIED: &str = "IpExt In*ECT*Pkts less Ip.InReceives";
 /// Frames that a queue of a veth holds (`VETH_RING_SIZE`).
 const VETH_RING: u64 = 256;
 
@@ -41,7 +43,7 @@ impl Ground<'_> {
                 format!("{} rx_packets", device.name),
                 received,
             );
-            draft.edge.bound += Self::in_flight(device);
+            draft.bound(Self::in_flight(device));
             self.leave_before_ip(&mut draft, index, device);
         }
         let segments = self.sum(&SEGMENTS);
@@ -53,14 +55,15 @@ impl Ground<'_> {
         self.leave_without_header(&mut draft);
         // Multicast that this host sends comes back to it without passing a device.
         let looped = self.sum(&["IpExt.OutMcastPkts", "Ip6.OutMcastPkts"]).count;
-        let back = draft.unexplained().clamp(-looped.cast_signed(), 0);
-        draft.leave_signed(
+        draft.return_rest(
             "own multicast",
-            "at most Ip6.OutMcastPkts, IpExt.OutMcastPkts",
-            back,
+            "Ip6.OutMcastPkts, IpExt.OutMcastPkts",
+            looped,
         );
-        if is_virtual && merged > 0 {
-            Self::explain_merged(&mut draft, merged);
+        // A veth, a tap and the loopback count an skb as one frame, whatever it carries: a frame of theirs can be as
+        // many segments as TSO left in it.
+        if is_virtual {
+            draft.return_rest("carried by skbs of several segments", CARRIED, merged);
         }
         let sockets = &self.namespace.sockets;
         if draft.unexplained() > 0 && sockets.values().any(|it| it.protocol == "packet") {
@@ -78,22 +81,7 @@ impl Ground<'_> {
                 && ["IP_INHDR", "Ip.InHdrErrors", "Ip6.InHdrErrors"].contains(&loss.reason.as_str())
         });
         let bad: u64 = bad.iter().map(|loss| loss.count).sum();
-        let rest = draft.unexplained().clamp(0, bad.cast_signed());
-        draft.leave_signed("without a whole IP header", "Ip.InHdrErrors", rest);
-    }
-
-    /// A veth, a tap and the loopback count an skb as one frame, whatever it carries: a frame of theirs can be as
-    /// many segments as TSO left in it, or a part of one that GRO made. Between the two, the difference is known
-    /// to be one of units.
-    fn explain_merged(draft: &mut Draft, merged: u64) {
-        let rest = draft.unexplained();
-        if rest < 0 && rest.unsigned_abs() <= merged {
-            draft.leave_signed(
-                "carried by skbs of several segments",
-                "IpExt In*ECT*Pkts less Ip.InReceives",
-                rest,
-            );
-        }
+        draft.leave_rest("without a whole IP header", "Ip.InHdrErrors", bad);
     }
 
     /// Frames that may wait in a device's rings, while others move.
@@ -214,16 +202,7 @@ impl Ground<'_> {
                 && (loss.reason == "OTHERHOST" || early.contains(&loss.stage))
                 && !place.contains("veth")
         });
-        for loss in lost {
-            draft.leave(
-                loss.reason.clone(),
-                loss.proof.clone(),
-                Delta {
-                    count: loss.count,
-                    skew: 0,
-                },
-            );
-        }
+        draft.lose(lost);
         Some(draft.close())
     }
 
@@ -273,16 +252,7 @@ impl Ground<'_> {
                 && !is_fragment(loss)
                 && !is_too_big(loss)
         });
-        for loss in lost {
-            draft.leave(
-                loss.reason.clone(),
-                loss.proof.clone(),
-                Delta {
-                    count: loss.count,
-                    skew: 0,
-                },
-            );
-        }
+        draft.lose(lost);
         draft
     }
 
@@ -314,16 +284,13 @@ impl Ground<'_> {
             "Icmp.InMsgs, Icmp6.InMsgs",
             self.sum(&["Icmp.InMsgs", "Icmp6.InMsgs"]),
         );
-        draft.leave(
-            "UDP, read",
-            "Udp.InDatagrams, Udp6.InDatagrams",
-            self.sum(&[
-                "Udp.InDatagrams",
-                "Udp6.InDatagrams",
-                "UdpLite.InDatagrams",
-                "UdpLite6.InDatagrams",
-            ]),
-        );
+        let datagrams = self.sum(&[
+            "Udp.InDatagrams",
+            "Udp6.InDatagrams",
+            "UdpLite.InDatagrams",
+            "UdpLite6.InDatagrams",
+        ]);
+        draft.leave("UDP, read", "Udp.InDatagrams, Udp6.InDatagrams", datagrams);
         draft.leave(
             "UDP, no socket",
             "Udp.NoPorts, Udp6.NoPorts",
@@ -346,24 +313,15 @@ impl Ground<'_> {
         }
         // Raw sockets are purged too, of copies: what was delivered tells how many were of UDP.
         let purged: u64 = purged.iter().map(|loss| loss.count).sum();
-        draft.leave_signed(
-            "closed unread",
-            "event skb:kfree_skb QUEUE_PURGE",
-            draft.unexplained().clamp(0, purged.cast_signed()),
-        );
+        draft.leave_rest("closed unread", "event skb:kfree_skb QUEUE_PURGE", purged);
         // A socket that did not ask for UDP_GRO gets the datagrams one by one.
-        let segments = self.sum(&SEGMENTS).count;
-        let skbs = self.sum(&["Ip.InReceives", "Ip6.InReceives"]).count;
-        let rest = draft.unexplained();
-        if self.method.segments && rest < 0 && rest.unsigned_abs() <= segments.saturating_sub(skbs)
-        {
-            draft.leave_signed(
-                "datagrams that one skb carried",
-                "IpExt In*ECT*Pkts less Ip.InReceives",
-                rest,
-            );
+        if self.method.segments {
+            let carried = self.sum(&SEGMENTS).count;
+            let skbs = self.sum(&["Ip.InReceives", "Ip6.InReceives"]).count;
+            let most = carried.saturating_sub(skbs).min(datagrams.count);
+            draft.return_rest("datagrams that one skb carried", CARRIED, most);
         }
-        if rest > 0 {
+        if draft.unexplained() > 0 {
             draft.open("IGMP and protocols of raw sockets are not counted");
         }
         draft.close()
@@ -377,10 +335,14 @@ impl Ground<'_> {
                 .values()
                 .filter(|socket| socket.protocol.starts_with("udp"));
             // A socket without a process is one of the kernel.
-            let packets = udp.map(|socket| socket.packets.or((socket.queued == 0).then_some(0)));
-            packets.sum::<Option<u64>>().map(u64::cast_signed)
+            let mut packets =
+                udp.map(|socket| socket.packets.or((socket.queued == 0).then_some(0)));
+            packets.try_fold(0_u32, |sum, packets| {
+                // No queue of real sockets is longer; a file may say so.
+                Some(sum.saturating_add(u32::try_from(packets?).unwrap_or(u32::MAX)))
+            })
         };
-        Some(of(self.namespace)? - self.earlier().map_or(Some(0), of)?)
+        Some(i64::from(of(self.namespace)?) - i64::from(self.earlier().map_or(Some(0), of)?))
     }
 }
 

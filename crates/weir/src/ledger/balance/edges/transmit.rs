@@ -6,6 +6,9 @@ use crate::ledger::sheet::{Class, Direction, Edge};
 use crate::ledger::snapshot::{Counters, Device};
 use crate::ledger::stage::{Stage, Unit};
 
+/// The proof of segments beyond skbs.
+const BEYOND_SKBS: &str = "Tcp.OutSegs and RetransSegs less skbs of TCP";
+
 impl Ground<'_> {
     /// IP to the devices, in skbs.
     pub fn sending(&self) -> Edge {
@@ -64,26 +67,13 @@ impl Ground<'_> {
                 || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
                 || (loss.stage == Stage::Netfilter && loss.is_received == Some(false))
         });
-        for loss in lost {
-            draft.leave(
-                loss.reason.clone(),
-                loss.proof.clone(),
-                Delta {
-                    count: loss.count,
-                    skew: 0,
-                },
-            );
-        }
+        draft.lose(lost);
         let [_, after] = self.too_big(&self.received_by_ip());
         draft.leave_signed(TOO_BIG, "Ip.FragFails, Ip6.InTooBigErrors", after);
         // An skb of TCP is cut into segments before a device that cannot do that itself.
-        let cut = draft.unexplained().clamp(-self.segments_beyond_skbs(), 0);
         if self.method.segments {
-            draft.leave_signed(
-                "skbs cut into segments",
-                "Tcp.OutSegs and RetransSegs less skbs of TCP",
-                cut,
-            );
+            let most = self.segments_beyond_skbs();
+            draft.return_rest("skbs cut into segments", BEYOND_SKBS, most);
         }
         if draft.unexplained() != 0 {
             draft.open(
@@ -95,7 +85,7 @@ impl Ground<'_> {
 
     /// How many more segments TCP sent than skbs: IP counts the skbs of all protocols. `OutSegs` has only what is
     /// sent for the first time (`__tcp_transmit_skb` of `net/ipv4/tcp_output.c`).
-    fn segments_beyond_skbs(&self) -> i64 {
+    fn segments_beyond_skbs(&self) -> u64 {
         let of_protocols = self.sum(&[
             "Tcp.OutSegs",
             "Tcp.RetransSegs",
@@ -107,7 +97,7 @@ impl Ground<'_> {
             "Icmp6.OutMsgs",
         ]);
         let sent = self.sum(&["Ip.OutRequests", "Ip6.OutRequests"]);
-        of_protocols.count.saturating_sub(sent.count).cast_signed()
+        of_protocols.count.saturating_sub(sent.count)
     }
 
     /// By how many packets the root queue of a device grew.
@@ -123,7 +113,7 @@ impl Ground<'_> {
         let earlier = self
             .earlier()
             .and_then(|earlier| earlier.devices.get(&index));
-        root(device) - earlier.map_or(0, root)
+        root(device).wrapping_sub(earlier.map_or(0, root))
     }
 
     /// A device's queueing discipline to the device, in segments for a card.
@@ -147,7 +137,7 @@ impl Ground<'_> {
             "packets of `tc -s qdisc`",
             Delta {
                 count: after.value.saturating_sub(before.value),
-                skew: before.moved + after.moved,
+                skew: before.moved.saturating_add(after.moved),
             },
         );
         draft.leave(
@@ -159,23 +149,12 @@ impl Ground<'_> {
             loss.stage == Stage::Transmit && loss.device.as_ref() == Some(&device.name)
         });
         for loss in lost {
-            draft.leave(
-                loss.reason.clone(),
-                loss.proof.clone(),
-                Delta {
-                    count: loss.segments,
-                    skew: 0,
-                },
-            );
+            let count = loss.segments.cast_signed();
+            draft.leave_signed(loss.reason.clone(), loss.proof.clone(), count);
         }
-        let rest = draft.unexplained();
-        if rest > 0 && device.kind.is_some() {
-            draft.leave_signed(
-                "carried by skbs of several segments",
-                "a virtual device counts skbs",
-                rest,
-            );
-        }
+        // A virtual device, and the card of a virtual machine, count skbs.
+        let most = self.segments_beyond_skbs();
+        draft.leave_rest("carried by skbs of several segments", BEYOND_SKBS, most);
         Some(draft.close())
     }
 }
