@@ -18,6 +18,14 @@ const IPV6: u16 = 0x86dd;
 /// Queueing disciplines above each other: more than anybody has.
 const MAX_DEPTH: usize = 16;
 
+/// The counters of a frame that was lost after it was received.
+const RECEIVED: &[Counter] = &[
+    Counter::Driver("rx_queue_*_drops"),
+    Counter::Device("rx_dropped"),
+];
+/// Those of a frame that a device could not send.
+const SENT: &[Counter] = &[Counter::Device("tx_dropped"), Counter::Peer("rx_dropped")];
+
 /// Assigns losses to owners.
 pub struct Books<'a> {
     method: Method,
@@ -137,32 +145,27 @@ impl<'a> Books<'a> {
         if count == 0 {
             return;
         }
-        let is_full = reason == "rx_ring_full";
+        // `xsk_rcv` of net/xdp/xsk.c: ENOBUFS is a full RX ring, ENOMEM an empty FILL, ENOSPC a long frame.
+        let errors: &[&str] = if reason == "rx_ring_full" {
+            &["ENOBUFS"]
+        } else {
+            &["ENOMEM", "ENOSPC"]
+        };
         let mut also = Vec::new();
         let mut rest = count;
         for (index, event) in self.deltas.xdp.iter().enumerate() {
-            // `xsk_rcv` of net/xdp/xsk.c: ENOBUFS is a full RX ring, ENOMEM an empty FILL, ENOSPC a long frame.
-            let is_same = (event.error.as_deref() == Some("ENOBUFS")) == is_full;
+            let is_same = event
+                .error
+                .as_deref()
+                .is_some_and(|error| errors.contains(&error));
             if event.map.as_deref() == Some("xskmap") && is_same && is_at_xdp(event, at) {
                 let claimed = self.take(&Key::Xdp(index), rest);
                 rest -= claimed;
                 push(&mut also, "event xdp:xdp_redirect_err", claimed);
             }
         }
-        for (index, drop) in self.deltas.drops.iter().enumerate() {
-            if drop.reason == "XDP" && drop.netns == at.netns && drop.device == at.device {
-                let claimed = self.take(&Key::Drop(index), count);
-                push(&mut also, "event skb:kfree_skb XDP", claimed);
-            }
-        }
-        let claimed = self.claim(
-            at,
-            &[
-                Counter::Driver("rx_queue_*_drops"),
-                Counter::Device("rx_dropped"),
-            ],
-            count,
-        );
+        self.claim_freed_by_xdp("XDP", at, count, &mut also);
+        let claimed = self.claim(at, RECEIVED, count);
         also.extend(claimed.also);
         let mode = if socket.zero_copy {
             "zero-copy"
@@ -190,48 +193,36 @@ impl<'a> Books<'a> {
                 device: event.device,
                 ..At::default()
             };
-            let mut also = self.claim_freed_by_xdp(event, at, count);
-            let (counters, stage): (&[Counter], Stage) = match event.event.as_str() {
-                "xdp_exception" => (
-                    &[
-                        Counter::Driver("rx_queue_*_xdp_drops"),
-                        Counter::Driver("rx_queue_*_drops"),
-                        Counter::Device("rx_dropped"),
-                    ],
-                    Stage::Xdp,
-                ),
-                "xdp_redirect_err" => (
-                    &[
-                        Counter::Driver("rx_queue_*_drops"),
-                        Counter::Device("rx_dropped"),
-                    ],
-                    Stage::Xdp,
-                ),
-                "xdp_bulk_tx" => (
-                    &[
-                        Counter::Driver("rx_queue_*_xdp_tx_errors"),
-                        Counter::Device("tx_dropped"),
-                        Counter::Peer("rx_dropped"),
-                    ],
-                    Stage::Xdp,
-                ),
-                _ => (&[], Stage::Xdp),
-            };
-            also.extend(self.claim(at, counters, count).also);
-            if event.event == "xdp_devmap_xmit" {
-                let target = At {
-                    device: event.to,
-                    ..at
-                };
-                let counters = [
-                    Counter::Driver("tx_queue_*_xdp_xmit_errors"),
-                    Counter::Device("tx_dropped"),
-                    Counter::Peer("rx_dropped"),
-                ];
-                also.extend(self.claim(target, &counters, count).also);
+            let mut also = Vec::new();
+            match event.event.as_str() {
+                "xdp_exception" => {
+                    self.claim_freed_by_xdp("NOT_SPECIFIED", at, count, &mut also);
+                    let drops = Counter::Driver("rx_queue_*_xdp_drops");
+                    also.extend(self.claim(at, &[drops], count).also);
+                    also.extend(self.claim(at, RECEIVED, count).also);
+                }
+                "xdp_redirect_err" => {
+                    self.claim_freed_by_xdp("XDP", at, count, &mut also);
+                    also.extend(self.claim(at, RECEIVED, count).also);
+                }
+                "xdp_bulk_tx" => {
+                    let errors = Counter::Driver("rx_queue_*_xdp_tx_errors");
+                    also.extend(self.claim(at, &[errors], count).also);
+                    also.extend(self.claim(at, SENT, count).also);
+                }
+                "xdp_devmap_xmit" => {
+                    let target = At {
+                        device: event.to,
+                        ..at
+                    };
+                    let errors = Counter::Driver("tx_queue_*_xdp_xmit_errors");
+                    also.extend(self.claim(target, &[errors], count).also);
+                    also.extend(self.claim(target, SENT, count).also);
+                }
+                _ => {}
             }
             let (reason, meaning) = describe_xdp(event);
-            let mut loss = self.loss(at, stage, Class::Lost, count, &reason, &meaning);
+            let mut loss = self.loss(at, Stage::Xdp, Class::Lost, count, &reason, &meaning);
             loss.place = event
                 .program_name
                 .as_ref()
@@ -242,27 +233,21 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn claim_freed_by_xdp(&mut self, event: &XdpEvent, at: At, count: u64) -> Vec<Also> {
-        let reason = match event.event.as_str() {
-            "xdp_exception" => "NOT_SPECIFIED",
-            "xdp_redirect_err" => "XDP",
-            _ => return Vec::new(),
-        };
-        let mut also = Vec::new();
+    /// Frames of XDP that the kernel freed as packets: for this reason, at a place of XDP where that is no reason of
+    /// XDP alone.
+    fn claim_freed_by_xdp(&mut self, reason: &str, at: At, count: u64, also: &mut Vec<Also>) {
         let mut rest = count;
         for (index, drop) in self.deltas.drops.iter().enumerate() {
             let place = drop.place.as_deref().unwrap_or_default();
             let is_same = drop.reason == reason
-                && drop.netns == at.netns
-                && drop.device == at.device
+                && (drop.netns, drop.device) == (at.netns, at.device)
                 && (reason == "XDP" || place.contains("xdp"));
             if is_same {
                 let claimed = self.take(&Key::Drop(index), rest);
                 rest -= claimed;
-                push(&mut also, &format!("event skb:kfree_skb {reason}"), claimed);
+                push(also, &format!("event skb:kfree_skb {reason}"), claimed);
             }
         }
-        also
     }
 
     fn add_drops(&mut self, is_meant: impl Fn(&Drop) -> bool) {
@@ -304,12 +289,10 @@ impl<'a> Books<'a> {
             &drop.reason,
             rule.meaning,
         );
-        // Each skb as many segments as it carries; a part of them was claimed with their skbs.
-        loss.segments = if self.method.segments {
-            count + drop.segments.saturating_sub(drop.skbs).min(drop.segments)
-        } else {
-            count
-        };
+        if self.method.segments {
+            // Those that were claimed are skbs of one segment: XDP knows no others.
+            loss.segments = drop.segments.saturating_sub(drop.skbs - count);
+        }
         loss.is_received = Some(drop.received);
         loss.place.clone_from(&drop.place);
         loss.proof = "event skb:kfree_skb".into();
@@ -591,7 +574,11 @@ impl<'a> Books<'a> {
             place: None,
             meaning: meaning.into(),
             netns: at.netns,
-            namespace: namespace.map_or_else(|| "host".into(), |namespace| namespace.name.clone()),
+            namespace: match namespace {
+                Some(namespace) => namespace.name.clone(),
+                None if at.netns == 0 => "host".into(),
+                None => format!("net:[{}], gone", at.netns),
+            },
             device: device.or_else(|| (at.device != 0).then(|| format!("device {}", at.device))),
             qdisc: None,
             socket: None,
@@ -621,23 +608,19 @@ impl<'a> Books<'a> {
         });
     }
 
-    /// Adds a loss to those that are shown: of the snapshot's namespaces, and of its devices where only those
-    /// were to be read. The same loss of several evidences is one row.
-    fn push(&mut self, loss: Loss) {
-        let is_of_host = loss.netns == 0 && self.after.whole_host;
+    /// Whether a loss is of the snapshot's namespaces, and of its devices where only those were to be read. On the
+    /// whole host also those of the host itself, and of namespaces that ended meanwhile.
+    fn is_shown(&self, loss: &Loss) -> bool {
         let Some(namespace) = self.after.namespaces.get(&loss.netns) else {
-            if is_of_host {
-                self.losses.push(loss);
-            }
-            return;
+            return self.after.whole_host;
         };
-        let is_device = |name: &String| {
-            namespace
-                .devices
-                .values()
-                .any(|device| device.name == *name)
-        };
-        if self.after.devices_only && !loss.device.as_ref().is_some_and(is_device) {
+        let is_device = |name: &String| namespace.devices.values().any(|it| it.name == *name);
+        !self.after.devices_only || loss.device.as_ref().is_some_and(is_device)
+    }
+
+    /// Adds a loss to those that are shown. The same loss of several evidences is one row.
+    fn push(&mut self, loss: Loss) {
+        if !self.is_shown(&loss) {
             return;
         }
         let identity = Identity::of(&loss);

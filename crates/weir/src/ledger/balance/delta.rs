@@ -234,7 +234,10 @@ impl Deltas {
                     ..drop.clone()
                 })
                 .or_default();
-            *sum = (sum.0 + drop.skbs, sum.1 + drop.segments);
+            *sum = (
+                sum.0.saturating_add(drop.skbs),
+                sum.1.saturating_add(drop.segments),
+            );
         }
         for drop in &later.drops {
             let key = Drop {
@@ -288,7 +291,7 @@ fn add_to(sum: &mut Counters, counters: &Counters) {
         let entry = sum.entry(name.clone()).or_default();
         // Sums of 32 bits, to be taken apart as such.
         entry.value = u64::from((entry.value as u32).wrapping_add(reading.value as u32));
-        entry.moved += reading.moved;
+        entry.moved = entry.moved.saturating_add(reading.moved);
     }
 }
 
@@ -304,6 +307,7 @@ fn difference(before: Reading, after: Reading, width: Width) -> Option<Delta> {
     if width == Width::Short && count > u64::from(u32::MAX / 2) {
         return None;
     }
-    let skew = before.moved + after.moved;
+    // The earlier snapshot may be a file that somebody wrote.
+    let skew = before.moved.saturating_add(after.moved);
     Some(Delta { count, skew })
 }

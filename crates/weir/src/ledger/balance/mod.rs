@@ -5,14 +5,16 @@ mod delta;
 mod edges;
 mod method;
 pub mod rules;
+#[cfg(test)]
+mod tests;
 
 use anyhow::{Result, ensure};
 
 use self::books::Books;
 use self::delta::Deltas;
 pub use self::method::Method;
-use super::sheet::{Class, Sheet};
-use super::snapshot::{Snapshot, VERSION};
+use super::sheet::{Class, Loss, Sheet};
+use super::snapshot::{Namespace, Snapshot, VERSION};
 use super::stage::Stage;
 
 /// The balance between two snapshots of one boot.
@@ -52,6 +54,9 @@ pub fn balance_by(method: Method, before: &Snapshot, after: &Snapshot) -> Result
         resets: deltas.resets.clone(),
     };
     add_gaps(&mut sheet, &deltas, after);
+    add_changes(&mut sheet, before, after);
+    sheet.gaps.sort();
+    sheet.gaps.dedup();
     Ok(sheet)
 }
 
@@ -68,20 +73,15 @@ pub fn since_boot(now: &Snapshot) -> Result<Sheet> {
 }
 
 fn add_gaps(sheet: &mut Sheet, deltas: &Deltas, after: &Snapshot) {
-    let mut gap = |stage, what: String, cure: &str| {
-        let cure = cure.into();
-        sheet.gaps.push(super::snapshot::Gap { stage, what, cure });
-    };
     if !deltas.has_events && after.events.is_some() {
-        gap(
+        sheet.gap(
             Stage::Stack,
-            "events were not counted during the whole interval: losses are known by counters alone"
-                .into(),
+            "events were not counted during the whole interval: losses are known by counters alone",
             "`weir ledger --seconds N`, which counts them from the beginning",
         );
     }
     if deltas.overflow > 0 {
-        gap(
+        sheet.gap(
             Stage::Stack,
             format!(
                 "{} events had too many reasons, places, devices and sockets to be told apart",
@@ -93,7 +93,7 @@ fn add_gaps(sheet: &mut Sheet, deltas: &Deltas, after: &Snapshot) {
     let without_place = deltas.drops.iter().filter(|drop| drop.place.is_none());
     let hidden: u64 = without_place.map(|drop| drop.skbs).sum();
     if hidden > 0 {
-        gap(
+        sheet.gap(
             Stage::Stack,
             format!("the places of {hidden} freed packets are hidden (kernel.kptr_restrict)"),
             "CAP_SYSLOG, and `sysctl kernel.kptr_restrict=1`",
@@ -105,7 +105,7 @@ fn add_gaps(sheet: &mut Sheet, deltas: &Deltas, after: &Snapshot) {
         .filter(|drop| drop.netns == 0 && drop.received);
     let homeless: u64 = homeless.map(|drop| drop.skbs).sum();
     if homeless > 0 && !after.whole_host {
-        gap(
+        sheet.gap(
             Stage::Socket,
             format!(
                 "{homeless} packets were freed on this host of which the kernel had forgotten the namespace, such as \
@@ -114,17 +114,60 @@ fn add_gaps(sheet: &mut Sheet, deltas: &Deltas, after: &Snapshot) {
             "--all-netns shows their reasons",
         );
     }
-    let copies =
-        |loss: &&super::sheet::Loss| loss.class == Class::CopyLost && loss.socket.is_none();
-    if sheet.losses.iter().any(|loss| copies(&loss)) {
-        let what = "lost copies of packet sockets are not told by socket".into();
-        let cure = "Linux 6.11".into();
-        sheet.gaps.push(super::snapshot::Gap {
-            stage: Stage::Packet,
-            what,
-            cure,
-        });
+    let is_unnamed = |loss: &Loss| loss.class == Class::CopyLost && loss.socket.is_none();
+    if sheet.losses.iter().any(is_unnamed) {
+        let copies = "lost copies of packet sockets are not told by socket";
+        sheet.gap(Stage::Packet, copies, "Linux 6.11");
     }
-    sheet.gaps.sort();
-    sheet.gaps.dedup();
+}
+
+/// Namespaces and devices that were not there during the whole interval: their counters went with them, or began at 0.
+fn add_changes(sheet: &mut Sheet, before: &Snapshot, after: &Snapshot) {
+    if before.namespaces.is_empty() {
+        return; // since the boot
+    }
+    let (mut ended, mut vanished, mut appeared) = (Vec::new(), Vec::new(), Vec::new());
+    for (inode, earlier) in &before.namespaces {
+        let Some(later) = after.namespaces.get(inode) else {
+            ended.push(earlier.name.clone());
+            continue;
+        };
+        let names = |of: &Namespace, without: &Namespace| {
+            let missing = of.devices.iter();
+            let missing = missing.filter(|(index, _)| !without.devices.contains_key(index));
+            let names = missing.map(|(_, device)| format!("{} of {}", device.name, of.name));
+            names.collect::<Vec<_>>()
+        };
+        vanished.extend(names(earlier, later));
+        appeared.extend(names(later, earlier));
+    }
+    let shorter = "a shorter interval; events remain";
+    if !ended.is_empty() {
+        let names = few(&ended);
+        let text = format!("network namespaces ended, and their counters with them: {names}");
+        sheet.gap(Stage::Stack, text, shorter);
+    }
+    if !vanished.is_empty() {
+        let names = few(&vanished);
+        let text = format!("devices vanished, and their counters with them: {names}");
+        sheet.gap(Stage::Driver, text, shorter);
+    }
+    if !appeared.is_empty() {
+        let names = few(&appeared);
+        let text = format!(
+            "devices appeared, and their counters are taken from 0, also of one that came from elsewhere: {names}"
+        );
+        sheet.gap(Stage::Driver, text, "the next interval");
+    }
+}
+
+/// The first of some names, and the number of the others.
+fn few(names: &[String]) -> String {
+    const FEW: usize = 5;
+    match names.split_at_checked(FEW) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} and {} more", first.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    }
 }
