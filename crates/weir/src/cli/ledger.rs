@@ -261,7 +261,7 @@ fn notes(args: &LedgerArgs, reader: &Reader, capture: Option<&CaptureReport>) ->
     let mut notes = Vec::new();
     if args.since.is_none() && reader.refusal().is_none() {
         notes.push(
-            "Cost: tracepoints of errors only; nothing for packets that are not lost, about 100 ns for each lost one."
+            "Cost: tracepoints of errors only; nothing for packets that are not lost, about 50 ns for each lost one."
                 .to_owned(),
         );
     }
