@@ -1,4 +1,4 @@
-//! What watching costs: a saturated l2fwd and a saturated UDP receiver beside `weir ledger`, `weir top` and
+//! The cost of watching: a saturated l2fwd and a saturated UDP receiver beside `weir ledger`, `weir top` and
 //! `weir exporter`, and alone, in turns. Needs root.
 
 use std::io::{Read as _, Write as _};

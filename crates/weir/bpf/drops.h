@@ -10,7 +10,7 @@ enum drops_constants {
 	MAX_SNAPLEN = 16384,
 };
 
-/* What a packet's bytes begin with. */
+/* The first layer of a packet's bytes. */
 enum drop_link {
 	LINK_ETHERNET,
 	LINK_IP,

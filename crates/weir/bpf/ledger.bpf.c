@@ -4,7 +4,7 @@
  *
  * Tracepoints of errors cost nothing while nothing fails, so these are always attached. Those of success
  * (`deep_*`) run for each packet or bulk, and are attached only when asked for. Nothing is sent to user space: it
- * reads the sums. What does not fit into a map is counted in one overflow cell.
+ * reads the sums. One overflow cell counts whatever does not fit into a map.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>

@@ -37,7 +37,7 @@ Examples:
 
 Requirements:
   root for losses by reason, place, socket and process, and for other network namespaces
-  without privilege: what the counters of this network namespace tell; the rest is listed as not seen
+  without privilege: the counters of this network namespace; the rest is listed as not seen
 
 Exit status:
   0    the report was printed
@@ -203,7 +203,7 @@ fn watch(
             break;
         }
         if looked.elapsed() >= LOOK_AT_SOCKETS {
-            // What cannot be read is a gap of the snapshots.
+            // An error here is a gap of the snapshots.
             let _ = reader.look_at_sockets();
             looked = Instant::now();
         }

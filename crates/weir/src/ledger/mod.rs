@@ -1,6 +1,6 @@
 //! Every packet accounted for: a host's counters and error events, and the balance between them.
 //!
-//! A [`Snapshot`] is what the host counts at one moment; a [`Sheet`] is the difference of two. Counters come first,
+//! A [`Snapshot`] has the counters of a host at one moment; a [`Sheet`] is the difference of two. Counters come first,
 //! since they cost nothing; tracepoints of errors are attached too, since they cost nothing while nothing fails;
 //! tracepoints of success never are, unless asked for.
 

@@ -11,7 +11,7 @@ use crate::report::Machine;
 pub struct Report {
     /// The machine, the build and the command.
     pub host: Machine,
-    /// What was watched: the namespaces and devices.
+    /// The watched namespaces and devices.
     pub scope: String,
     /// Whether the interval began with the boot.
     pub since_boot: bool,
@@ -21,6 +21,6 @@ pub struct Report {
     /// The file of dropped packets, if one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureReport>,
-    /// The cost of watching, and what else is to be known.
+    /// The cost of watching, and further notes.
     pub notes: Vec<String>,
 }

@@ -15,7 +15,7 @@ pub enum Direction {
     Transmit,
 }
 
-/// What became of freed packets.
+/// The fate of freed packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -58,7 +58,7 @@ pub struct Loss {
     pub socket: Option<String>,
     /// The process of the socket.
     pub process: Option<Process>,
-    /// What proves it: `event skb:kfree_skb`, or a counter.
+    /// The proof: `event skb:kfree_skb`, or a counter.
     pub proof: String,
     /// The other places where the same packets are counted.
     #[serde(default)]
@@ -93,7 +93,7 @@ pub struct Term {
     pub most: Option<u64>,
 }
 
-/// The balance between two stages: what left the first, and where it went.
+/// The balance between two stages: packets that left the first, and where they went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
     /// The direction.
@@ -110,9 +110,9 @@ pub struct Edge {
     pub namespace: String,
     /// The device or socket, where the edge has one.
     pub subject: Option<String>,
-    /// What came in.
+    /// Packets that came in.
     pub entered: Vec<Term>,
-    /// Where it went: onward, lost, still queued.
+    /// Where they went: onward, lost, still queued.
     pub left: Vec<Term>,
     /// `entered` less `left`.
     pub unexplained: i64,
@@ -132,7 +132,7 @@ pub struct Sheet {
     pub edges: Vec<Edge>,
     /// Everything that ended, losses first, the largest first.
     pub losses: Vec<Loss>,
-    /// What cannot be seen.
+    /// Parts that cannot be seen.
     pub gaps: Vec<Gap>,
     /// Counters that were set back during the interval: their devices or sockets began anew.
     pub resets: Vec<String>,
@@ -149,7 +149,7 @@ impl Term {
 }
 
 impl Edge {
-    /// Whether what is unexplained lies within its bound.
+    /// Whether the unexplained rest lies within its bound.
     pub fn closes(&self) -> bool {
         self.unexplained.unsigned_abs() <= self.bound
     }

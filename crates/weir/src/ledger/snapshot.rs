@@ -12,7 +12,7 @@ use super::stage::Stage;
 /// The format of [`Snapshot`] in files: it changes when a field changes its meaning.
 pub const VERSION: u32 = 1;
 
-/// A counter, and what it counted while the snapshot was taken.
+/// A counter, and its motion while the snapshot was taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// Its value.
@@ -54,7 +54,7 @@ pub struct Snapshot {
     pub boottime_ns: u64,
     /// How long reading took, in nanoseconds.
     pub took_ns: u64,
-    /// Whether all namespaces were to be read: what counts for the host alone has no owner otherwise.
+    /// Whether all namespaces were to be read: counters of the host have no owner otherwise.
     #[serde(default)]
     pub whole_host: bool,
     /// Whether only some devices were to be read, and so nothing behind them.
@@ -71,7 +71,7 @@ pub struct Snapshot {
     /// The counters of the neighbour tables, such as `arp_cache.table_fulls`. They count for all namespaces.
     #[serde(default)]
     pub neighbours: Counters,
-    /// What cannot be seen here, and what would show it.
+    /// Parts that cannot be seen here, with a cure.
     pub gaps: Vec<Gap>,
 }
 
@@ -82,7 +82,7 @@ pub struct Counted {
     pub since_ns: u64,
     /// Freed packets.
     pub drops: Vec<Drop>,
-    /// Errors of XDP; with the tracepoints of success also what went on.
+    /// Errors of XDP; with the tracepoints of success also frames that went on.
     pub xdp: Vec<XdpEvent>,
     /// Packets that devices handed to the stack; none without the tracepoints of success.
     #[serde(default)]
@@ -166,8 +166,8 @@ pub struct Device {
     pub by_queue: BTreeMap<String, Counters>,
     /// Its queueing disciplines by kind and handle, such as `pfifo 8001:`.
     pub qdiscs: BTreeMap<String, Counters>,
-    /// The discipline above each of them that is not the root, by the same names: it counts what those below it
-    /// drop.
+    /// The discipline above each of them that is not the root, by the same names: it adds up the drops of
+    /// those below it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub qdisc_parents: BTreeMap<String, String>,
 }
@@ -337,9 +337,9 @@ impl Ring {
 pub struct Gap {
     /// The stage.
     pub stage: Stage,
-    /// What is not seen, and why.
+    /// The hidden part, and the reason.
     pub what: String,
-    /// What would show it.
+    /// A way to see it.
     pub cure: String,
 }
 

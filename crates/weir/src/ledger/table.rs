@@ -221,7 +221,7 @@ fn notes(text: &mut String, report: &Report) {
     }
     notes.extend(sheet.gaps.iter().map(|gap| {
         format!(
-            "not seen ({}): {}. What would show it: {}.",
+            "not seen ({}): {}. To see it: {}.",
             gap.stage.name(),
             plain(&gap.what),
             gap.cure

@@ -20,7 +20,7 @@ const BYTES: usize = 16 << 20;
 /// Of frames that a program sees, it drops one of so many.
 const EVERY: u32 = 200;
 
-/// How the devices treat the stream, and what is lost of it.
+/// The devices' treatment of the stream, and its losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The sender leaves 64 KiB in one skb.
@@ -131,7 +131,7 @@ fn set_up(lab: &Lab, kind: Kind) -> Result<Option<Program>> {
             return Ok(Some(program));
         }
         Kind::Shaper => {
-            // Room for the largest skb: what tbf drops of one that it has to cut has no event.
+            // Room for the largest skb: drops of one that tbf has to cut have no event.
             let words = "tc qdisc add dev l0 root tbf rate 200mbit burst 128kb limit 200kb";
             lab.left.command(words)?;
         }

@@ -24,7 +24,7 @@ pub struct Truth {
     pub count: u64,
 }
 
-/// What was seen of some losses.
+/// The evidence of some losses.
 pub struct Observation {
     pub lab: Lab,
     pub before: Snapshot,
@@ -44,7 +44,7 @@ pub struct Turn {
     pub counts: Vec<u64>,
 }
 
-/// Prepares a fault; none where the kernel lacks what it needs.
+/// Prepares a fault; none where the kernel lacks a feature for it.
 pub fn prepare(
     lab: &mut Lab,
     kernel: &Kernel,
@@ -53,7 +53,7 @@ pub fn prepare(
     let prepared = (fault.prepare)(lab, kernel);
     match prepared.with_context(|| format!("cannot prepare {}", fault.name))? {
         Prepared::Ready(ready) => Ok(Ok(ready)),
-        Prepared::Lacks(what) => Ok(Err(what)),
+        Prepared::Lacks(feature) => Ok(Err(feature)),
     }
 }
 
@@ -210,9 +210,9 @@ impl Observation {
 
     fn differences(&self, row: &Row, count: u64, loss: &Loss) -> Vec<String> {
         let mut differences = Vec::new();
-        let mut differ = |what: &str, is: String, wanted: String| {
+        let mut differ = |field: &str, is: String, wanted: String| {
             if is != wanted {
-                differences.push(format!("{what} is {is}, not {wanted}"));
+                differences.push(format!("{field} is {is}, not {wanted}"));
             }
         };
         let text = |text: Option<&str>| text.unwrap_or("none").to_owned();

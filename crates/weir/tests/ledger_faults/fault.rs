@@ -1,4 +1,4 @@
-//! The interface of faults: what each one does, and what the ledger has to say of it.
+//! The interface of faults: the cause of each, and its rows in the ledger.
 
 use anyhow::Result;
 use weir::ledger::sheet::Class;
@@ -18,7 +18,7 @@ pub struct Fault {
     pub mixes: bool,
 }
 
-/// A fault that is ready to be caused, or what keeps it from that.
+/// A fault that is ready to be caused, or the obstacle.
 pub enum Prepared {
     Ready(Box<Ready>),
     /// The kernel has no such feature.
@@ -29,7 +29,7 @@ pub enum Prepared {
 pub struct Ready {
     /// Causes it so many times, or nearly, and returns how many losses that were by its own count.
     pub cause: Cause,
-    /// What the ledger must say: the row of the loss, if there is one, and those of normal frees with it.
+    /// The ledger's answer: the row of the loss, if there is one, and those of normal frees with it.
     pub rows: Vec<Row>,
     /// By how many packets an edge of which the ledger says that it is open may be off.
     pub open: Vec<Open>,

@@ -11,7 +11,7 @@ const IP_HEADER: usize = 20;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// What is wrong with a frame, or unusual.
+/// The oddity of a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Odd {
     pub source: Ipv4Addr,

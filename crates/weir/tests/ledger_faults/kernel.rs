@@ -1,11 +1,11 @@
-//! What the running kernel can tell, by its types: never by its version.
+//! Abilities of the running kernel, by its types: never by its version.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 use weir::bpf::kernel_types::KernelTypes;
 
-/// What the running kernel can tell.
+/// Abilities of the running kernel.
 pub struct Kernel {
     reasons: BTreeSet<String>,
     /// Whether devices say that they take redirected frames, so that a redirect to one that does not is refused

@@ -1,5 +1,5 @@
 //! Frames as fast as the machine sends them, up to a million a second, to a socket whose program does not keep up:
-//! while they flow, what is unexplained lies within its own bound; when they have stopped, it is 0.
+//! while they flow, the unexplained rest lies within its own bound; when they have stopped, it is 0.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ const RUNS: u32 = 1 << 18;
 /// Between two sheets.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Loads a socket for so long, and prints what came of it.
+/// Loads a socket for so long, and prints the result.
 pub fn run(duration: Duration) -> Result<Outcome> {
     let lab = Lab::new()?;
     let receiver = receiver(&lab)?;
@@ -74,7 +74,7 @@ pub fn run(duration: Duration) -> Result<Outcome> {
     });
     let seconds = begun.elapsed().as_secs_f64();
     outcome?;
-    // What was not read stays in the queue.
+    // Unread datagrams stay in the queue.
     let end = settle(&mut reader, |_| true)?;
     let sheet = balance_by(Method::default(), &quiet, &end)?;
     for edge in sheet.edges.iter().filter(|edge| edge.unexplained != 0) {
@@ -144,7 +144,7 @@ fn drain(socket: &UdpSocket, read: &AtomicU64, is_over: &AtomicBool) {
     }
 }
 
-/// What waits in the queue.
+/// Packets that wait in the queue.
 fn rest(socket: &UdpSocket) -> u64 {
     let mut bytes = [0; SIZE];
     let mut count = 0;

@@ -45,7 +45,7 @@ const WORDS: [&str; 3] = ["table", "mix", "load"];
 #[derive(Parser)]
 #[command(name = "ledger_faults")]
 enum Words {
-    /// Causes each kind of loss, and prints what the ledger says.
+    /// Causes each kind of loss, and prints the ledger's rows.
     Table {
         /// A part of the faults' names.
         part: Option<String>,

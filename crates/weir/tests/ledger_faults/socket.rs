@@ -110,7 +110,7 @@ const FILL_PAGE: libc::off_t = 0x1_0000_0000;
 const CHUNK: u32 = 2048;
 const CHUNKS: u32 = 128;
 
-/// An AF_XDP socket that is left to itself: it reads nothing, and FILL has what it was given at first.
+/// An AF_XDP socket that is left to itself: it reads nothing, and FILL has its first chunks.
 pub struct XdpSocket {
     socket: OwnedFd,
     _memory: Mapping,
@@ -250,7 +250,7 @@ pub fn set_receive_buffer(socket: impl AsFd, bytes: i32) -> Result<()> {
     set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
 }
 
-/// Cuts what is sent into datagrams of so many bytes.
+/// Cuts sent data into datagrams of so many bytes.
 pub fn set_segment(socket: impl AsFd, bytes: i32) -> Result<()> {
     const UDP_SEGMENT: libc::c_int = 103;
     set(&socket, libc::SOL_UDP, UDP_SEGMENT, &bytes)

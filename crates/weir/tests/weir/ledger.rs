@@ -130,7 +130,7 @@ pub fn run_as_overflow() {
     }
 }
 
-/// Runs `weir ledger` beside the overflow in a namespace: what it printed, and the datagrams that were lost.
+/// Runs `weir ledger` beside the overflow in a namespace: its output, and the number of lost datagrams.
 fn overflow(
     namespace: BorrowedFd<'_>,
     ledger: &mut Command,

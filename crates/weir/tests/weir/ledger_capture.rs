@@ -129,7 +129,7 @@ fn send(
     soon("packets come", || has_come(sent))
 }
 
-/// What the ledger counts of a namespace, by reason.
+/// The ledger's counts of a namespace, by reason.
 fn counted(events: &mut Events, netns: u64) -> Result<BTreeMap<String, u64>> {
     let mut reasons = BTreeMap::new();
     for drop in events.count()?.drops {
@@ -455,7 +455,7 @@ fn every_lost_packet_is_in_the_file() -> Result<()> {
     read_by_tshark(&rig.file(), &read)
 }
 
-/// What tshark reads is what the reader of these tests reads.
+/// tshark and the reader of these tests agree.
 fn read_by_tshark(file: &Path, read: &Read) -> Result<()> {
     let fields = [
         "frame.comment",
@@ -498,7 +498,7 @@ fn read_by_tshark(file: &Path, read: &Read) -> Result<()> {
     Ok(())
 }
 
-/// So that a `kill -9` leaves what was dropped before.
+/// So that a `kill -9` leaves earlier packets.
 fn a_file_is_whole_while_it_grows() -> Result<()> {
     let rig = Rig::new("grows", 1500)?;
     let sender = socket(rig.lab.load(), 0)?;

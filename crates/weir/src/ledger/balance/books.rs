@@ -1,7 +1,7 @@
 //! One owner for each loss.
 //!
 //! One lost packet stands in up to four counters and two events. The most exact evidence goes first and becomes a
-//! row; it claims the packet from every other place that counts it. What nobody claims in the end is a loss that
+//! row; it claims the packet from every other place that counts it. A count that is left in the end is a loss that
 //! this counter alone shows.
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,14 +31,14 @@ pub struct Books<'a> {
     method: Method,
     deltas: &'a Deltas,
     after: &'a Snapshot,
-    /// What nobody has claimed yet.
+    /// Counts that are not claimed yet.
     left: BTreeMap<&'a Key, u64>,
     losses: Vec<Loss>,
     /// The place of each row in `losses`.
     rows: HashMap<Identity, usize>,
 }
 
-/// What makes a row of its own.
+/// The identity of a row.
 #[derive(PartialEq, Eq, Hash)]
 struct Identity {
     stage: Stage,
@@ -79,7 +79,7 @@ struct At {
     is_ipv6: bool,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Default)]
 struct Claimed {
     also: Vec<Also>,
@@ -89,7 +89,7 @@ struct Claimed {
 }
 
 impl<'a> Books<'a> {
-    /// Books of what counted between two snapshots.
+    /// Books of the counts between two snapshots.
     pub fn new(method: Method, deltas: &'a Deltas, after: &'a Snapshot) -> Self {
         let left = deltas.counts.iter().map(|(key, delta)| (key, delta.count));
         Self {
@@ -341,7 +341,7 @@ impl<'a> Books<'a> {
         above
     }
 
-    /// Claims what the disciplines above one count of its drops.
+    /// Claims the drops of a discipline from those above it, which count them too.
     fn claim_above(&mut self, key: &Key, at: At, count: u64, also: &mut Vec<Also>) {
         for key in self.above(key) {
             let taken = self.take(&key, count);

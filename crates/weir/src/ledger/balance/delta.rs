@@ -1,4 +1,4 @@
-//! What each counter counted between two snapshots.
+//! The differences of counters between two snapshots.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,7 @@ pub enum Key {
     Xdp(usize),
 }
 
-/// What a counter counted, and how far it moved while the two snapshots were taken.
+/// The difference of a counter, and its motion while the two snapshots were taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delta {
     /// The difference.
@@ -36,7 +36,7 @@ pub struct Delta {
     pub skew: u64,
 }
 
-/// What each counter counted between two snapshots.
+/// The differences of counters between two snapshots.
 #[derive(Debug, Default)]
 pub struct Deltas {
     /// By counter; one that did not move is absent.
@@ -78,7 +78,7 @@ const GAUGES: [&str; 9] = [
 ];
 
 impl Deltas {
-    /// The difference of two snapshots of the same boot. What is new in `after` began at 0.
+    /// The difference of two snapshots of the same boot. A counter that is new in `after` began at 0.
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let mut deltas = Self::default();
         let none = Namespace::default();
@@ -119,12 +119,12 @@ impl Deltas {
         deltas
     }
 
-    /// What a counter counted.
+    /// The difference of a counter.
     pub fn get(&self, key: &Key) -> Delta {
         self.counts.get(key).copied().unwrap_or_default()
     }
 
-    /// What a counter of a namespace's protocols counted.
+    /// The difference of a counter of a namespace's protocols.
     pub fn mib(&self, netns: u64, name: &str) -> Delta {
         self.get(&Key::Mib(netns, name.into()))
     }

@@ -1,4 +1,4 @@
-//! The kernel's reasons: the stage that each belongs to, what it means, and where else the same packets are counted.
+//! The kernel's reasons: the stage of each, its meaning, and the other counters of the same packets.
 
 use crate::ledger::sheet::Class::{self, CopyLost, Lost, NotLost};
 use crate::ledger::stage::Stage;
@@ -16,7 +16,7 @@ pub enum Counter {
     Driver(&'static str),
     /// `drops` of the device's queueing disciplines: of the one that lost it, and of those above it.
     Qdisc,
-    /// `drops` of `clsact` or `ingress`: what filters of tc dropped.
+    /// `drops` of `clsact` or `ingress`: those of tc's filters.
     Filters,
     /// Freed packets of this reason that have no namespace: the kernel has forgotten it by then.
     Event(&'static str),
@@ -162,7 +162,7 @@ pub const RULES: &[Rule] = &[
         "the backlog of a busy socket was full", ""),
     rule(("TCP_OLD_DATA", ""), Stage::Tcp, NotLost, &[], "its data was received before", ""),
     rule(("TCP_OLD_SEQUENCE", ""), Stage::Tcp, NotLost, &[], "its data was received before", ""),
-    rule(("TCP_OLD_ACK", ""), Stage::Tcp, NotLost, &[], "it acknowledges what was acknowledged before", ""),
+    rule(("TCP_OLD_ACK", ""), Stage::Tcp, NotLost, &[], "it acknowledges data that was acknowledged before", ""),
     rule(("TCP_OFOMERGE", ""), Stage::Tcp, NotLost, &[], "its data was there already, out of order", ""),
     rule(("TCP_RESET", ""), Stage::Tcp, NotLost, &[], "it ended a connection (RST)", ""),
     rule(("TCP_CLOSE", ""), Stage::Tcp, NotLost, &[], "its connection is closed", ""),

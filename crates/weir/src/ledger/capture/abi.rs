@@ -6,7 +6,7 @@ use crate::bpf::layout::{Constants, Layout, shared_structs};
 /// The most bytes of a packet that a record can have.
 pub const MAX_SNAPLEN: u32 = 16384;
 
-/// What a packet's bytes begin with.
+/// The first layer of a packet's bytes.
 pub const LINK_ETHERNET: u32 = 0;
 pub const LINK_IP: u32 = 1;
 pub const LINK_NONE: u32 = 2;

@@ -1,4 +1,4 @@
-//! The file: what a record becomes in it.
+//! The file, and the blocks of its records.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -32,7 +32,7 @@ pub struct Record {
     pub bytes: Box<[u8]>,
 }
 
-/// What becomes of a record.
+/// The fate of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is written, or left out.
@@ -97,7 +97,7 @@ impl DropFile {
         let names = Names::read(&options.scope);
         let mut blocks = Vec::new();
         let machine = Machine::now(0);
-        let what = if options.normal {
+        let contents = if options.normal {
             "all packets that the kernel freed, but those that were received"
         } else {
             "the packets that the kernel dropped"
@@ -106,7 +106,7 @@ impl DropFile {
             hardware: &machine.cpu_model,
             system: &machine.kernel,
             application: &format!("weir {}", machine.weir),
-            comment: &format!("{what}, with the reason and the place of each"),
+            comment: &format!("{contents}, with the reason and the place of each"),
         }
         .append_to(&mut blocks);
         let mut file = Self {
@@ -231,7 +231,7 @@ impl DropFile {
         ));
     }
 
-    /// Finds out what a reason at a place is.
+    /// Finds the words for a reason at a place.
     fn learn(&mut self, site: DropSite) -> Result<()> {
         if self.sites.contains_key(&site) {
             return Ok(());
@@ -288,8 +288,8 @@ impl DropFile {
         self.blocks.clear();
     }
 
-    /// Ends the file with what became of the packets of each interface; `counted` is what the kernel counted,
-    /// `overflow` what it counted without interface.
+    /// Ends the file with the fates of each interface's packets; `counted` has the kernel's counts, `overflow` those
+    /// without interface.
     pub fn finish(
         mut self,
         counted: &[(DropInterface, DropCounts)],

@@ -45,7 +45,7 @@ const OBJECT: Object = Object {
 const FREED: &str = "capture_freed";
 const RECEIVER: &str = "capture_receiver";
 
-/// How long records wait at most, and with them what a `kill -9` takes.
+/// How long records wait at most: a `kill -9` takes no more.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// A reader that never sleeps takes the ring's cache lines from the programs, which run several times as long.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -63,7 +63,7 @@ pub struct Capture {
     thread: Option<JoinHandle<Result<CaptureReport>>>,
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Writer {
     stop: Arc<AtomicBool>,
     programs: Programs,
@@ -176,7 +176,7 @@ impl Writer {
         })?;
         while !self.stop.load(Ordering::Relaxed) && !self.file.is_over() {
             ring.wait(PATIENCE)?;
-            // Of these, none is younger than what the next look at the ring can bring.
+            // Of these, none is younger than the records that the next look at the ring can bring.
             let settled = now_ns().saturating_sub(DISORDER);
             ring.read(BATCH)?;
             self.write(&mut records.borrow_mut(), settled)?;

@@ -31,9 +31,9 @@ impl Names {
         names
     }
 
-    /// Adds what has come. A name stays when its device goes: its last packets may be on their way.
+    /// Adds new ones. A name stays when its device goes: its last packets may be on their way.
     fn update(&mut self) {
-        // What cannot be read has numbers for names.
+        // Where it cannot be read, numbers are the names.
         let Ok(places) = self.scope.places(&mut Snapshot::default()) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! What is captured.
+//! The selection of packets.
 
 use crate::ledger::read::Scope;
 
@@ -10,7 +10,7 @@ pub const MAX_BYTES: u64 = 1 << 30;
 /// Bytes of the ring between the kernel and this program: 16 MiB, some ten thousand packets.
 const RING_BYTES: u32 = 16 << 20;
 
-/// What is captured, and how much.
+/// The selection of packets, and its limits.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The namespaces and devices.

@@ -66,7 +66,7 @@ pub struct Packet<'s> {
     pub custom: &'s str,
 }
 
-/// What became of an interface's packets.
+/// The fates of an interface's packets.
 #[derive(Debug)]
 pub struct Statistics {
     pub interface: u32,

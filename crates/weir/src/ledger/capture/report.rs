@@ -1,4 +1,4 @@
-//! What became of the packets of a capture.
+//! The fates of a capture's packets.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct InterfaceReport {
     pub counts: Counts,
 }
 
-/// What became of the packets of a capture.
+/// The fates of a capture's packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaptureReport {
     /// The file.
@@ -66,7 +66,7 @@ impl Counts {
         self.no_packets += other.no_packets;
     }
 
-    /// Adds what only the kernel counted.
+    /// Adds the counts that only the kernel has.
     pub fn add_kernels(&mut self, counted: &DropCounts) {
         self.seen += counted.seen;
         self.normal += counted.normal;
@@ -75,7 +75,7 @@ impl Counts {
 }
 
 impl CaptureReport {
-    /// What a capture cannot show, whatever it captured.
+    /// The limits of every capture.
     const GAP: &'static str = "Frames that XDP dropped, or failed to redirect, before the kernel made a packet of \
          them are not in it: their tracepoints do not have the frame; the ledger counts them.";
 
@@ -87,7 +87,7 @@ impl CaptureReport {
             "{path}: {} dropped packets, {} bytes.",
             counts.written, self.bytes
         )];
-        for (count, what) in [
+        for (count, fate) in [
             (
                 counts.lost,
                 "dropped packets are not in it, since the ring was full: keep fewer bytes of each (--snaplen).",
@@ -106,7 +106,7 @@ impl CaptureReport {
             ),
         ] {
             if count > 0 {
-                sentences.push(format!("{count} {what}"));
+                sentences.push(format!("{count} {fate}"));
             }
         }
         sentences.extend(

@@ -71,7 +71,7 @@ pub struct Events {
     xdp: Map<XdpKey, XdpValue>,
     received: Map<ReceiveKey, DropValue>,
     overflow: Map<u32, DropValue>,
-    /// What this kernel lacks.
+    /// Tracepoints and arguments that this kernel lacks.
     missing: Vec<Missing>,
     /// When the tracepoints were attached, by `CLOCK_BOOTTIME`.
     since_ns: u64,
@@ -169,7 +169,7 @@ impl Events {
         })
     }
 
-    /// What this kernel lacks.
+    /// Tracepoints and arguments that this kernel lacks.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }

@@ -41,7 +41,7 @@ pub struct Reader {
     own: Option<Own>,
 }
 
-/// What one pass over the namespaces read.
+/// The result of one pass over the namespaces.
 struct Pass {
     quick: BTreeMap<u64, Quick>,
     cpus: BTreeMap<usize, Counters>,

@@ -12,7 +12,7 @@ use crate::ledger::events::OwnedSocket;
 use crate::ledger::snapshot::{Namespace, Snapshot, Socket};
 use crate::ledger::stage::Stage;
 
-/// What the kernel lists of a namespace; none of a kind that it cannot list.
+/// The sockets that the kernel lists of a namespace; none of a kind that it cannot list.
 struct Listed {
     udp: Option<Vec<InetSocket>>,
     tcp: Option<Vec<InetSocket>>,
@@ -140,7 +140,7 @@ fn packet_socket(
     with_owner(entry, owner)
 }
 
-/// Adds what the iterator knows. The drops of a packet ring are in no other place; those of a queue are in both,
+/// Adds the process and counters of the iterator. The drops of a packet ring are in no other place; those of a queue are in both,
 /// but its owner can reset the iterator's.
 fn with_owner(mut socket: Socket, owner: Option<&OwnedSocket>) -> Socket {
     if let Some(owner) = owner {

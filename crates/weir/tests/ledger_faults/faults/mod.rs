@@ -1,7 +1,7 @@
 //! The faults, by the part of the path that they happen in.
 #![expect(
     clippy::unnecessary_wraps,
-    reason = "what prepares a fault has one type for all, and most can fail"
+    reason = "functions that prepare a fault have one type, and most can fail"
 )]
 
 mod ip;

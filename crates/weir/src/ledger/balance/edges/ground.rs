@@ -1,4 +1,4 @@
-//! What the edges of a namespace are made of.
+//! The ground of a namespace's edges.
 
 use super::draft::Draft;
 use crate::ledger::balance::delta::{Delta, Deltas, Key};
@@ -99,7 +99,7 @@ impl<'a> Ground<'a> {
         draft.leave("ARP", "a packet socket of ARP", Delta { count, skew: 0 });
     }
 
-    /// What native XDP took of a device's frames, where its driver tells.
+    /// Frames of a device that native XDP took, where its driver tells.
     pub fn taken_by_xdp(&self, index: u32) -> [(&'static str, &'static str, Delta); 3] {
         [
             ("redirected by XDP", "rx_queue_*_xdp_redirect"),

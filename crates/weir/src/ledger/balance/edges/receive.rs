@@ -25,7 +25,7 @@ const CARRIED: &str = "IpExt In*ECT*Pkts less Ip.InReceives";
 const VETH_RING: u64 = 256;
 
 impl Ground<'_> {
-    /// Devices to IP, in segments: what the devices received is what IP received, each skb as many as it carries.
+    /// Devices to IP, in segments: IP received all that the devices did, each skb as many as it carries.
     pub fn devices_to_ip(&self) -> Edge {
         let mut draft = self.draft(Direction::Receive, Stage::Driver, Stage::Ip, Unit::Segments);
         let mut is_virtual = false;
@@ -124,7 +124,7 @@ impl Ground<'_> {
                 .any(|also| also.counter == "rx_queue_*_xdp_drops")
                 || loss.reason == "rx_queue_*_xdp_drops"
                 || (loss.reason == "rx_dropped" && loss.stage == Stage::Driver && by_driver > 0);
-            // What a veth's backlog, or the sender, dropped was never counted as received.
+            // Drops of a veth's backlog, or of the sender, were never counted as received.
             if !is_counted && loss.stage != Stage::Backlog {
                 let segments = if self.method.segments {
                     loss.segments
@@ -166,7 +166,7 @@ impl Ground<'_> {
             .is_some_and(|events| !events.received.is_empty())
     }
 
-    /// With success tracepoints: what devices handed to the stack is what IP, ARP and losses before them got.
+    /// With success tracepoints: packets that devices handed to the stack went to IP, to ARP, or were lost before.
     pub fn stack_to_ip(&self) -> Option<Edge> {
         let later = self.after.events.as_ref()?;
         let earlier = self.before.events.as_ref()?;
@@ -257,7 +257,7 @@ impl Ground<'_> {
     }
 
     /// Packets that were not forwarded as they are too big, and whether their forwarding was counted: kernels differ
-    /// in which comes first (`ip_forward` of `net/ipv4/ip_forward.c`). The balance of what was received tells.
+    /// in which comes first (`ip_forward` of `net/ipv4/ip_forward.c`). The balance of received packets tells.
     pub fn too_big(&self, received: &Draft) -> [i64; 2] {
         let lost = self.lost(is_too_big);
         let count: u64 = lost.iter().map(|loss| loss.count).sum();
@@ -311,7 +311,7 @@ impl Ground<'_> {
             Some(grown) => draft.leave_signed("UDP, unread", "receive queues of sockets", grown),
             None => draft.open("datagrams that wait unread cannot be counted here: run as root"),
         }
-        // Raw sockets are purged too, of copies: what was delivered tells how many were of UDP.
+        // Raw sockets are purged too, of copies: the delivered packets tell how many were of UDP.
         let purged: u64 = purged.iter().map(|loss| loss.count).sum();
         draft.leave_rest("closed unread", "event skb:kfree_skb QUEUE_PURGE", purged);
         // A socket that did not ask for UDP_GRO gets the datagrams one by one.

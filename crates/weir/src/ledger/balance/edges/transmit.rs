@@ -83,7 +83,7 @@ impl Ground<'_> {
         draft.close()
     }
 
-    /// How many more segments TCP sent than skbs: IP counts the skbs of all protocols. `OutSegs` has only what is
+    /// How many more segments TCP sent than skbs: IP counts the skbs of all protocols. `OutSegs` has only segments that are
     /// sent for the first time (`__tcp_transmit_skb` of `net/ipv4/tcp_output.c`).
     fn segments_beyond_skbs(&self) -> u64 {
         let of_protocols = self.sum(&[

@@ -74,7 +74,7 @@ impl Ground<'_> {
         Some(draft.close())
     }
 
-    /// With success tracepoints: what a device's program redirected to other devices was sent there, or lost.
+    /// With success tracepoints: frames that a device's program redirected to other devices were sent there, or lost.
     pub fn redirects(&self, index: u32, device: &Device) -> Option<Edge> {
         let of = |event: &'static str| {
             let events = self.deltas.xdp.iter();
