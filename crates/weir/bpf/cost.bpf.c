@@ -17,6 +17,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "cost.h"
+#include "kernel.bpf.h"
 
 SHARED_ENUM(cost_constants);
 SHARED_ENUM(vector);
@@ -30,33 +31,13 @@ SHARED_ENUM(vector);
  * interrupts for so long. */
 #define LATE_NS 200000
 
-/* The fields of kernel structures that are read. libbpf finds their offsets when it loads (CO-RE). */
-#define KERNEL __attribute__((preserve_access_index))
-
+/* Further fields of kernel structures that are read. */
 struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int flags;
 	char comm[16];
 	struct task_struct *group_leader;
-} KERNEL;
-
-struct ns_common {
-	unsigned int inum;
-} KERNEL;
-
-struct net {
-	struct ns_common ns;
-} KERNEL;
-
-typedef struct {
-	struct net *net;
-} KERNEL possible_net_t;
-
-struct net_device {
-	char name[16];
-	int ifindex;
-	possible_net_t nd_net;
 } KERNEL;
 
 struct napi_struct {

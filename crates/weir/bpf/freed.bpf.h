@@ -8,28 +8,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
+#include "kernel.bpf.h"
+
 #define AF_UNIX 1
 #define AF_NETLINK 16
-
-#define KERNEL __attribute__((preserve_access_index))
-
-struct ns_common {
-	unsigned int inum;
-} KERNEL;
-
-struct net {
-	struct ns_common ns;
-} KERNEL;
-
-typedef struct {
-	struct net *net;
-} KERNEL possible_net_t;
-
-struct net_device {
-	int ifindex;
-	unsigned short type;
-	possible_net_t nd_net;
-} KERNEL;
 
 struct sock_common {
 	unsigned short skc_family;

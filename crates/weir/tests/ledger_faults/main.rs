@@ -22,6 +22,8 @@ mod random;
 mod socket;
 mod table;
 mod tools;
+#[path = "../switch_fuzz/trial.rs"]
+mod trial;
 
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -29,13 +31,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 use bulk::Kind;
 use check::{Turn, observe, prepare};
 use fault::Fault;
 use kernel::Kernel;
 use lab::Lab;
+use trial::{Outcome, trial};
 use weir::ledger::balance::Method;
 
 /// The words that make this no test program.
@@ -109,6 +112,9 @@ fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
+/// The prefix of the tests' names.
+const SUITE: &str = "ledger_faults";
+
 fn main() -> ExitCode {
     if std::env::args_os()
         .nth(1)
@@ -133,11 +139,11 @@ fn trials() -> Vec<Trial> {
     let rows = faults::all();
     let rows = rows
         .into_iter()
-        .map(|fault| trial(fault.name, move || row(&fault)));
+        .map(|fault| trial(SUITE, fault.name, move || row(&fault)));
     let mut trials: Vec<Trial> = rows.collect();
     for seed in SEEDS {
         let name = format!("mixture_of_seed_{seed}");
-        trials.push(trial(&name, move || mix::run(seed)));
+        trials.push(trial(SUITE, &name, move || mix::run(seed)));
     }
     for (name, kind) in [
         ("tcp_stream_of_large_skbs", Kind::Tso),
@@ -145,9 +151,9 @@ fn trials() -> Vec<Trial> {
         ("tcp_stream_with_losses_in_the_driver", Kind::XdpLoss),
         ("tcp_stream_with_losses_in_a_shaper", Kind::Shaper),
     ] {
-        trials.push(trial(name, move || bulk::run(kind)));
+        trials.push(trial(SUITE, name, move || bulk::run(kind)));
     }
-    trials.push(trial("load", || load::run(LOAD)));
+    trials.push(trial(SUITE, "load", || load::run(LOAD)));
     for (name, run) in [
         (
             "the_defect_counted_twice_is_found",
@@ -163,15 +169,9 @@ fn trials() -> Vec<Trial> {
             bulk::factor_forgotten,
         ),
     ] {
-        trials.push(trial(name, run));
+        trials.push(trial(SUITE, name, run));
     }
     trials
-}
-
-/// How a trial ended that did not fail.
-enum Outcome {
-    Passed,
-    Lacks(&'static str),
 }
 
 fn row(fault: &Fault) -> Result<Outcome> {
@@ -185,19 +185,4 @@ fn row(fault: &Fault) -> Result<Outcome> {
     let complaints = observation.complaints(Method::default())?;
     ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     Ok(Outcome::Passed)
-}
-
-fn trial(name: &str, run: impl FnOnce() -> Result<Outcome> + Send + 'static) -> Trial {
-    Trial::ignorable_test(format!("ledger_faults::{name}"), move || {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(Completion::ignored_with("network namespaces need root"));
-        }
-        match run() {
-            Ok(Outcome::Passed) => Ok(Completion::Completed),
-            Ok(Outcome::Lacks(feature)) => Ok(Completion::ignored_with(format!(
-                "the kernel lacks {feature}"
-            ))),
-            Err(error) => Err(format!("{error:?}").into()),
-        }
-    })
 }

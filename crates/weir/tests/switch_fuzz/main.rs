@@ -24,6 +24,7 @@ mod random;
 mod round;
 mod side;
 mod socket;
+mod trial;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,11 +32,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
 use hostnet::cpulist::{CpuList, pin};
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 use event::Hook;
 use fuzz::{Difference, Mode, Options, Sums};
 use plan::Features;
+use trial::{Outcome, trial};
 
 /// The word that makes this a program for long runs.
 const RUN: &str = "run";
@@ -76,6 +78,9 @@ struct Words {
 const PORTS: u8 = 6;
 const STEPS_A_SEED: u64 = 500;
 const VLANS: u64 = 70;
+
+/// The prefix of the tests' names.
+const SUITE: &str = "switch_fuzz";
 
 fn main() -> ExitCode {
     let mut words: Vec<_> = std::env::args_os().collect();
@@ -181,35 +186,39 @@ fn scale() -> u64 {
 
 fn trials() -> Vec<Trial> {
     let mut trials = vec![
-        trial("two_equal_bridges_never_differ", || {
+        trial(SUITE, "two_equal_bridges_never_differ", || {
             let (sums, difference) = compare(&options(Mode::Plain, 3))?;
             none(&sums, difference)
         }),
-        trial("a_sabotaged_bridge_is_found", || {
+        trial(SUITE, "a_sabotaged_bridge_is_found", || {
             found(&compare(&options(Mode::Sabotaged, 60 * scale()))?)
         }),
-        trial("an_accelerated_bridge_equals_a_plain_one", || {
+        trial(SUITE, "an_accelerated_bridge_equals_a_plain_one", || {
             let seconds = if is_long() { 120 } else { 10 };
             let (sums, difference) = compare(&options(Mode::Accelerated, seconds))?;
             none(&sums, difference)
         }),
-        trial("vlans::an_accelerated_bridge_equals_a_plain_one", || {
-            let seconds = if is_long() { 600 } else { 30 };
-            let options = Options {
-                vlans: 100,
-                ..options(Mode::Accelerated, seconds)
-            };
-            with_vlans(|| {
-                let (sums, difference) = compare(&options)?;
-                none(&sums, difference)
-            })
-        }),
+        trial(
+            SUITE,
+            "vlans::an_accelerated_bridge_equals_a_plain_one",
+            || {
+                let seconds = if is_long() { 600 } else { 30 };
+                let options = Options {
+                    vlans: 100,
+                    ..options(Mode::Accelerated, seconds)
+                };
+                with_vlans(|| {
+                    let (sums, difference) = compare(&options)?;
+                    none(&sums, difference)
+                })
+            },
+        ),
     ];
     for (name, hook) in [("xdp", Hook::Xdp), ("tcx", Hook::Tcx)] {
         let name = format!("a_move_under_load_is_followed_at_once_{name}");
-        trials.push(trial(&name, move || follows(hook)));
+        trials.push(trial(SUITE, &name, move || follows(hook)));
     }
-    trials.push(trial("a_move_that_is_not_marked_is_noticed", || {
+    trials.push(trial(SUITE, "a_move_that_is_not_marked_is_noticed", || {
         let outcome = moves::run(Some(Hook::Xdp), Some("move"))?;
         ensure!(outcome.misled > 0, "nothing went astray: {outcome:?}");
         Ok(Outcome::Passed)
@@ -222,11 +231,11 @@ fn trials() -> Vec<Trial> {
                 vlans: 100,
                 ..options
             };
-            trial(&format!("vlans::{name}"), move || {
+            trial(SUITE, &format!("vlans::{name}"), move || {
                 with_vlans(|| found(&compare(&options)?))
             })
         } else {
-            trial(&name, move || found(&compare(&options)?))
+            trial(SUITE, &name, move || found(&compare(&options)?))
         });
     }
     trials
@@ -258,13 +267,6 @@ fn with_vlans(run: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
     ))
 }
 
-/// How a test ended that did not fail.
-enum Outcome {
-    Passed,
-    /// The kernel has no such feature.
-    Lacks(&'static str),
-}
-
 fn options(mode: Mode<'_>, seconds: u64) -> Options<'_> {
     Options {
         mode,
@@ -293,19 +295,4 @@ fn found((sums, difference): &(Sums, Option<Difference>)) -> Result<Outcome> {
         sums.frames
     );
     Ok(Outcome::Passed)
-}
-
-fn trial(name: &str, run: impl FnOnce() -> Result<Outcome> + Send + 'static) -> Trial {
-    Trial::ignorable_test(format!("switch_fuzz::{name}"), move || {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(Completion::ignored_with("network namespaces need root"));
-        }
-        match run() {
-            Ok(Outcome::Passed) => Ok(Completion::Completed),
-            Ok(Outcome::Lacks(feature)) => Ok(Completion::ignored_with(format!(
-                "the kernel lacks {feature}"
-            ))),
-            Err(error) => Err(format!("{error:?}").into()),
-        }
-    })
 }
