@@ -16,23 +16,7 @@ pub struct ReportFile {
 impl ReportFile {
     /// Makes sure that `path` can be written later. `replace` allows it to exist.
     pub fn prepare(path: &Path, replace: bool) -> Result<Self> {
-        // Not what a link leads to: the link itself would be replaced, even /dev/stdout.
-        match fs::symlink_metadata(path) {
-            Ok(found) => {
-                ensure!(
-                    found.is_file(),
-                    "{} exists and is not a regular file: choose another path",
-                    path.display()
-                );
-                ensure!(
-                    replace,
-                    "{} exists: choose another path, or replace it with --force",
-                    path.display()
-                );
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| cannot_write(path)),
-        }
+        exists(path, replace)?;
         let file = Self { path: path.into() };
         // Removed again: a file left now would stay after `kill -9`.
         let temporary = file.temporary()?;
@@ -71,7 +55,34 @@ impl ReportFile {
     }
 }
 
-fn cannot_write(path: &Path) -> String {
+/// Whether a file is there, which `replace` allows.
+///
+/// # Errors
+///
+/// For anything else than a regular file. A link is not followed: the link itself would be replaced, even
+/// `/dev/stdout`.
+pub fn exists(path: &Path, replace: bool) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => {
+            ensure!(
+                found.is_file(),
+                "{} exists and is not a regular file: choose another path",
+                path.display()
+            );
+            ensure!(
+                replace,
+                "{} exists: choose another path, or replace it with --force",
+                path.display()
+            );
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| cannot_write(path)),
+    }
+}
+
+/// The message of a file that cannot be written.
+pub fn cannot_write(path: &Path) -> String {
     format!(
         "cannot write {}: does its directory exist, and is it writable?",
         path.display()

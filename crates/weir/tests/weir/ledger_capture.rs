@@ -867,14 +867,14 @@ fn files_are_not_replaced_unasked() -> Result<()> {
         ..Options::default()
     };
     let said = refused(&rig.directory, replace())?;
-    ensure!(said.contains("is not a file"), "{said}");
+    ensure!(said.contains("is not a regular file"), "{said}");
     let said = refused(Path::new("/nonexistent/drops.pcapng"), replace())?;
     ensure!(said.contains("does its directory exist"), "{said}");
     // A link of somebody else's leads nowhere.
     let link = rig.directory.join("link");
     std::os::unix::fs::symlink(rig.file(), &link)?;
     let said = refused(&link, replace())?;
-    ensure!(said.contains("is not a file"), "{said}");
+    ensure!(said.contains("is not a regular file"), "{said}");
     for snaplen in [0, 16385] {
         let said = refused(
             &rig.file(),

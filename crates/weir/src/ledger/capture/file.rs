@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::abi::{
     DropCounts, DropInterface, DropRecord, DropSite, INBOUND, LINK_IP, LINK_NONE, NO_CHECKSUM,
@@ -21,6 +21,7 @@ use crate::ledger::balance::rules::{RULES, Rule, rule_for};
 use crate::ledger::events::reasons::Reasons;
 use crate::ledger::sheet::Class;
 use crate::report::Machine;
+use crate::report::atomic_file::{cannot_write, exists};
 use crate::report::text::plain;
 
 /// A record with the packet's bytes.
@@ -397,22 +398,9 @@ fn flags(flags: u32) -> u32 {
 }
 
 fn create(path: &Path, replace: bool) -> Result<File> {
-    let shown = path.display();
-    let cannot = || format!("cannot write {shown}: does its directory exist, and is it writable?");
-    match fs::symlink_metadata(path) {
-        Ok(found) => {
-            ensure!(
-                found.is_file(),
-                "{shown} exists and is not a file: choose another path"
-            );
-            ensure!(
-                replace,
-                "{shown} exists: choose another path, or replace it with --force"
-            );
-            fs::remove_file(path).with_context(cannot)?;
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(cannot),
+    let cannot = || cannot_write(path);
+    if exists(path, replace)? {
+        fs::remove_file(path).with_context(cannot)?;
     }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
