@@ -40,20 +40,3 @@ impl KernelTypes {
         function.iter().len().checked_sub(1)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_running_kernel_has_its_old_tracepoints_and_reasons() {
-        let Ok(types) = KernelTypes::read() else {
-            return; // BTF is a feature of the kernel.
-        };
-        assert_eq!(types.tracepoint_arguments("xdp_exception"), Some(3));
-        assert_eq!(types.tracepoint_arguments("no_such_event"), None);
-        let actions = types.constants("xdp_action").expect("XDP's actions");
-        assert!(actions.contains(&("XDP_TX".into(), 3)), "{actions:?}");
-        assert_eq!(types.constants("no_such_enum"), None);
-    }
-}

@@ -16,12 +16,13 @@ use hostnet::netns;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weir::bpf::kernel_types::KernelTypes;
 use weir::doctor;
 use weir::ledger::balance::rules::{COUNTERS, RULES};
 
 use crate::bench::Directory;
 use crate::switch::rig::until;
-use crate::{Test, failure, output, success, tests, weir};
+use crate::{Test, failure, output, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_root = tests![
@@ -38,7 +39,10 @@ pub fn trials() -> Vec<Test> {
         nothing_is_left_after_a_signal,
         one_device_alone,
     ];
-    let of_anyone = tests![every_check_of_a_loss_is_one_of_the_doctors];
+    let of_anyone = tests![
+        every_check_of_a_loss_is_one_of_the_doctors,
+        the_kernel_tells_its_tracepoints_and_constants,
+    ];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
     of_root.into_iter().chain(of_anyone).collect()
 }
@@ -49,6 +53,19 @@ fn every_check_of_a_loss_is_one_of_the_doctors() -> Result<()> {
     for check in checks.filter(|check| !check.is_empty()) {
         doctor::check(check)?;
     }
+    Ok(())
+}
+
+fn the_kernel_tells_its_tracepoints_and_constants() -> Result<()> {
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(skip("the kernel has no types (CONFIG_DEBUG_INFO_BTF)"));
+    }
+    let types = KernelTypes::read()?;
+    ensure!(types.tracepoint_arguments("xdp_exception") == Some(3));
+    ensure!(types.tracepoint_arguments("no_such_event").is_none());
+    let actions = types.constants("xdp_action").context("XDP's actions")?;
+    ensure!(actions.contains(&("XDP_TX".into(), 3)), "{actions:?}");
+    ensure!(types.constants("no_such_enum").is_none());
     Ok(())
 }
 
