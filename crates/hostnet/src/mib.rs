@@ -9,8 +9,8 @@
 //! - `Udp.InErrors` contains `RcvbufErrors`, `InCsumErrors` and `MemErrors`.
 //! - `Ip.InReceives` and `Tcp.InSegs` count packets of the kernel, which GRO may have merged, but
 //!   `Tcp.OutSegs` segments. `IpExt.InNoECTPkts`, `InECT0Pkts`, `InECT1Pkts` and `InCEPkts` together
-//!   count what was merged, segment by segment.
-//! - `Ip.OutRequests` and `OutTransmits` contain what a queueing discipline dropped.
+//!   count merged packets too, segment by segment.
+//! - `Ip.OutRequests` and `OutTransmits` contain the drops of queueing disciplines.
 //! - `Tcp` and `TcpExt` are of IPv4 and IPv6.
 //! - `Ip.Forwarding`, `Ip.DefaultTTL`, `Tcp.RtoAlgorithm`, `Tcp.RtoMin` and `Tcp.RtoMax` are settings, and
 //!   `Tcp.CurrEstab` is the number of connections at present.

@@ -100,13 +100,13 @@ pub struct Qdisc {
 /// The counters of a queueing discipline (`TCA_STATS2`, in older kernels `TCA_STATS`;
 /// `net/core/gen_stats.c`).
 ///
-/// A discipline counts bytes and frames when they leave it; `ingress` and `clsact` count what comes
-/// to their filters, and have no queue. A packet of the kernel (skb) with segmentation offload stands
+/// A discipline counts bytes and frames when they leave it; `ingress` and `clsact` count the packets
+/// that reach their filters, and have no queue. A packet of the kernel (skb) with segmentation offload stands
 /// for several frames: it counts as all of them in [`packets`](Self::packets)
 /// (`bstats_update` in `include/net/sch_generic.h`), and as one in the other counters. `noqueue`
 /// counts nothing, and programs of tcx, which have no discipline, are not counted either.
 ///
-/// What a discipline drops is not in the device's `tx_dropped`.
+/// The drops of a discipline are not in the device's `tx_dropped`.
 ///
 /// ```no_run
 /// use hostnet::rtnetlink::Rtnetlink;

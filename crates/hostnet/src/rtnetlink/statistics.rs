@@ -36,16 +36,16 @@ const NAMES: [&str; 25] = [
 
 /// The counters of a device by the kernel's names (`IFLA_STATS64`, all read at once).
 ///
-/// `struct rtnl_link_stats64` in `linux/if_link.h` says what each of them counts. These need care:
+/// `struct rtnl_link_stats64` in `linux/if_link.h` documents each of them. These need care:
 ///
-/// - `rx_dropped` is the sum of two: what the driver dropped, and what the kernel dropped behind it:
+/// - `rx_dropped` is the sum of two: drops of the driver, and drops of the kernel behind it:
 ///   no handler of the protocol, a full backlog (`dev_get_stats` in `net/core/dev.c`). A packet socket
 ///   of any program handles every protocol, so its opening ends drops of the first kind.
 /// - `rx_missed_errors` are frames that found no buffer of the host. Many drivers count those in
 ///   `rx_dropped`; `/proc/net/dev` shows the sum of both.
 /// - `rx_nohandler` are frames that an inactive leg of a bond received.
 /// - `rx_otherhost_dropped` are packets with another host's MAC address (Linux 5.19).
-/// - `rx_packets` of most drivers contains `rx_dropped`, and what an XDP program dropped.
+/// - `rx_packets` of most drivers contains `rx_dropped`, and the drops of an XDP program.
 ///
 /// ```no_run
 /// use hostnet::rtnetlink::Rtnetlink;

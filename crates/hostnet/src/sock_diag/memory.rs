@@ -22,11 +22,11 @@ pub struct SocketMemory {
     pub rcvbuf: u32,
     /// Memory of packets on their way out, in queueing disciplines and devices.
     pub wmem_alloc: u32,
-    /// The limit of what waits to be sent (`SO_SNDBUF`).
+    /// The limit of memory for data that waits to be sent (`SO_SNDBUF`).
     pub sndbuf: u32,
     /// Memory that is reserved and not used yet.
     pub fwd_alloc: u32,
-    /// Memory of what TCP has to send or to keep until it is acknowledged.
+    /// Memory of TCP's data that is to be sent, or kept until it is acknowledged.
     pub wmem_queued: u32,
     /// Memory of options, filters and control messages.
     pub optmem: u32,

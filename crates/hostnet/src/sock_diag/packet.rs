@@ -32,8 +32,8 @@ pub struct PacketSocket {
     pub cookie: u64,
     /// The user who made it; none where the kernel does not say.
     pub uid: Option<u32>,
-    /// Whether it receives by a ring (`PACKET_RX_RING`). What finds such a ring full is in no counter but
-    /// `PACKET_STATISTICS`, which only the socket's owner can read, and `memory.drops` stays at 0.
+    /// Whether it receives by a ring (`PACKET_RX_RING`). Packets that find such a ring full are in no counter but
+    /// `PACKET_STATISTICS`, which only the socket's owner can read; `memory.drops` stays at 0.
     pub receive_ring: bool,
     /// The memory and the drops; none where the kernel reports none.
     pub memory: Option<SocketMemory>,

@@ -86,7 +86,7 @@ fn udp_drops() -> Result<()> {
             Some(memory.drops.into())
         );
         assert_eq!(full.receive_queue, memory.rmem_alloc, "{full:?}");
-        // The kernel doubles what it is told.
+        // The kernel doubles the size that it is told.
         assert_eq!(memory.rcvbuf, 8192, "{full:?}");
         assert_eq!(full.state, State::Close);
         let local = SocketAddr::new(full.local, full.local_port);
@@ -162,7 +162,7 @@ fn packet_drops() -> Result<()> {
     let namespace = loopback()?;
     netns::run_in(namespace.as_fd(), || -> Result<()> {
         assert!(packet_sockets()?.is_empty(), "a new namespace");
-        // `ETH_P_IP`: arrivals, not what is sent.
+        // `ETH_P_IP`: arrivals, not departures.
         let protocol = NonZeroU32::new(0x0800_u16.to_be().into()).ok_or("not 0")?;
         let protocol = rustix::net::Protocol::from_raw(protocol);
         let socket = rustix::net::socket_with(
