@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 
 pub(crate) use attribute::{
-    ALIGNMENT, Attributes, attribute, push_attribute, push_nested, text, u16_of, u32_of, u64_at,
+    ALIGNMENT, Attributes, attribute, ip_address, push_attribute, push_nested, text, u16_of,
+    u32_of, u64_at,
 };
 
 /// `struct nlmsghdr`: length, type, flags, sequence number, port.

@@ -1,5 +1,7 @@
 //! Attributes of messages, as they are in memory: a length, a kind, a value, padding.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 /// Messages and attributes begin at multiples of four bytes (`NLMSG_ALIGN` and `NLA_ALIGN` in
 /// linux/netlink.h).
 pub(crate) const ALIGNMENT: usize = 4;
@@ -52,6 +54,15 @@ pub(crate) fn push_nested(bytes: &mut Vec<u8>, kind: u16, attributes: &[u8]) {
 /// The number in the first two bytes.
 pub(crate) fn u16_of(bytes: &[u8]) -> Option<u16> {
     bytes.first_chunk().copied().map(u16::from_ne_bytes)
+}
+
+/// The address of a family (`AF_INET` or `AF_INET6`) in the first bytes.
+pub(crate) fn ip_address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
+    match i32::from(family) {
+        libc::AF_INET => Some(Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()),
+        libc::AF_INET6 => Some(Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()),
+        _ => None,
+    }
 }
 
 /// The number in the first four bytes.

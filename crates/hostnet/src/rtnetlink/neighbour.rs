@@ -1,10 +1,10 @@
 //! Neighbours of IPv4 and IPv6: `RTM_GETNEIGH`; ip-neighbour(8).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::socket::{GET_NEIGH, NEW_NEIGH, Rtnetlink};
 use crate::error::{Context as _, Result};
-use crate::netlink::{Attributes, RawMessage, u16_of, u32_of};
+use crate::netlink::{Attributes, RawMessage, ip_address, u16_of, u32_of};
 
 /// `struct ndmsg`, before the attributes: family and padding, index, state, flags, type.
 const HEADER: usize = 12;
@@ -57,7 +57,7 @@ impl Neighbour {
         let (mut address, mut mac) = (None, None);
         for (kind, value) in Attributes(&payload[HEADER..]) {
             match kind {
-                DST => address = ip(header[0], value),
+                DST => address = ip_address(header[0], value),
                 LLADDR => mac = value.try_into().ok(),
                 _ => {}
             }
@@ -68,14 +68,6 @@ impl Neighbour {
             mac,
             state: NeighbourState(u16_of(&header[STATE..])?),
         })
-    }
-}
-
-fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
-    match i32::from(family) {
-        libc::AF_INET => Some(Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()),
-        libc::AF_INET6 => Some(Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()),
-        _ => None,
     }
 }
 

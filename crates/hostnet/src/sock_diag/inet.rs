@@ -1,12 +1,12 @@
 //! UDP and TCP sockets (`linux/inet_diag.h`; `CONFIG_INET_UDP_DIAG`, `CONFIG_INET_TCP_DIAG`).
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::memory::SocketMemory;
 use super::request;
 use crate::error::{Context as _, Result};
-use crate::netlink::{attribute, u32_of};
+use crate::netlink::{attribute, ip_address, u32_of};
 
 /// `INET_DIAG_SKMEMINFO`; the extension is asked for by the bit before it.
 const SKMEMINFO: u16 = 7;
@@ -169,7 +169,10 @@ pub fn sockets(protocol: Protocol, states: &[State]) -> Result<Option<Vec<InetSo
 
 fn request(family: u8, protocol: Protocol, states: &[State]) -> Vec<u8> {
     let extensions = 1 << (SKMEMINFO - 1);
-    let mask: u32 = states.iter().map(|state| 1 << *state as u8).sum();
+    // A state may be named twice.
+    let mask = states
+        .iter()
+        .fold(0_u32, |mask, state| mask | 1 << *state as u8);
     let mut request = vec![family, protocol.number(), extensions, 0];
     request.extend(mask.to_ne_bytes());
     // No particular socket.
@@ -189,9 +192,9 @@ impl InetSocket {
         Some(Self {
             protocol,
             state: State::read(message[1])?,
-            local: address(message[0], message, 8)?,
+            local: address(message, 8)?,
             local_port: ports.0,
-            remote: address(message[0], message, 24)?,
+            remote: address(message, 24)?,
             remote_port: ports.1,
             device,
             inode,
@@ -209,17 +212,14 @@ fn port(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes))
 }
 
-fn address(family: u8, message: &[u8], at: usize) -> Option<IpAddr> {
-    let bytes = message.get(at..)?;
-    match i32::from(family) {
-        libc::AF_INET => Some(Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()),
-        libc::AF_INET6 => Some(Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()),
-        _ => None,
-    }
+fn address(message: &[u8], at: usize) -> Option<IpAddr> {
+    ip_address(*message.first()?, message.get(at..)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
     use crate::netlink::{damaged, push_attribute};
 
@@ -286,6 +286,8 @@ mod tests {
         assert_eq!(bytes.len(), 56, "struct inet_diag_req_v2");
         assert_eq!(bytes[..4], [2, 6, 0x40, 0]);
         assert_eq!(u32_of(&bytes[4..]), Some(1 << 10 | 1 << 1));
+        let twice = request(2, Protocol::Tcp, &[State::Listen, State::Listen]);
+        assert_eq!(u32_of(&twice[4..]), Some(1 << 10));
         let bytes = request(10, Protocol::Udp, &State::ALL);
         assert_eq!(u32_of(&bytes[4..]), Some(0xffe));
     }
