@@ -14,6 +14,7 @@
 //! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`) |
 //! | [`sock_diag`] | `sock_diag(7)`: UDP, TCP, AF_PACKET and AF_XDP sockets, and the processes that have them |
 //! | [`nfnetlink`] | tables and hooks of nftables |
+//! | [`softnet`] | `/proc/net/softnet_stat`: the network's work on each CPU |
 //! | [`mib`] | `/proc/net/snmp`, `netstat`, `snmp6`: counters of the protocols; neighbour tables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |

@@ -52,12 +52,22 @@ impl Softnet {
 /// The counters of each CPU that is online. They count for all network namespaces.
 pub fn softnet() -> Result<BTreeMap<usize, Softnet>> {
     let text = fs::read_to_string(SOFTNET).with_context(|| format!("cannot read {SOFTNET}"))?;
-    Ok(parse_softnet(&text, CpuList::online()?.as_slice()))
+    Ok(parse(&text, &CpuList::online()?))
 }
 
-/// Each CPU of `online` has a line. Kernels before 5.10 leave out its number.
-fn parse_softnet(text: &str, online: &[usize]) -> BTreeMap<usize, Softnet> {
-    let parse = |(index, line): (usize, &str)| {
+/// The counters in the text of `/proc/net/softnet_stat`, in which each CPU of `online` has a line. Kernels
+/// before 5.10 leave out its number. Lines that are cut short are left out.
+///
+/// ```
+/// use hostnet::softnet;
+///
+/// let online = "0-1".parse()?;
+/// let counters = softnet::parse("0000000a 00000001 00000000\n0000000b 00000000 00000002\n", &online);
+/// assert_eq!((counters[&0].dropped, counters[&1].time_squeeze), (1, 2));
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+pub fn parse(text: &str, online: &CpuList) -> BTreeMap<usize, Softnet> {
+    let read = |(index, line): (usize, &str)| {
         let words = line.split_whitespace();
         let columns: Vec<u32> = words
             .map(|word| u32::from_str_radix(word, 16).unwrap_or(0))
@@ -72,9 +82,9 @@ fn parse_softnet(text: &str, online: &[usize]) -> BTreeMap<usize, Softnet> {
             backlog: column(11),
         };
         let cpu = column(12).map(|cpu| cpu as usize);
-        Some((cpu.or(online.get(index).copied())?, softnet))
+        Some((cpu.or(online.as_slice().get(index).copied())?, softnet))
     };
-    text.lines().enumerate().filter_map(parse).collect()
+    text.lines().enumerate().filter_map(read).collect()
 }
 
 #[cfg(test)]
@@ -87,7 +97,7 @@ mod tests {
 2ff65b9d 00000001 00000045 00000000 00000000 00000000 00000000 00000000 00000000 00000003 00000004 00000005 00000000 00000000 00000000
 3c8534a1 00000000 0000001b 00000000 00000000 00000000 00000000 00000000 00000000 00000001 00000000 00000000 00000007 00000000 00000000
 ";
-        let softnet = parse_softnet(new, &[0, 7]);
+        let softnet = parse(new, &CpuList::new([0, 7]));
         let expected = Softnet {
             processed: 0x2ff6_5b9d,
             dropped: 1,
@@ -99,7 +109,7 @@ mod tests {
         assert_eq!(softnet[&0], expected);
         assert_eq!(softnet[&7].time_squeeze, 0x1b);
         let old = "0000000a 0 0 0 0 0 0 0 0 00000002 00000000\n".repeat(2);
-        let softnet = parse_softnet(&old, &[0, 2]);
+        let softnet = parse(&old, &CpuList::new([0, 2]));
         assert_eq!((softnet[&2].processed, softnet[&2].backlog), (10, None));
     }
 

@@ -1,6 +1,8 @@
 //! Softirqs: drops, the NAPI budget and ksoftirqd.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use hostnet::softnet;
+use hostnet::softnet::Softnet;
 
 use super::setting::{NOT_INITIAL, fine, fine_all, found, unchecked};
 use crate::doctor::check::Check;
@@ -15,10 +17,7 @@ const SOFTNET: &str = "/proc/net/softnet_stat";
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 const BUDGET: &str = "/proc/sys/net/core/netdev_budget";
 const BUDGET_USECS: &str = "/proc/sys/net/core/netdev_budget_usecs";
-/// Columns of `softnet_seq_show` in net/core/net-procfs.c.
-const DROPPED: usize = 1;
-const SQUEEZED: usize = 2;
-const CPU: usize = 12;
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// Fewer squeezes are normal.
 const SQUEEZES_A_SECOND: f64 = 10.0;
 /// The share of a CPU from which on ksoftirqd is a finding.
@@ -72,17 +71,16 @@ const KSOFTIRQD_TIME: Check = Check {
     run: ksoftirqd,
 };
 
-/// One column of one CPU at both moments.
+/// One counter of one CPU at both moments.
 struct Grown {
     cpu: usize,
-    before: u64,
-    after: u64,
+    before: u32,
+    after: u32,
 }
 
 impl Grown {
     fn by(&self) -> u64 {
-        // The kernel's counter has 32 bits.
-        u64::from((self.after as u32).wrapping_sub(self.before as u32))
+        self.after.wrapping_sub(self.before).into()
     }
 
     fn evidence(&self, column: &str, seconds: f64) -> Evidence {
@@ -93,36 +91,23 @@ impl Grown {
     }
 }
 
-/// One column of each CPU at both moments.
-fn grown(context: &Context, column: usize) -> Result<(Vec<Grown>, f64)> {
+/// One counter of each CPU at both moments.
+fn grown(context: &Context, counter: fn(&Softnet) -> u32) -> Result<(Vec<Grown>, f64)> {
+    let online = context.read(ONLINE)?.parse()?;
     let twice = context.twice(SOFTNET)?;
-    let before = cpus(twice.before, column)?;
-    let after = cpus(twice.after, column)?;
+    let [before, after] = [twice.before, twice.after].map(|text| softnet::parse(text, &online));
     // CPUs that went online or offline between are left out.
-    let both = after.into_iter().filter_map(|(cpu, after)| {
-        let (_, before) = *before.iter().find(|(it, _)| *it == cpu)?;
+    let both = after.iter().filter_map(|(&cpu, after)| {
+        let (before, after) = (counter(before.get(&cpu)?), counter(after));
         Some(Grown { cpu, before, after })
     });
-    Ok((both.collect(), twice.elapsed.as_secs_f64()))
-}
-
-/// The CPUs and one column of each.
-fn cpus(softnet: &str, column: usize) -> Result<Vec<(usize, u64)>> {
-    let cpu = |(line, text): (usize, &str)| {
-        let number = |index| {
-            let word = text.split_whitespace().nth(index)?;
-            u64::from_str_radix(word, 16).ok()
-        };
-        // Before Linux 5.14 there is no CPU column: it is the line, if no CPU is offline.
-        let cpu = number(CPU).map_or(line, |cpu| cpu as usize);
-        let value = number(column).with_context(|| format!("{SOFTNET} has no such columns"));
-        Ok((cpu, value?))
-    };
-    softnet.lines().enumerate().map(cpu).collect()
+    let both: Vec<_> = both.collect();
+    ensure!(!both.is_empty(), "{SOFTNET} has no such columns");
+    Ok((both, twice.elapsed.as_secs_f64()))
 }
 
 fn dropped(context: &Context) -> Result<Vec<Verdict>> {
-    let (all, seconds) = grown(context, DROPPED)?;
+    let (all, seconds) = grown(context, |cpu| cpu.dropped)?;
     let losing: Vec<_> = all.iter().filter(|it| it.by() > 0).collect();
     if losing.is_empty() {
         let value = format!("no packet dropped in {seconds:.1} s");
@@ -157,7 +142,7 @@ fn longer_backlog(backlog: Option<&str>) -> Fix {
 }
 
 fn squeezed(context: &Context) -> Result<Vec<Verdict>> {
-    let (all, seconds) = grown(context, SQUEEZED)?;
+    let (all, seconds) = grown(context, |cpu| cpu.time_squeeze)?;
     let too_often = |it: &&Grown| it.by() as f64 / seconds >= SQUEEZES_A_SECOND;
     let squeezed: Vec<_> = all.iter().filter(too_often).collect();
     if squeezed.is_empty() {
@@ -233,15 +218,6 @@ fn on_cpu(schedstat: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_are_hexadecimal() {
-        let new = "0a 0b 0c 0 0 0 0 0 0 0 0 0 3 0 0\n";
-        assert_eq!(cpus(new, DROPPED).ok(), Some(vec![(3, 11)]));
-        let old = "0a 0b 0c\n0a 00 1c\n";
-        assert_eq!(cpus(old, SQUEEZED).ok(), Some(vec![(0, 12), (1, 28)]));
-        assert!(cpus("x", DROPPED).is_err());
-    }
 
     #[test]
     fn a_counter_may_wrap() {
