@@ -5,6 +5,7 @@ mod conntrack;
 mod neighbour;
 mod ports;
 mod rp_filter;
+mod socket;
 mod tcp;
 mod throttle;
 mod udp;

@@ -1,13 +1,13 @@
 //! TCP: the queues of listeners.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 
+use super::socket::{Counted, MOST_NAMED, counted};
 use crate::doctor::check::Check;
+use crate::doctor::context::Context;
 use crate::doctor::context::watch::Lists;
-use crate::doctor::context::{Context, InetSocket};
 use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::host::setting::{fine_all, found};
@@ -21,8 +21,6 @@ const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 const DEFAULT_SOMAXCONN: u64 = 4096;
 const OVERFLOWS: &str = "TcpExt.ListenOverflows";
 const DROPS: &str = "TcpExt.ListenDrops";
-/// The most listeners that a finding names.
-const MOST_NAMED: usize = 4;
 
 /// The checks of this file, in the order of `--list`.
 pub const CHECKS: &[Check] = &[TCP_LISTEN_QUEUE];
@@ -46,35 +44,11 @@ const TCP_LISTEN_QUEUE: Check = Check {
     run: listen_queue,
 };
 
-/// A listener at the end of the look.
-struct Listener {
-    socket: InetSocket,
-    /// Connections dropped within the look.
-    lost: u32,
-}
-
-impl Listener {
-    fn local(&self) -> SocketAddr {
-        SocketAddr::new(self.socket.local, self.socket.local_port)
-    }
-}
-
 /// The listeners that lost connections, those that lost most first.
-fn losing(lists: &Lists<'_>) -> Vec<Listener> {
-    let drops = |socket: &InetSocket| socket.memory.unwrap_or_default().drops;
-    let before = lists.before.listeners.iter().flatten();
-    let before: BTreeMap<_, _> = before.map(|it| (it.cookie, drops(it))).collect();
-    let after = lists.after.listeners.iter().flatten();
-    let mut losing: Vec<_> = after
-        .map(|&socket| {
-            // One opened meanwhile has dropped nothing before.
-            let before = before.get(&socket.cookie).copied().unwrap_or_default();
-            let lost = drops(&socket).wrapping_sub(before);
-            Listener { socket, lost }
-        })
-        .filter(|it| it.lost > 0)
-        .collect();
-    losing.sort_by_key(|it| std::cmp::Reverse(it.lost));
+fn losing(lists: &Lists<'_>) -> Vec<Counted> {
+    let [before, after] = [lists.before, lists.after].map(|it| it.listeners.as_deref());
+    let mut losing = counted(before.unwrap_or_default(), after.unwrap_or_default());
+    losing.retain(|it| it.lost > 0);
     losing.truncate(MOST_NAMED);
     losing
 }

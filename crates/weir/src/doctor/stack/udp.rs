@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use hostnet::sock_diag::SocketMemory;
 
+use super::socket::{Counted, MOST_NAMED, counted};
 use crate::doctor::check::Check;
+use crate::doctor::context::Context;
 use crate::doctor::context::watch::Lists;
-use crate::doctor::context::{Context, InetSocket};
 use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::host::setting::{fine_all, found, unchecked};
@@ -22,8 +22,6 @@ const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
 const ENOUGH_RMEM: u64 = 4 << 20;
 /// Fewer datagrams for closed ports are a scan or a client that is late.
 const NO_LISTENER_A_SECOND: f64 = 100.0;
-/// The most sockets that a finding names.
-const MOST_NAMED: usize = 4;
 const NO_UDP_DIAG: &str = "this kernel does not list UDP sockets: load the module udp_diag, or use a kernel with CONFIG_INET_UDP_DIAG";
 
 /// The checks of this file, in the order of `--list`.
@@ -53,9 +51,10 @@ const REUSEPORT_IMBALANCE: Check = Check {
     severity: Severity::Warning,
     why: "The kernel picks the socket by a hash of addresses and ports: few flows, or one large one, fill a socket although its neighbours have room.",
     source: "reuseport_select_sock in net/core/sock_reuseport.c; socket(7), SO_REUSEPORT and SO_ATTACH_REUSEPORT_EBPF",
-    more: "Reads the drops and the queue of the UDP sockets that share a local address and port \
-           (sock_diag) twice, some seconds apart: it is a finding if one of a group drops \
-           meanwhile, and another neither drops nor has a datagram waiting.\n\n\
+    more: "Reads the drops and the queue of the UDP sockets that share a local address, port and \
+           device (sock_diag) twice, some seconds apart: it is a finding if one of a group drops \
+           meanwhile, and another neither drops nor has a datagram waiting. Receivers of multicast that share a \
+           port (SO_REUSEADDR) look the same, but each gets every datagram: of those one is too slow.\n\n\
            The kernel cannot be told to balance. The process can choose the socket itself \
            (SO_ATTACH_REUSEPORT_CBPF or _EBPF, by CPU or at random), or hand datagrams over inside.",
     counters: &[],
@@ -77,51 +76,22 @@ const UDP_NO_LISTENER: Check = Check {
     run: no_listener,
 };
 
-/// A socket at the end of the look.
-struct Receiver {
-    socket: InetSocket,
-    /// Datagrams dropped within the look.
-    lost: u32,
-}
-
-impl Receiver {
-    fn local(&self) -> SocketAddr {
-        SocketAddr::new(self.socket.local, self.socket.local_port)
-    }
-
-    fn memory(&self) -> SocketMemory {
-        self.socket.memory.unwrap_or_default()
-    }
-}
-
 /// Every UDP socket, those that lost most first; none for a kernel that does not list them.
-fn receivers(lists: &Lists<'_>) -> Option<Vec<Receiver>> {
-    let drops = |socket: &InetSocket| socket.memory.unwrap_or_default().drops;
+fn receivers(lists: &Lists<'_>) -> Option<Vec<Counted>> {
     let (before, after) = lists.before.udp.as_ref().zip(lists.after.udp.as_ref())?;
-    let before: BTreeMap<_, _> = before.iter().map(|it| (it.cookie, drops(it))).collect();
-    let mut all: Vec<_> = after
-        .iter()
-        .map(|&socket| {
-            // One opened meanwhile has dropped nothing before.
-            let before = before.get(&socket.cookie).copied().unwrap_or_default();
-            let lost = drops(&socket).wrapping_sub(before);
-            Receiver { socket, lost }
-        })
-        .collect();
-    all.sort_by_key(|it| std::cmp::Reverse(it.lost));
-    Some(all)
+    Some(counted(before, after))
 }
 
 /// The first of these sockets as evidence, and the owner of the first.
 fn named(
     context: &Context,
-    losing: &[&Receiver],
+    losing: &[&Counted],
     seconds: f64,
 ) -> Result<(Vec<Evidence>, Option<String>)> {
     let losing = &losing[..losing.len().min(MOST_NAMED)];
     let inodes: BTreeSet<_> = losing.iter().map(|it| it.socket.inode).collect();
     let processes = Processes::of(context, &inodes)?;
-    let one = |it: &&Receiver| {
+    let one = |it: &&Counted| {
         let owner = processes.owner(it.socket.inode);
         let source = format!("sock_diag, drops of {}, {owner}", it.local());
         let (lost, buffer) = (rate(it.lost.into(), seconds), it.memory().rcvbuf);
@@ -164,7 +134,7 @@ fn receive_buffer(context: &Context) -> Result<Vec<Verdict>> {
 /// The fix for a receive buffer of this size under a limit.
 fn larger_buffer(context: &Context, limit: Option<&str>, buffer: Option<u64>) -> Fix {
     let value = limit.and_then(|limit| limit.parse::<u64>().ok());
-    // The kernel doubles what a process asks for.
+    // The kernel doubles the size that a process asks for.
     let at_limit = buffer
         .zip(value)
         .is_some_and(|(buffer, most)| buffer >= 2 * most);
@@ -195,13 +165,14 @@ fn reuseport(context: &Context) -> Result<Vec<Verdict>> {
     let Some(all) = receivers(&lists) else {
         return Ok(unchecked(NO_UDP_DIAG));
     };
-    let mut groups: BTreeMap<SocketAddr, Vec<&Receiver>> = BTreeMap::new();
+    let mut groups: BTreeMap<(SocketAddr, u32), Vec<&Counted>> = BTreeMap::new();
     for it in all.iter().filter(|it| it.socket.remote_port == 0) {
-        groups.entry(it.local()).or_default().push(it);
+        let group = (it.local(), it.socket.device);
+        groups.entry(group).or_default().push(it);
     }
     groups.retain(|_, group| group.len() > 1);
-    let is_idle = |it: &&&Receiver| it.lost == 0 && it.memory().rmem_alloc == 0;
-    let unbalanced = groups.iter().find_map(|(local, group)| {
+    let is_idle = |it: &&&Counted| it.lost == 0 && it.memory().rmem_alloc == 0;
+    let unbalanced = groups.iter().find_map(|((local, _), group)| {
         let idle = group.iter().filter(is_idle).count();
         let losing: Vec<_> = group.iter().filter(|it| it.lost > 0).copied().collect();
         (idle > 0 && !losing.is_empty()).then_some((local, group.len(), idle, losing))
