@@ -40,7 +40,9 @@ const CGROUP_THROTTLED: Check = Check {
 struct Throttled<'a> {
     group: &'a str,
     times: u64,
-    /// In percent of the look.
+    /// The length of the look, and the throttled time in it.
+    period: String,
+    /// That time, the sum of all CPUs, in percent of the look.
     share: f64,
     evidence: Evidence,
 }
@@ -67,8 +69,8 @@ fn throttled(context: &Context) -> Result<Vec<Verdict>> {
         if let Some((pid, name)) = receiver {
             let receiver = process(*pid, name);
             let message = format!(
-                "The group of {receiver} was throttled {} times, for {:.0}% of the time: what it receives waits.",
-                it.times, it.share
+                "The group of {receiver} was throttled {} times {}: its packets wait.",
+                it.times, it.period
             );
             let evidence = vec![
                 it.evidence.clone(),
@@ -96,10 +98,15 @@ fn of_group<'a>(context: &Context, group: &'a str) -> Option<Throttled<'a>> {
     let usecs = moved("throttled_usec") + moved("throttled_time") / 1000;
     let (times, seconds) = (moved("nr_throttled"), twice.elapsed.as_secs_f64());
     let share = usecs as f64 / 10_000.0 / seconds;
-    let value = format!("{times} in {seconds:.1} s, {} ms", usecs / 1000);
+    let period = format!(
+        "in {seconds:.1} s, for {} ms, the sum of its CPUs",
+        usecs / 1000
+    );
+    let value = format!("{times} {period}");
     Some(Throttled {
         group,
         times,
+        period,
         share,
         evidence: Evidence::new(format!("{path}, nr_throttled"), value),
     })
