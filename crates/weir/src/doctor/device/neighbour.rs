@@ -1,6 +1,8 @@
 //! The neighbours of a device.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use anyhow::Result;
 
@@ -14,6 +16,7 @@ use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::step::Read;
 use crate::doctor::verdict::Verdict;
+use crate::report::shell::quote;
 
 /// The most neighbours that a finding names.
 const MOST_NAMED: usize = 4;
@@ -108,10 +111,17 @@ fn stale_of(context: &Context, device: &Device, lists: &Lists<'_>) -> Option<Ver
 
 fn failed(context: &Context) -> Result<Vec<Verdict>> {
     let lists = context.lists()?;
-    each(context, |device| Ok(failed_of(device, &lists)))
+    let before = lists.before.neighbours.iter();
+    let before: States = before
+        .map(|it| ((it.device, it.address), it.state))
+        .collect();
+    each(context, |device| Ok(failed_of(device, &lists, &before)))
 }
 
-fn failed_of(device: &Device, lists: &Lists<'_>) -> Option<Verdict> {
+/// The states of neighbours by device and address. There can be many thousands.
+type States = BTreeMap<(u32, IpAddr), NeighbourState>;
+
+fn failed_of(device: &Device, lists: &Lists<'_>, before: &States) -> Option<Verdict> {
     let name = device.name();
     let neighbours = lists.after.neighbours.iter();
     let mut neighbours = neighbours
@@ -119,17 +129,10 @@ fn failed_of(device: &Device, lists: &Lists<'_>) -> Option<Verdict> {
         .peekable();
     neighbours.peek()?;
     let is_silent = |it: &&Neighbour| {
-        let same = |old: &&Neighbour| (old.device, old.address) == (it.device, it.address);
-        let before = lists
-            .before
-            .neighbours
-            .iter()
-            .find(same)
-            .map(|old| old.state);
         let asked = [NeighbourState::INCOMPLETE, NeighbourState::FAILED];
-        match before {
-            Some(NeighbourState::INCOMPLETE) => asked.contains(&it.state),
-            Some(NeighbourState::FAILED) => it.state == NeighbourState::INCOMPLETE,
+        match before.get(&(it.device, it.address)) {
+            Some(&NeighbourState::INCOMPLETE) => asked.contains(&it.state),
+            Some(&NeighbourState::FAILED) => it.state == NeighbourState::INCOMPLETE,
             _ => it.state == NeighbourState::FAILED,
         }
     };
@@ -148,11 +151,12 @@ fn failed_of(device: &Device, lists: &Lists<'_>) -> Option<Verdict> {
         let _ = write!(shown, " and {more} more");
     }
     let message = format!(
-        "{shown} did not answer within {:.1} s: packets to it are dropped.",
+        "No answer within {:.1} s from {shown}: packets there are dropped.",
         lists.seconds
     );
     let fix = format!(
-        "see with `tcpdump -ni {name} arp or icmp6` whether it answers; then correct its address, its VLAN or the filter, or stop who sends to it"
+        "see with `tcpdump -ni {} arp or icmp6` whether there are answers; then correct the address, the VLAN or the filter, or stop the sender",
+        quote(name)
     );
     let evidence = vec![Evidence::new(source, shown)];
     Some(Verdict::found(name, evidence, message, Fix::manual(fix)))

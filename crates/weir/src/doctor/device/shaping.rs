@@ -1,6 +1,7 @@
 //! Packets that a queueing discipline drops.
 
 use anyhow::Result;
+use hostnet::rtnetlink::QdiscStatistics;
 
 use super::each::each;
 use super::qdisc;
@@ -15,6 +16,7 @@ use crate::doctor::mib::{period, rate};
 use crate::doctor::severity::Severity;
 use crate::doctor::step::Read;
 use crate::doctor::verdict::Verdict;
+use crate::report::shell::quote;
 
 /// Disciplines that drop to tell senders of a queue, long before it is full.
 const AQM: [&str; 7] = ["fq_codel", "codel", "cake", "fq_pie", "pie", "red", "choke"];
@@ -39,7 +41,7 @@ const QDISC_DROPS: Check = Check {
            and other disciplines that drop on purpose from 1 in 100. Filters at ingress and egress \
            are left out, since somebody wants their drops.\n\n\
            The fix makes the queue of a pfifo or bfifo four times as long, which helps with bursts. A \
-           shaper (tbf, htb) drops what exceeds its rate for longer than its queue lasts: raise the rate, \
+           shaper (tbf, htb) drops the excess over its rate once its queue is full: raise the rate, \
            or its limit and burst; otherwise the device or the link is too slow. `tc -s qdisc show dev \
            DEV` shows the effect, and UDP senders see it as SndbufErrors.",
     counters: &[],
@@ -105,15 +107,21 @@ fn moved<'a>(qdisc: &'a Qdisc, lists: &Lists<'_>) -> Dropping<'a> {
         (it.device, it.parent, it.handle, &it.kind)
             == (qdisc.device, qdisc.parent, qdisc.handle, &qdisc.kind)
     };
-    let after = qdisc.statistics.unwrap_or_default();
     // One that was made meanwhile starts at zero.
     let before = lists.before.qdiscs.iter().find(same);
     let before = before.and_then(|it| it.statistics).unwrap_or_default();
-    Dropping {
-        qdisc,
-        lost: after.drops.wrapping_sub(before.drops).into(),
-        sent: after.packets.saturating_sub(before.packets),
+    let (lost, sent) = counted(before, qdisc.statistics.unwrap_or_default());
+    Dropping { qdisc, lost, sent }
+}
+
+/// The packets that a discipline dropped and sent between two readings.
+fn counted(before: QdiscStatistics, after: QdiscStatistics) -> (u64, u64) {
+    let lost = after.drops.wrapping_sub(before.drops);
+    // Replaced under its old handle, a discipline counts from zero. The drops have 32 bits, and may wrap.
+    if after.packets < before.packets || lost > u32::MAX / 2 {
+        return (after.drops.into(), after.packets);
     }
+    (lost.into(), after.packets - before.packets)
 }
 
 /// Kind, handle and place, as tc(8) shows them.
@@ -148,6 +156,7 @@ fn fix(context: &Context, device: &str, qdisc: &Qdisc) -> Fix {
         );
         return Fix::command(context, &set(limit.saturating_mul(4)), &set(limit), read);
     }
+    let device = quote(device);
     Fix::manual(if qdisc::is_shaper(kind) {
         format!(
             "raise the rate of {kind} on {device}, or its limit and burst: `tc qdisc show dev {device}` has them, and `tc class show dev {device}` those of classes"
@@ -157,4 +166,22 @@ fn fix(context: &Context, device: &str, qdisc: &Qdisc) -> Fix {
             "send less, or let bursts wait: `ip link set {device} txqueuelen N` for pfifo_fast, `limit` of `tc qdisc change dev {device}` for others"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_may_wrap_or_start_anew() {
+        let at = |packets, drops| QdiscStatistics {
+            packets,
+            drops,
+            ..QdiscStatistics::default()
+        };
+        assert_eq!(counted(at(10, 1), at(15, 4)), (3, 5));
+        assert_eq!(counted(at(10, u32::MAX), at(15, 1)), (2, 5), "wrapped");
+        assert_eq!(counted(at(10, 500), at(12, 0)), (0, 12), "replaced");
+        assert_eq!(counted(at(10, 5), at(2, 7)), (7, 2), "replaced");
+    }
 }
