@@ -14,12 +14,13 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// What has appeared and what has gone since the report before, each with the time of this report;
-    /// empty if nothing changed. Of the first report there is also a summary.
+    /// The findings that appeared or went away since the report before, each with the time of this report;
+    /// empty if nothing changed. Of the first report there is also a summary. A finding whose check could
+    /// not be repeated stays.
     pub fn text(&mut self, report: &Report) -> String {
         let key = |found: &Found| (found.id, found.subject.clone());
         let findings = report.findings.iter();
-        let now: BTreeMap<_, _> = findings.map(|it| (key(it), it.title)).collect();
+        let mut now: BTreeMap<_, _> = findings.map(|it| (key(it), it.title)).collect();
         self.found |= !now.is_empty();
         let mut text = String::new();
         if self.last.is_none() {
@@ -34,15 +35,16 @@ impl Changes {
                 let _ = write!(text, "{} appeared\n{found}", report.time);
             }
         }
-        for ((id, subject), title) in &last {
-            if !now.contains_key(&(*id, subject.clone())) {
-                let _ = writeln!(
-                    text,
-                    "{} gone {}: {title}",
-                    report.time,
-                    titled(id, subject)
-                );
+        for ((id, subject), title) in last {
+            if now.contains_key(&(id, subject.clone())) {
+                continue;
             }
+            if report.unchecked.iter().any(|it| it.covers(id, &subject)) {
+                now.insert((id, subject), title);
+                continue;
+            }
+            let check = titled(id, &subject);
+            let _ = writeln!(text, "{} gone {check}: {title}", report.time);
         }
         self.last = Some(now);
         text
@@ -57,8 +59,9 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::{FixText, Host};
+    use crate::doctor::report::{FixText, Host, Unchecked};
     use crate::doctor::severity::Severity;
+    use crate::doctor::verdict::HOST;
 
     fn report(subjects: &[&str]) -> Report {
         let found = |subject: &&str| Found {
@@ -108,5 +111,23 @@ mod tests {
         assert!(text.ends_with("T gone some-check a: it is off\n"), "{text}");
         changes.text(&report(&[]));
         assert!(changes.found(), "of any look");
+    }
+
+    #[test]
+    fn a_finding_that_could_not_be_checked_again_is_not_gone() {
+        let mut changes = Changes::default();
+        changes.text(&report(&["a", "b"]));
+        for (subject, gone) in [("a", true), (HOST, false)] {
+            let mut blind = report(&[]);
+            blind.unchecked.push(Unchecked {
+                id: "some-check",
+                subject: subject.into(),
+                reason: "no netlink".into(),
+            });
+            let text = changes.text(&blind);
+            assert!(!text.contains("some-check a"), "{text}");
+            assert_eq!(text.contains("gone some-check b"), gone, "{text}");
+        }
+        assert!(changes.text(&report(&[])).contains("gone some-check a"));
     }
 }

@@ -15,7 +15,7 @@ use super::severity::Severity;
 use super::step::Step;
 use super::verdict::{HOST, Verdict};
 use crate::report::date::date;
-use crate::report::text::wrap;
+use crate::report::text::{plain, wrap};
 
 const NO_BREAK: &str = "\u{a0}";
 /// The width of the labels of a finding's lines.
@@ -98,6 +98,13 @@ pub struct Unchecked {
     pub subject: String,
     /// The cause and the cure.
     pub reason: String,
+}
+
+impl Unchecked {
+    /// Whether it is this check of this subject, or of all.
+    pub fn covers(&self, id: &str, subject: &str) -> bool {
+        self.id == id && (self.subject == HOST || self.subject == subject)
+    }
 }
 
 /// A check without a finding.
@@ -279,7 +286,7 @@ impl fmt::Display for Host {
         if !self.initial_netns {
             f.write_str(" (not the initial one)")?;
         }
-        write!(f, ", devices: {}", self.devices.join(" "))
+        write!(f, ", devices: {}", plain(&self.devices.join(" ")))
     }
 }
 
@@ -310,7 +317,7 @@ impl FixText {
         for (name, commands) in [("fix", &self.commands), ("undo", &self.undo)] {
             for command in commands.iter().take(MAX_COMMANDS) {
                 // A command is not wrapped, so that it can be copied.
-                writeln!(f, "  {name:0$}{command}", INDENT - 2)?;
+                writeln!(f, "  {name:0$}{1}", INDENT - 2, plain(command))?;
             }
             if let Some(more) = commands.len().checked_sub(MAX_COMMANDS + 1) {
                 f.write_str(&line("", &format!("and {} more, see --json", more + 1)))?;
@@ -325,7 +332,7 @@ pub fn titled(id: &str, subject: &str) -> String {
     if subject == HOST {
         id.into()
     } else {
-        format!("{id} {subject}")
+        format!("{id} {}", plain(subject))
     }
 }
 
@@ -339,7 +346,7 @@ fn paragraph(start: &str, text: &str, indent: usize) -> String {
     // `wrap` breaks lines and drops spaces at ordinary spaces only.
     let start = start.replace(' ', NO_BREAK);
     let text: Vec<_> = text.split_whitespace().collect();
-    let wrapped = wrap(&format!("{start}{}", text.join(" ")), indent);
+    let wrapped = wrap(&format!("{start}{}", plain(&text.join(" "))), indent);
     format!("{}\n", wrapped.replace(NO_BREAK, " "))
 }
 
@@ -375,6 +382,20 @@ mod tests {
             counters: &[],
             run: |_| Ok(Vec::new()),
         }
+    }
+
+    #[test]
+    fn names_reach_no_terminal_as_commands() {
+        let name = "a\x1b[2Jb";
+        let fix = Fix::write(format!("/sys/class/net/{name}/mtu"), "9000", "1500");
+        let evidence = vec![Evidence::new(name, name)];
+        let found = Verdict::found(name, evidence, format!("{name} drops"), fix);
+        let mut report = report(vec![found, Verdict::unchecked(name, name)]);
+        report.host.devices.push(name.into());
+        let text = report.to_string();
+        assert!(text.contains("some-check a?[2Jb"), "{text}");
+        let is_command = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(is_command), "{text:?}");
     }
 
     fn report(verdicts: Vec<Verdict>) -> Report {
