@@ -45,7 +45,7 @@ const LOSSES: [(usize, usize); 7] = [
 ];
 /// The columns with losses that matter.
 fn losses(traffic: &Traffic, is_tap: bool) -> impl Iterator<Item = (&'static str, u64)> {
-    // What a tap drops is the finding of another check, tap-queue.
+    // The drops of a tap are the finding of another check, tap-queue.
     let of_device = LOSSES
         .iter()
         .filter(move |(column, _)| !is_tap || *column != TX_DROP);

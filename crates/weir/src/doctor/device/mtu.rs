@@ -10,6 +10,7 @@ use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
+use crate::report::shell::quote;
 
 /// The kernel lets a frame be so much longer than the MTU, for a VLAN tag (`VLAN_HLEN`).
 const SLACK: u32 = 4;
@@ -42,8 +43,8 @@ const BRIDGE_MTU: Check = Check {
     more: "Reads the MTU of each bridge and of its ports (rtnetlink). A difference of 4 bytes is none: \
            the kernel leaves room for a VLAN tag. The bridge's own MTU is the smallest of its ports, \
            unless somebody has set it.\n\n\
-           There is no automatic fix, since it depends on what is behind the ports, which must have \
-           the same MTU: lower that of the larger ones and of their hosts, or raise that of the others.",
+           There is no automatic fix, since the hosts behind the ports must have the same MTU: lower \
+           that of the larger ports and of their hosts, or raise that of the others.",
     counters: &[],
     run: |context| each(context, |device| bridge(context, device)),
 };
@@ -80,14 +81,16 @@ fn veth(context: &Context, device: &Device) -> Option<Verdict> {
         (peer.name.as_str(), name)
     };
     let message =
-        format!("{receiver} drops what {sender} sends it in packets of more than {smaller} bytes.");
+        format!("{receiver} drops packets of more than {smaller} bytes that {sender} sends to it.");
     let fix = if mtu > peer.mtu {
         let path = format!("/sys/class/net/{name}/mtu");
         Fix::write(path, mtu.to_string(), smaller.to_string())
     } else {
         Fix::manual(format!(
             "in the network namespace of the peer: `ip link set {} mtu {smaller}`; undo with `mtu {}`",
-            peer.name, peer.mtu
+            // Anybody's: the peer may be in a container.
+            quote(&peer.name),
+            peer.mtu
         ))
     };
     Some(Verdict::found(name, evidence, message, fix))

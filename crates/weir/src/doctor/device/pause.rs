@@ -14,6 +14,7 @@ use crate::doctor::fix::Fix;
 use crate::doctor::mib::{period, rate};
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
+use crate::report::shell::quote;
 
 /// Parts of the names of other statistics about PAUSE: times, alarms, settings.
 const OTHERS: [&str; 5] = ["duration", "transition", "storm", "time", "xon"];
@@ -27,7 +28,7 @@ const PAUSE_FRAMES: Check = Check {
     id: "pause-frames",
     title: "Ethernet flow control stops a device (PAUSE frames, xoff)",
     severity: Severity::Warning,
-    why: "A PAUSE frame stops everything on the link, also what does not go to the slow receiver; losses and delays then show up far from their cause.",
+    why: "A PAUSE frame stops everything on the link, also packets for other receivers than the slow one; losses and delays then show up far from their cause.",
     source: "IEEE 802.3, Annex 31B; ethtool(8), -a and -S; Documentation/networking/ethtool-netlink.rst, PAUSE_GET",
     more: "Reads the statistics of each card whose names are about PAUSE frames or xoff (ethtool -S) \
            twice, some seconds apart: it is a finding from one a second. Received ones come from the \
@@ -90,7 +91,8 @@ fn of_device(device: &Device, lists: &Lists<'_>) -> Option<Verdict> {
         )
     };
     let fix = format!(
-        "find the slow receiver; or do without flow control at both ends: `ethtool -A {name} rx off tx off`, undo with the settings of `ethtool -a {name}`"
+        "find the slow receiver; or do without flow control at both ends: `ethtool -A {0} rx off tx off`, undo with the settings of `ethtool -a {0}`",
+        quote(name)
     );
     Some(Verdict::found(name, evidence, message, Fix::manual(fix)))
 }

@@ -25,7 +25,7 @@ const TAP_QUEUE: Check = Check {
     id: "tap-queue",
     title: "the queue of a tap is full: its VM or VPN reads too slowly (TX dropped)",
     severity: Severity::Critical,
-    why: "The kernel drops what a tap's process has not read yet once so many packets as txqueuelen wait; no other counter has them.",
+    why: "Once as many packets wait for a tap's process as txqueuelen allows, the kernel drops all further ones; no other counter has them.",
     source: "tun_net_xmit in drivers/net/tun.c; Documentation/networking/tuntap.rst",
     more: "Reads the dropped packets towards each tap and tun device (tx drop in /proc/net/dev) twice, \
            some seconds apart: it is a finding from more than 10 a second and 1 in 1000 packets. The \
