@@ -158,7 +158,7 @@ mod tests {
         };
         assert_eq!((moved.by(), moved.of("Udp.NoPorts")), (300, 300));
         let evidence = moved.evidence()?;
-        assert_eq!(evidence.len(), 1, "only what moved");
+        assert_eq!(evidence.len(), 1, "only the counters that moved");
         assert_eq!(evidence[0].source, "/proc/net/snmp, Udp.NoPorts");
         assert_eq!(evidence[0].value, "5 -> 305, 300 in 3.0 s (100/s)");
         moved.counters.remove(0);

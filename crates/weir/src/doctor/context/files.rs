@@ -108,6 +108,14 @@ impl Files {
         Ok(names)
     }
 
+    /// The processes in /proc, by number.
+    pub fn pids(&self) -> Vec<u32> {
+        let names = self.list("/proc").unwrap_or_default();
+        let mut pids: Vec<_> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        pids.sort_unstable();
+        pids
+    }
+
     /// The names of the directories in a directory, sorted; none if it cannot be read.
     pub fn directories(&self, path: &str) -> Vec<String> {
         let entries = self

@@ -72,7 +72,7 @@ pub struct NetworkState {
     pub xdp_sockets: Option<Vec<XdpSocket>>,
     /// The tables of nftables.
     pub nft_tables: Vec<String>,
-    /// What is listed when the run starts, and one interval later.
+    /// The lists when the run starts, and one interval later.
     pub moments: [Moment; 2],
     /// The processes of sockets by inode.
     pub owners: BTreeMap<u32, Owner>,
@@ -155,10 +155,7 @@ impl Context {
 
     /// The processes in /proc, by number.
     pub fn pids(&self) -> Vec<u32> {
-        let names = self.list("/proc").unwrap_or_default();
-        let mut pids: Vec<_> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        pids.sort_unstable();
-        pids
+        self.files.pids()
     }
 
     /// Writes a file that exists.

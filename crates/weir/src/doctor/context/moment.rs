@@ -1,4 +1,4 @@
-//! What netlink lists at one moment, read when the run starts and again one interval later.
+//! Lists of netlink and ethtool at one moment, read when the run starts and again one interval later.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use hostnet::ethtool::Statistic;
 use hostnet::rtnetlink::{Link, Neighbour, Qdisc, Rtnetlink};
 use hostnet::sock_diag::inet::{self, InetSocket, Protocol, State};
 
-/// What netlink and ethtool list at one moment.
+/// Lists of netlink and ethtool at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Moment {
     /// UDP sockets; none for a kernel that does not list them (`CONFIG_INET_UDP_DIAG`).

@@ -40,7 +40,7 @@ pub struct Twice<'a> {
     pub elapsed: Duration,
 }
 
-/// What is watched besides the counters of the checks, found when the run starts.
+/// Files that are watched besides the counters of the checks, found when the run starts.
 struct Others {
     ksoftirqd: Vec<Ksoftirqd>,
     /// The directories of the control groups with a CPU limit.
@@ -163,10 +163,7 @@ impl Snapshot {
 }
 
 fn find_ksoftirqd(files: &Files) -> Vec<Ksoftirqd> {
-    let processes = files.list("/proc").unwrap_or_default();
-    let pids = processes
-        .iter()
-        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let pids = files.pids().into_iter();
     pids.filter_map(|pid| {
         let name = files.read(&format!("/proc/{pid}/comm")).ok()?;
         let cpu = name.strip_prefix("ksoftirqd/")?.parse().ok()?;
