@@ -586,8 +586,10 @@ fn neighbour_failed() -> Result<Finding> {
     let broken = Broken::veth()?;
     broken.run(
         "ip addr add 10.9.1.1/24 dev v0
-         ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:0b dev v0 nud permanent",
+         ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:0b dev v0 nud permanent
+         ip neigh replace 10.9.1.3 dev v0 nud failed",
     )?;
+    // Nobody sends to the one that failed.
     broken.is_fine(ID, "v0", &[])?;
     while_sending(&broken, "10.9.1.9:9", || {
         let finding = broken.finding(ID, "v0", &[])?;

@@ -8,11 +8,11 @@ use hostnet::netns;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, connect, ipproto};
 use rustix::net::{listen, sendto, socket_with, sockopt};
-use weir::doctor::{Check, Finding, Verdict};
+use weir::doctor::{Check, Finding, Fix, Verdict};
 use weir::lab::{Lab, LabConfig};
 
 use crate::doctor::run_in;
-use crate::doctor_faults::{Fault, Outcome, Way, fixture, guest, host, turning, with};
+use crate::doctor_faults::{Fault, Fixture, Outcome, Way, fixture, guest, host, turning, with};
 
 /// The faults of the checks in `stack/`.
 pub const FAULTS: &[Fault] = &[
@@ -26,11 +26,12 @@ pub const FAULTS: &[Fault] = &[
     guest("neighbour-table", |check| {
         turning(check, ARP_CACHE, &arp_cache(1023, 7))
     }),
-    fixture("cgroup-throttled", |check| {
-        turning(check, CPU_STAT, "nr_throttled 30\nthrottled_usec 59000\n")
+    fixture("cgroup-throttled", throttled),
+    fixture("conntrack-full", |check| {
+        turning(check, CONNTRACK, &conntrack(9, 0))
     }),
     fixture("conntrack-full", |check| {
-        turning(check, CONNTRACK, &conntrack(9))
+        turning(check, CONNTRACK, &conntrack(0, 9))
     }),
     fixture("conntrack-full", |check| {
         with(
@@ -80,7 +81,7 @@ pub fn healthy() -> Vec<(&'static str, String)> {
     ]
     .into_iter()
     .map(|(path, text)| (path, text.to_owned()))
-    .chain([(ARP_CACHE, arp_cache(7, 0)), (CONNTRACK, conntrack(0))])
+    .chain([(ARP_CACHE, arp_cache(7, 0)), (CONNTRACK, conntrack(0, 0))])
     .collect()
 }
 
@@ -92,9 +93,20 @@ fn arp_cache(entries: u32, refused: u32) -> String {
     )
 }
 
-/// A table that has refused so many connections.
-fn conntrack(refused: u32) -> String {
-    format!("entries drop early_drop\n00000064 {refused:08x} 00000000\n")
+/// A table that has refused so many connections, and thrown out so many.
+fn conntrack(refused: u32, thrown_out: u32) -> String {
+    format!("entries drop early_drop\n00000064 {refused:08x} {thrown_out:08x}\n")
+}
+
+/// A group is throttled whose processes receive; then one that has other processes.
+fn throttled(check: &Check) -> Result<Outcome> {
+    const MORE: &str = "nr_throttled 30\nthrottled_usec 59000\n";
+    let root = Fixture::healthy()?;
+    root.set("/sys/fs/cgroup/pods/one/cgroup.procs", "4710\n4712")?;
+    let context = root.context(&[]);
+    root.set(CPU_STAT, MORE)?;
+    is_fine(&check.verdicts(&context))?;
+    turning(check, CPU_STAT, MORE)
 }
 
 const fn namespace(check: &'static str, inject: fn(&Check) -> Result<Outcome>) -> Fault {
@@ -112,7 +124,7 @@ fn loopback() -> Result<OwnedFd> {
     Ok(namespace)
 }
 
-/// Runs a check inside a namespace, `inject` between its two readings. What that returns stays until the
+/// Runs a check inside a namespace, `inject` between its two readings. The value of that stays until the
 /// check has ended.
 fn within<T>(
     namespace: BorrowedFd<'_>,
@@ -200,6 +212,17 @@ fn receive_buffer(check: &Check) -> Result<Outcome> {
         ensure_says(&verdicts, &["Udp6.RcvbufErrors", "[::1]:7001"])?;
     }
     let verdicts = overflow(address)?;
+    // Its buffer is far below the limit.
+    ensure!(
+        matches!(
+            verdicts.as_slice(),
+            [Verdict::Finding(Finding {
+                fix: Fix::Manual(_),
+                ..
+            })]
+        ),
+        "{verdicts:?}"
+    );
     found(verdicts, &["127.0.0.1:7001", &this_process()])
 }
 
@@ -280,24 +303,26 @@ fn local_ports(check: &Check) -> Result<Outcome> {
     let namespace = loopback()?;
     let range = "sysctl -q -w net.ipv4.ip_local_port_range='40000 40009'";
     run_in(namespace.as_fd(), "sh", &["-c", range])?;
-    let connections = |count: usize| {
-        within(namespace.as_fd(), check, || {
-            let server = TcpListener::bind("127.0.0.1:7004")?;
-            let clients = (0..count).map(|_| TcpStream::connect("127.0.0.1:7004"));
-            let clients = clients.collect::<Result<Vec<_>, _>>()?;
-            Ok((server, clients))
-        })
+    let connected = |count: usize| {
+        let server = TcpListener::bind("127.0.0.1:7004")?;
+        let clients = (0..count).map(|_| TcpStream::connect("127.0.0.1:7004"));
+        let clients = clients.collect::<Result<Vec<_>, _>>()?;
+        Ok((server, clients))
     };
-    is_fine(&connections(8)?)?;
-    // The eight before may still be in TIME_WAIT.
+    is_fine(&within(namespace.as_fd(), check, || connected(8))?)?;
+    // Eight are all, if two ports are reserved.
+    let namespace = loopback()?;
+    let reserved = format!("{range} net.ipv4.ip_local_reserved_ports=40000,40009");
+    run_in(namespace.as_fd(), "sh", &["-c", &reserved])?;
+    let verdicts = within(namespace.as_fd(), check, || connected(8))?;
+    ensure_says(&verdicts, &["8 of 8"])?;
+    // Those may still be in TIME_WAIT.
     let namespace = loopback()?;
     run_in(namespace.as_fd(), "sh", &["-c", range])?;
     let verdicts = within(namespace.as_fd(), check, || {
-        let server = TcpListener::bind("127.0.0.1:7004")?;
-        let clients = (0..10).map(|_| TcpStream::connect("127.0.0.1:7004"));
-        let clients = clients.collect::<Result<Vec<_>, _>>()?;
+        let kept = connected(10)?;
         ensure!(TcpStream::connect("127.0.0.1:7004").is_err());
-        Ok((server, clients))
+        Ok(kept)
     })?;
     found(verdicts, &["10 of 10", "from 127.0.0.1 to 127.0.0.1:7004"])
 }
@@ -340,7 +365,12 @@ fn rp_filter(check: &Check) -> Result<Outcome> {
     };
     is_fine(&send_from("10.9.0.2:0")?)?;
     let strict = format!("Strict: {device}.");
-    found(send_from("192.0.2.7:0")?, &[&strict, "1, strict"])
+    ensure_says(&send_from("192.0.2.7:0")?, &[&strict, "1, strict"])?;
+    // The larger of both settings counts.
+    let all =
+        format!("sysctl -q -w net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.{device}.rp_filter=0");
+    run_in(ours.netns(), "sh", &["-c", &all])?;
+    found(send_from("192.0.2.7:0")?, &[&strict, "0, strict"])
 }
 
 /// Datagrams with a wrong checksum, from a raw socket.
