@@ -31,7 +31,7 @@ Examples:
   weir doctor --dev eth0 --json
       Check this host and one device; print JSON
   weir doctor --watch
-      Look every 3 seconds; print what appears and what goes away, until Ctrl-C
+      Look every 3 seconds; print findings that appear or go away, until Ctrl-C
   weir doctor --fix bpf-jit
       Print the commands that fix a finding, ask, and run them
   weir doctor --undo
@@ -58,7 +58,7 @@ pub struct DoctorArgs {
     /// Print the report as JSON; with --watch one report a line
     #[arg(long, conflicts_with = "instead")]
     pub json: bool,
-    /// Repeat the look every so many seconds until SIGINT or SIGTERM; print what appears and goes away
+    /// Repeat the look every so many seconds until SIGINT or SIGTERM; print findings that appear or go away
     #[arg(
         long,
         value_name = "SECONDS",

@@ -38,8 +38,9 @@ const UDP_RECEIVE_BUFFER: Check = Check {
            grow (sock_diag, SK_MEMINFO_DROPS), and their processes those that have them open.\n\n\
            A burst needs a larger buffer: the process asks for it with SO_RCVBUF, up to \
            net.core.rmem_max. The fix raises that to 4 MiB, the default since Linux 6.17, if the buffer \
-           is at the limit; the process has to open its socket again. A process that is constantly slower than its input loses the same with any buffer: give it a \
-           CPU (`weir cost`), more sockets (SO_REUSEPORT), or recvmmsg(2).\n\n\
+           is at the limit; the process has to open its socket again. A process that is constantly \
+           slower than its input loses the same with any buffer: give it a CPU (`weir cost`), more \
+           sockets (SO_REUSEPORT), or recvmmsg(2).\n\n\
            `nstat -az UdpRcvbufErrors` and `ss -uamp` (d in skmem) show the effect.",
     counters: &[SNMP, SNMP6],
     run: receive_buffer,
