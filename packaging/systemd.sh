@@ -249,14 +249,17 @@ exporter_answers() {
     page=$(scraped) || return
     grep -q '^weir_stage_losses_total{stage="udp"} ' <<<"$page" || complain "$page" || return
     # Losses are seen by reason and place only where the tracepoints could be attached.
-    inside journalctl --no-pager --unit "$unit" | grep -q '"in_force":"none"' || complain "no word on the confinement"
+    inside journalctl --no-pager --unit "$unit" | grep -q '"in_force":"none"' || complain "no word on the confinement" || return
+    # The places of losses are functions of the kernel.
+    inside nsenter --target "$(property MainPID "$unit")" --mount head --lines 1 /proc/kallsyms | grep -q . ||
+        complain "the unit hides /proc/kallsyms"
 }
 
 exporter_is_confined() {
     local wrong="" http
     [[ $(status NoNewPrivs "$unit") == 1 ]] || wrong+=" NoNewPrivs"
     [[ $(status Seccomp "$unit") == 2 ]] || wrong+=" Seccomp"
-    # Without CAP_SETUID, CAP_SETGID and CAP_SETPCAP.
+    # Without CAP_SETUID, CAP_SETGID, CAP_SETPCAP and CAP_CHOWN.
     [[ $(status CapEff "$unit") == 000000c400283004 ]] || wrong+=" capabilities $(status CapEff "$unit")"
     http=$(inside cat "/proc/$(http_process)/status") || complain "no HTTP process" || return
     grep -q $'^CapEff:\t0000000000000000$' <<<"$http" && grep -q $'^Uid:\t65534' <<<"$http" || wrong+=" the HTTP process"

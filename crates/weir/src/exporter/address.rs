@@ -96,7 +96,7 @@ fn refusal(address: SocketAddr, error: std::io::Error) -> anyhow::Error {
             "no device of this host has the address: see `ip address`".to_owned()
         }
         std::io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need root: give another --listen".to_owned()
+            "ports below 1024 need CAP_NET_BIND_SERVICE: give another --listen".to_owned()
         }
         _ => "see bind(2)".to_owned(),
     };
