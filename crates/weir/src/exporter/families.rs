@@ -1,8 +1,8 @@
 //! The families of the page.
 
-use super::family::{DEFAULT_SERIES, Definition, Kind};
+use super::family::{DEFAULT_SERIES, Definition, FEWEST_SERIES, Kind};
 
-/// Labels of what ended.
+/// Labels of losses and frees.
 const LOSS: &[&str] = &["stage", "reason", "place", "namespace", "device"];
 /// Labels of an edge.
 const EDGE: &[&str] = &["direction", "from", "to", "namespace", "device"];
@@ -65,14 +65,14 @@ families! {
         ..fixed("weir_normal_frees", Kind::Counter,
             "Packets freed in normal operation: duplicates, packets for other hosts.")
     };
-    /// What does not add up.
+    /// Imbalance of an edge.
     UNEXPLAINED = Definition {
         unit: Some("packets"),
         labels: EDGE, kept: 3, others: 40, most: 110,
         ..fixed("weir_unexplained_packets", Kind::Gauge,
             "Packets that entered an edge of the packet path less those accounted for, between the last two snapshots.")
     };
-    /// How much of it is no wonder.
+    /// Its bound.
     BOUND = Definition {
         unit: Some("packets"),
         labels: EDGE, kept: 3, others: 40, most: 110,
@@ -184,7 +184,7 @@ families! {
     START_TIME = seconds("weir_exporter_start_time_seconds", "When the exporter began to count losses, since 1970.");
     /// The interval of unexplained.
     INTERVAL = seconds("weir_exporter_interval_seconds", "Time between the last two snapshots.");
-    /// What did not fit.
+    /// Values without a series of their own.
     FOLDED = Definition {
         labels: &["family"], most: 20,
         ..fixed("weir_exporter_folded", Kind::Counter,
@@ -225,14 +225,39 @@ pub static ABANDONED: Definition = Definition {
 const HTTP_SERIES: usize = RESPONSES.most + ABANDONED.most;
 
 const _: () = {
-    let mut sum = HTTP_SERIES;
+    let mut most = HTTP_SERIES;
+    let mut fewest = HTTP_SERIES;
     let mut at = 0;
     while at < ALL.len() {
-        sum += ALL[at].most;
+        most += ALL[at].most;
+        fewest += ALL[at].fewest();
         at += 1;
     }
     assert!(
-        sum <= DEFAULT_SERIES,
+        most <= DEFAULT_SERIES,
         "the families have too many series together"
     );
+    assert!(
+        fewest <= FEWEST_SERIES,
+        "the families need more series than FEWEST_SERIES"
+    );
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_families_together_keep_every_limit() {
+        for limit in [500, 501, 600, 1000, 1999, DEFAULT_SERIES, 2001, 20_000] {
+            let series: usize = ALL.iter().map(|family| family.most(limit)).sum();
+            assert!(
+                series + HTTP_SERIES <= limit,
+                "{series} and {HTTP_SERIES} of {limit}"
+            );
+        }
+        for family in ALL {
+            assert_eq!(family.most(DEFAULT_SERIES), family.most, "{}", family.name);
+        }
+    }
+}

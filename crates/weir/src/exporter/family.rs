@@ -9,7 +9,11 @@ use std::fmt::Write as _;
 /// The series of all families together by default.
 pub const DEFAULT_SERIES: usize = 2000;
 
-/// The label value of what was folded.
+/// The fewest series of all families together: those whose number is fixed, every `other`, and one more in each
+/// family that has `other` series.
+pub const FEWEST_SERIES: usize = 360;
+
+/// The label value of folded series.
 const OTHER: &str = "other";
 
 /// Longest label value, in bytes.
@@ -33,7 +37,7 @@ pub struct Definition {
     pub kind: Kind,
     /// Its unit, with which the name ends.
     pub unit: Option<&'static str>,
-    /// What it tells.
+    /// Its explanation.
     pub help: &'static str,
     /// Names of labels.
     pub labels: &'static [&'static str],
@@ -46,9 +50,21 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Most series, where all families together have `limit`.
-    fn most(&self, limit: usize) -> usize {
-        (self.most * limit / DEFAULT_SERIES).max(self.others + 1)
+    /// Most series, where all families together have `limit`, which is at least [`FEWEST_SERIES`]: each family has its
+    /// fewest, and its share of the rest.
+    pub fn most(&self, limit: usize) -> usize {
+        let fewest = self.fewest();
+        let rest = limit.saturating_sub(FEWEST_SERIES);
+        fewest + (self.most - fewest) * rest / (DEFAULT_SERIES - FEWEST_SERIES)
+    }
+
+    /// Fewest series that keep the sums right.
+    pub const fn fewest(&self) -> usize {
+        if self.others == 0 {
+            self.most
+        } else {
+            self.others + 1
+        }
     }
 }
 
@@ -96,7 +112,7 @@ fn clean(value: &str) -> String {
     text
 }
 
-/// What a series is about; it is dropped when that is gone.
+/// The subject of a series, which is dropped with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The inode of the network namespace; 0 for none.
@@ -136,7 +152,7 @@ impl Counter {
         }
     }
 
-    /// Adds what was counted since the last time. Of new series the largest come first.
+    /// Adds growth since the last time. Of new series the largest come first.
     pub fn add(&mut self, counted: BTreeMap<Labels, (u64, Subject)>) {
         let mut counted: Vec<_> = counted.into_iter().collect();
         counted.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
@@ -315,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_folded_and_sums_stay_right() {
+    fn series_without_room_are_folded_and_sums_stay_right() {
         let mut counter = Counter::new(&FAMILY, DEFAULT_SERIES);
         let subject = Subject::default;
         let batch = |range: std::ops::Range<u64>| {
@@ -379,7 +395,7 @@ mod tests {
         // The fourth began anew, the fifth is gone: `other` does not fall.
         counter.observe(read(&[91, 81, 71, 2]));
         assert_eq!(total(&counter, "udp"), 259);
-        // A place is free; what was folded stays so, and something new takes it.
+        // A place is free: a new series takes it, and folded ones stay folded.
         counter.observe(
             [
                 (labels("udp", "eth3"), 2),
