@@ -20,7 +20,7 @@ use super::collector::{Collector, Source};
 use super::http;
 use super::message::{Message, asked};
 use super::page::Format;
-use super::web_config::{Loaded, WebConfig};
+use super::web_config::{self, WebConfig};
 use crate::process::child::own_command;
 use crate::process::stop::StopSignal;
 
@@ -58,10 +58,10 @@ pub struct Flags {
 pub fn run(flags: &Flags, source: impl Source) -> Result<()> {
     let (manager, _) = systemd::take()?;
     let stop = StopSignal::listen()?;
-    let loaded = flags.web_config.as_deref().map(Loaded::read).transpose()?;
-    let config = loaded
-        .as_ref()
-        .map_or_else(WebConfig::default, |it| it.config.clone());
+    let mut web_config = flags.web_config.clone().map(web_config::Source::new);
+    let config = web_config
+        .as_mut()
+        .map_or_else(|| Ok(WebConfig::default()), web_config::Source::read)?;
     accept(flags, &config)?;
     let listener = flags.listen.listen(flags.group.as_deref())?;
     // Before the counters are read, so that the child gets none of their descriptors.
@@ -79,7 +79,7 @@ pub fn run(flags: &Flags, source: impl Source) -> Result<()> {
     manager.ready(&format!("listening on {address}"))?;
     let mut daemon = Daemon {
         flags,
-        loaded,
+        web_config,
         collector,
         pages: [None, None],
     };
@@ -125,7 +125,7 @@ fn accept(flags: &Flags, config: &WebConfig) -> Result<()> {
 
 struct Daemon<'a, S> {
     flags: &'a Flags,
-    loaded: Option<Loaded>,
+    web_config: Option<web_config::Source>,
     collector: Collector<S>,
     /// The pages of the present snapshot, by format.
     pages: [Option<String>; 2],
@@ -163,23 +163,18 @@ impl<S: Source> Daemon<'_, S> {
 
     /// Takes over the web configuration if it has changed; the former one stays in force where it has faults.
     fn look_at_config(&mut self, http: &mut Http) -> Result<()> {
-        let Some(loaded) = self.loaded.as_mut().filter(|it| it.has_changed()) else {
+        let Some(source) = self.web_config.as_mut().filter(|it| it.has_changed()) else {
             return Ok(());
         };
-        let path = self
-            .flags
-            .web_config
-            .as_deref()
-            .unwrap_or(std::path::Path::new(""));
-        let new = Loaded::read(path).and_then(|new| {
-            accept(self.flags, &new.config)?;
+        let new = source.read().and_then(|new| {
+            accept(self.flags, &new)?;
             Ok(new)
         });
+        let path = source.path();
         match new {
             Ok(new) => {
                 log::event("web_config", json!({ "file": path }));
-                Message::Config(Box::new(new.config.clone())).send(&mut http.socket)?;
-                *loaded = new;
+                Message::Config(Box::new(new)).send(&mut http.socket)?;
             }
             Err(error) => {
                 let error = format!("{error:#}");
@@ -188,8 +183,6 @@ impl<S: Source> Daemon<'_, S> {
                     json!({ "file": path, "error": error }),
                 );
                 self.collector.web_config_errors += 1;
-                // Once for each change.
-                loaded.remember();
             }
         }
         Ok(())

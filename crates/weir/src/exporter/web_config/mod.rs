@@ -57,7 +57,7 @@ pub struct Tls {
     pub key: String,
     /// The authorities of clients' certificates, in PEM.
     pub client_authorities: Option<String>,
-    /// What is asked of clients.
+    /// Whether clients need a certificate.
     pub client_certificate: ClientCertificate,
     /// Whether TLS 1.2 is spoken.
     pub tls12: bool,
@@ -86,51 +86,56 @@ impl WebConfig {
     }
 }
 
-/// The file and those that it names, as they were read.
+/// The file of the configuration, and those that it names.
 #[derive(Debug)]
-pub struct Loaded {
-    /// The configuration.
-    pub config: WebConfig,
-    state: Vec<(PathBuf, State)>,
+pub struct Source {
+    path: PathBuf,
+    /// The files of the last reading, as far as it came, each as it was before.
+    files: Vec<(PathBuf, State)>,
 }
 
-/// What changes with a file; none where it cannot be read.
+/// The state of a file, which changes with its content; none where it cannot be read.
 type State = Option<(u64, u64, i64, i64, u64)>;
 
-impl Loaded {
+impl Source {
+    /// A source that is not read yet.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            files: Vec::new(),
+        }
+    }
+
+    /// The file of the configuration.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads the configuration.
     ///
     /// # Errors
     ///
     /// When a file cannot be read, or the configuration has a fault, with its place.
-    pub fn read(path: &Path) -> Result<Self> {
+    pub fn read(&mut self) -> Result<WebConfig> {
         let mut files = Files::default();
-        let text = files.text(path)?;
-        let read = |files: &mut Files| {
-            let directory = path.parent().unwrap_or(Path::new("."));
-            let node = tree::parse(&text)?;
-            document(&node, directory, files)
-        };
-        let config = read(&mut files)
-            .with_context(|| format!("the web configuration {}", path.display()))?;
-        Ok(Self {
-            config,
-            state: files.0,
-        })
+        let config = self.read_with(&mut files);
+        self.files = files.0;
+        config
     }
 
-    /// Whether one of the files has changed.
+    fn read_with(&self, files: &mut Files) -> Result<WebConfig> {
+        let text = files.text(&self.path)?;
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        tree::parse(&text)
+            .and_then(|node| document(&node, directory, files))
+            .with_context(|| format!("the web configuration {}", self.path.display()))
+    }
+
+    /// Whether a file of the last reading has changed, also of one that failed.
     pub fn has_changed(&self) -> bool {
-        self.state
+        self.files
             .iter()
             .any(|(path, before)| state(path) != *before)
-    }
-
-    /// Takes the files as they are for those that were read: their change was refused.
-    pub fn remember(&mut self) {
-        for (path, before) in &mut self.state {
-            *before = state(path);
-        }
     }
 }
 
@@ -452,9 +457,9 @@ mod tests {
         fs::write(directory.join("key"), "KEY")?;
         let path = directory.join("web.yml");
         fs::write(&path, text)?;
-        let loaded = Loaded::read(&path);
+        let config = Source::new(path).read();
         fs::remove_dir_all(&directory)?;
-        Ok(loaded?.config)
+        config
     }
 
     #[test]
@@ -579,11 +584,20 @@ mod tests {
         fs::create_dir_all(&directory).expect("a directory");
         let path = directory.join("web.yml");
         fs::write(&path, "rate_limit: {interval: 0}\n").expect("written");
-        let loaded = Loaded::read(&path).expect("valid");
-        assert!(!loaded.has_changed());
+        let mut source = Source::new(path.clone());
+        source.read().expect("valid");
+        assert!(!source.has_changed());
         fs::write(&path, "rate_limit: {interval: 0}\n\n").expect("written");
-        assert!(loaded.has_changed());
+        assert!(source.has_changed());
+        // A refused configuration is read again when the file that it lacked is there.
+        fs::write(&path, "tls_server_config: {cert_file: new.pem}\n").expect("written");
+        source.read().expect_err("no certificate");
+        assert!(!source.has_changed());
+        fs::write(directory.join("new.pem"), "").expect("written");
+        assert!(source.has_changed());
+        source.read().expect_err("no key");
+        assert!(!source.has_changed());
         fs::remove_dir_all(&directory).expect("removed");
-        assert!(loaded.has_changed());
+        assert!(source.has_changed());
     }
 }

@@ -1,4 +1,4 @@
-//! YAML as a tree in which each value has its place. Only what a web configuration needs: maps, lists and
+//! YAML as a tree in which each value has its place. Only the YAML of a web configuration: maps, lists and
 //! scalars, and no anchors, aliases, tags and further documents.
 
 use std::fmt;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_does_not_need_is_refused() {
+    fn yaml_beyond_maps_and_scalars_is_refused() {
         for (text, expected) in [
             (
                 "a: 1\na: 2\n",
