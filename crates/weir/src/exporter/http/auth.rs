@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bcrypt::HashParts;
@@ -9,6 +10,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 type Key = [u8; 32];
+
+/// Most checks of passwords that wait for their turn, or have it. Each keeps a thread for as long as those before it
+/// take.
+const MOST_WAITING: usize = 8;
 
 /// The users of a configuration. A new configuration has new ones, which know of no earlier login.
 #[derive(Debug)]
@@ -18,7 +23,19 @@ pub struct Users {
     key: Key,
     /// bcrypt takes a CPU for its time: one login after the other.
     turn: Mutex<()>,
+    waiting: AtomicUsize,
     most_cost: u32,
+}
+
+/// The outcome of a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Login {
+    /// The password is the user's.
+    Admitted,
+    /// It is not, or there is no such user.
+    Refused,
+    /// Not checked: too many others wait.
+    Busy,
 }
 
 #[derive(Debug)]
@@ -52,6 +69,7 @@ impl Users {
             list: users,
             key,
             turn: Mutex::new(()),
+            waiting: AtomicUsize::new(0),
         })
     }
 
@@ -60,9 +78,9 @@ impl Users {
         self.list.is_empty()
     }
 
-    /// Whether the password is the user's. A refusal takes the same time whether the user exists or not,
-    /// whatever the costs of their hashes.
-    pub fn admit(&self, name: &str, password: &[u8]) -> bool {
+    /// Checks a user's password. A refusal takes the same time whether the user exists or not, whatever the costs of
+    /// their hashes. A login that was right before waits for no other.
+    pub fn check(&self, name: &str, password: &[u8]) -> Login {
         let name_digest = digest(&self.key, &[name.as_bytes()]);
         let mut found = None;
         for user in &self.list {
@@ -70,27 +88,40 @@ impl Users {
                 found = Some(user);
             }
         }
-        if let Some(user) = found {
-            let login = digest(
-                &self.key,
-                &[name.as_bytes(), user.hash.as_bytes(), password],
-            );
-            if user.has_passed(&login) {
-                return true;
-            }
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_right = bcrypt::verify(password, &user.hash).unwrap_or(false);
-            if is_right {
-                user.pass(login);
-            } else {
-                // 2^c + 2^c + 2^(c+1) + … + 2^(m-1) = 2^m
-                (user.cost..self.most_cost).for_each(|cost| waste(password, cost));
-            }
-            return is_right;
+        let found = found.map(|user| {
+            let parts = [name.as_bytes(), user.hash.as_bytes(), password];
+            (user, digest(&self.key, &parts))
+        });
+        if found.is_some_and(|(user, login)| user.has_passed(&login)) {
+            return Login::Admitted;
         }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Login::Busy;
+        }
+        let is_right = self.check_in_turn(found, password);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if is_right {
+            Login::Admitted
+        } else {
+            Login::Refused
+        }
+    }
+
+    fn check_in_turn(&self, found: Option<(&User, Key)>, password: &[u8]) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        waste(password, self.most_cost);
-        false
+        let Some((user, login)) = found else {
+            waste(password, self.most_cost);
+            return false;
+        };
+        let is_right = bcrypt::verify(password, &user.hash).unwrap_or(false);
+        if is_right {
+            user.pass(login);
+        } else {
+            // 2^c + 2^c + 2^(c+1) + … + 2^(m-1) = 2^m
+            (user.cost..self.most_cost).for_each(|cost| waste(password, cost));
+        }
+        is_right
     }
 }
 
@@ -126,7 +157,7 @@ fn digest(key: &Key, parts: &[&[u8]]) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     fn users(costs: &[(&str, u32)]) -> Users {
         let hashes = costs.iter().map(|(name, cost)| {
@@ -140,8 +171,8 @@ mod tests {
     fn the_right_password_is_admitted_and_remembered() {
         let users = users(&[("alice", 4), ("bob", 5)]);
         for _ in 0..2 {
-            assert!(users.admit("alice", b"alice's"));
-            assert!(users.admit("bob", b"bob's"));
+            assert_eq!(users.check("alice", b"alice's"), Login::Admitted);
+            assert_eq!(users.check("bob", b"bob's"), Login::Admitted);
             for (name, password) in [
                 ("alice", &b"bob's"[..]),
                 ("bob", b"alice's"),
@@ -152,7 +183,11 @@ mod tests {
                 ("alicealice's", b""),
                 ("mallory", b"alice's"),
             ] {
-                assert!(!users.admit(name, password), "{name} {password:?}");
+                assert_eq!(
+                    users.check(name, password),
+                    Login::Refused,
+                    "{name} {password:?}"
+                );
             }
         }
         let kept = users
@@ -186,7 +221,7 @@ mod tests {
         let users = users(&[("cheap", 4), ("dear", 9)]);
         let median = |name: &str| {
             let mut times: Vec<_> = (0..7)
-                .map(|_| cpu_time(|| assert!(!users.admit(name, b"wrong"))))
+                .map(|_| cpu_time(|| assert_eq!(users.check(name, b"wrong"), Login::Refused)))
                 .collect();
             times.sort();
             times[3].as_secs_f64()
@@ -197,8 +232,36 @@ mod tests {
             let ratio = time / nobody;
             assert!((0.5..2.0).contains(&ratio), "{cheap} {dear} {nobody}");
         }
-        let begun = Instant::now();
-        assert!(users.admit("dear", b"dear's"));
-        assert!(begun.elapsed() > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_crowd_of_wrong_passwords_keeps_no_known_login_out() {
+        let users = users(&[("alice", 4)]);
+        assert_eq!(users.check("alice", b"alice's"), Login::Admitted);
+        let (sender, outcomes) = std::sync::mpsc::channel();
+        let next = || outcomes.recv_timeout(Duration::from_secs(20));
+        std::thread::scope(|scope| {
+            let turn = users.turn.lock().unwrap();
+            for at in 0..MOST_WAITING + 2 {
+                let (sender, users) = (sender.clone(), &users);
+                let name = if at % 2 == 0 { "alice" } else { "mallory" };
+                scope.spawn(move || sender.send(users.check(name, b"wrong")));
+            }
+            for _ in 0..2 {
+                assert_eq!(next(), Ok(Login::Busy));
+            }
+            let (known, users) = (sender.clone(), &users);
+            scope.spawn(move || known.send(users.check("alice", b"alice's")));
+            assert_eq!(next(), Ok(Login::Admitted));
+            drop(turn);
+            for _ in 0..MOST_WAITING {
+                assert_eq!(next(), Ok(Login::Refused));
+            }
+        });
+        assert_eq!(
+            users.check("alice", b"wrong"),
+            Login::Refused,
+            "a free turn"
+        );
     }
 }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use rustls::{ServerConnection, StreamOwned};
 
+use super::auth::Login;
 use super::connection::{Connection, Deadline, close};
 use super::pages::{Reader, Web};
 use super::request::{self, Fault, Gone, Request, Response};
@@ -95,6 +96,7 @@ impl Server {
     fn begin(self: &Arc<Self>, socket: OwnedFd) {
         let socket = Arc::new(socket);
         let Some(number) = self.admit(&socket) else {
+            self.statistics.crowded_out();
             return;
         };
         let server = Arc::clone(self);
@@ -117,15 +119,14 @@ impl Server {
     /// A number for a connection; none where threads of ended ones are too many.
     fn admit(&self, socket: &Arc<OwnedFd>) -> Option<u64> {
         let mut connections = self.connections();
-        if connections.open.len() >= MOST
-            && let Some((_, oldest)) = connections.open.pop_first()
-        {
+        if connections.open.len() >= MOST {
+            if connections.ending >= MOST {
+                return None;
+            }
+            let (_, oldest) = connections.open.pop_first()?;
             connections.ending += 1;
             // Its thread ends at its next read or write.
             let _ = shutdown(&*oldest, Shutdown::Both);
-        }
-        if connections.ending > MOST {
-            return None;
         }
         let number = connections.next;
         connections.next += 1;
@@ -204,8 +205,15 @@ impl Server {
         }
         if !web.users.is_empty() {
             let login = request.login.as_ref();
-            if !login.is_some_and(|(user, password)| web.users.admit(user, password)) {
-                return Response::words(401, "a user and password are needed");
+            let login = login.map(|(user, password)| web.users.check(user, password));
+            match login {
+                Some(Login::Admitted) => {}
+                Some(Login::Busy) => {
+                    return Response::words(503, "too many passwords wait for their check");
+                }
+                Some(Login::Refused) | None => {
+                    return Response::words(401, "a user and password are needed");
+                }
             }
         }
         match request.path.as_str() {
