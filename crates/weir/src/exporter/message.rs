@@ -1,4 +1,4 @@
-//! What the two processes say to each other over a pair of Unix sockets.
+//! Messages of the two processes, over a pair of Unix sockets.
 //!
 //! The HTTP process sends the byte of a format, and no more: a page is all that it can ask for. The reader
 //! sends frames: the web configuration, first and after each change, and an answer to each byte.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         for bytes in [
             &[1, 0, 0xff, 0xff, 0xff, 0xff][..],
             &[1, 9, 0, 0, 0, 0],
@@ -135,6 +135,9 @@ mod tests {
         ] {
             Message::receive(&mut &*bytes).expect_err("refused");
         }
+        // Before so much memory is taken.
+        let long = Message::receive(&mut &[1, 0, 0xff, 0xff, 0xff, 0xff][..]).expect_err("refused");
+        assert_eq!(long.to_string(), "a message of 4294967295 bytes");
         let mut bytes = Vec::new();
         let long = Message::Page(Format::Prometheus, "a".repeat(MOST_BYTES + 1));
         long.send(&mut bytes).expect("sent");
