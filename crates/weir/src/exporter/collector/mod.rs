@@ -18,7 +18,7 @@ use series::{
     rings, sum_edges, xdp_labels, xdp_socket_counts,
 };
 
-/// What reads the host.
+/// A host whose counters are read.
 pub trait Source {
     /// The counters of this moment. After an error it is opened anew.
     fn snapshot(&mut self) -> Result<Snapshot>;
@@ -33,7 +33,7 @@ pub trait Source {
 /// So long a snapshot answers scrapes: several scrapers, or one in two formats, cost one reading.
 pub const SHARED: Duration = Duration::from_secs(1);
 
-/// The families of the page, and what they are made of.
+/// The families of the page, and the readings behind them.
 pub struct Collector<S> {
     source: S,
     /// The last snapshot, and when it was taken; none after a failed one.

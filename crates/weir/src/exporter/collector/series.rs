@@ -6,60 +6,36 @@ use crate::exporter::family::{Labels, Subject};
 use crate::ledger::sheet::{Direction, Edge, Loss};
 use crate::ledger::snapshot::{Device, Ring, Snapshot, XdpSocket};
 
+/// Counters of IPv4 and of IPv6.
+const IP: &[&str] = &[
+    "InReceives",
+    "InDelivers",
+    "InDiscards",
+    "InHdrErrors",
+    "InAddrErrors",
+    "OutDiscards",
+    "OutNoRoutes",
+    "ReasmFails",
+];
+
+/// Counters of UDP over each of them.
+const UDP: &[&str] = &[
+    "InDatagrams",
+    "OutDatagrams",
+    "NoPorts",
+    "InErrors",
+    "RcvbufErrors",
+    "SndbufErrors",
+    "InCsumErrors",
+    "MemErrors",
+];
+
 /// Counters of protocols that the page shows, by protocol.
 pub(super) const MIB: &[(&str, &[&str])] = &[
-    (
-        "Ip",
-        &[
-            "InReceives",
-            "InDelivers",
-            "InDiscards",
-            "InHdrErrors",
-            "InAddrErrors",
-            "OutDiscards",
-            "OutNoRoutes",
-            "ReasmFails",
-        ],
-    ),
-    (
-        "Ip6",
-        &[
-            "InReceives",
-            "InDelivers",
-            "InDiscards",
-            "InHdrErrors",
-            "InAddrErrors",
-            "OutDiscards",
-            "OutNoRoutes",
-            "ReasmFails",
-        ],
-    ),
-    (
-        "Udp",
-        &[
-            "InDatagrams",
-            "OutDatagrams",
-            "NoPorts",
-            "InErrors",
-            "RcvbufErrors",
-            "SndbufErrors",
-            "InCsumErrors",
-            "MemErrors",
-        ],
-    ),
-    (
-        "Udp6",
-        &[
-            "InDatagrams",
-            "OutDatagrams",
-            "NoPorts",
-            "InErrors",
-            "RcvbufErrors",
-            "SndbufErrors",
-            "InCsumErrors",
-            "MemErrors",
-        ],
-    ),
+    ("Ip", IP),
+    ("Ip6", IP),
+    ("Udp", UDP),
+    ("Udp6", UDP),
     (
         "Tcp",
         &[
@@ -142,7 +118,7 @@ pub(super) fn namespace(snapshot: &Snapshot, inode: u64) -> String {
     }
 }
 
-/// The same in a sheet, which has a name also for what has no namespace.
+/// The same in a sheet, which has a name for a namespace that the snapshot lacks.
 fn namespace_of(snapshot: &Snapshot, inode: u64, named: &str) -> String {
     if snapshot.namespaces.contains_key(&inode) {
         namespace(snapshot, inode)
@@ -208,7 +184,7 @@ pub(super) fn sum_edges(
     (unexplained, bound)
 }
 
-/// Adds up what has the same labels: two namespaces may have the same name.
+/// Adds up values with the same labels: two namespaces may have the same name.
 pub(super) fn sum(values: impl Iterator<Item = (Labels, u64)>) -> BTreeMap<Labels, u64> {
     let mut sums: BTreeMap<Labels, u64> = BTreeMap::new();
     for (labels, value) in values {
@@ -320,7 +296,7 @@ pub(super) fn xdp_labels(snapshot: &Snapshot, socket: &XdpSocket, first: &str) -
     ])
 }
 
-/// What sockets counted since the last snapshot. One that is new counts from its beginning, but those of the
+/// Growth of the sockets' counters since the last snapshot. A new socket counts from its beginning, except in the
 /// first snapshot.
 pub(super) fn xdp_socket_counts(
     snapshot: &Snapshot,
