@@ -185,7 +185,7 @@ is_quiet() { [[ -z $(alerts) ]] || complain "alerts: $(alerts)"; }
 
 fires() { [[ $(alerts) == WeirSocketBufferFull ]]; }
 
-# The counters of both exporters say what the traffic's sender counted.
+# Both exporters count as many losses as the traffic's sender.
 counts_the_fault() {
     local counted
     counted=$(query 'sum by (job) (weir_losses_total{namespace="shop",reason="SOCKET_RCVBUFF"})')

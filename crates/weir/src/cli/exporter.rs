@@ -50,7 +50,7 @@ pub struct ExporterArgs {
     #[arg(long, value_name = "NETNS", num_args = 1..)]
     pub netns: Vec<String>,
 
-    /// Most series of the page; what has no room is added up in series `other`
+    /// Most series of the page; further values are added up in series `other`
     #[arg(long, value_name = "N", default_value_t = exporter::DEFAULT_SERIES, value_parser = series)]
     pub series: usize,
 

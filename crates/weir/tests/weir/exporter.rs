@@ -401,7 +401,7 @@ fn hostile_clients_keep_nobody_out() -> Result<()> {
     exporter.end()
 }
 
-/// A directory with a certificate, and what curl needs.
+/// A directory with a certificate, for servers and curl.
 struct Tls {
     directory: Directory,
 }

@@ -26,11 +26,11 @@ impl Deadline {
         self.0.set(Instant::now() + time);
     }
 
-    /// What is left.
+    /// The time left.
     ///
     /// # Errors
     ///
-    /// `TimedOut` when nothing is.
+    /// `TimedOut` when none is.
     fn left(&self) -> Result<Duration> {
         let left = self.0.get().saturating_duration_since(Instant::now());
         if left.is_zero() {

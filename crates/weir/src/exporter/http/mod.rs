@@ -54,7 +54,7 @@ pub fn check(config: &WebConfig) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When the process cannot be confined, or the reader sends what is no message.
+/// When the process cannot be confined, or the reader's messages cannot be read.
 pub fn run(args: &HttpArgs) -> Result<()> {
     let refused = if args.strict {
         Refused::Kills

@@ -28,7 +28,7 @@ pub struct Web {
 }
 
 impl Web {
-    /// Makes ready what a configuration says.
+    /// Prepares a configuration for use.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ pub enum Gone {
     Slow,
     /// It closed the connection.
     Closed,
-    /// What it sent is not TLS, or a TLS that is not spoken.
+    /// It sent no TLS, or none of an accepted version.
     Tls,
 }
 
@@ -69,7 +69,7 @@ pub fn read(from: &mut impl Read) -> Result<Request, Fault> {
 fn gone(error: &std::io::Error) -> Gone {
     match error.kind() {
         ErrorKind::TimedOut => Gone::Slow,
-        // rustls' words for what is not its protocol.
+        // rustls' word for bytes that are not its protocol.
         ErrorKind::InvalidData => Gone::Tls,
         _ => Gone::Closed,
     }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_login_is_none() {
+    fn malformed_logins_are_none() {
         for value in [
             "",
             "Basic",

@@ -1,4 +1,4 @@
-//! What the HTTP process counts.
+//! Counters of the HTTP process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
