@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use flate2::read::DeflateDecoder;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::delta;
@@ -157,7 +158,7 @@ impl Recording {
             version == Some(VERSION.into()),
             "another version of weir recorded it: this one reads format {VERSION}"
         );
-        let frame = serde_json::from_value(value.clone()).context("it is no frame of weir top")?;
+        let frame = Frame::deserialize(&value).context("it is no frame of weir top")?;
         self.last = Some((at, value));
         Ok(frame)
     }

@@ -132,6 +132,7 @@ impl Writer {
 
 fn compressed(value: &Value) -> Result<Vec<u8>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-    serde_json::to_writer(&mut encoder, value)?;
+    // In one write: each zeroes a buffer of 32 KiB.
+    encoder.write_all(&serde_json::to_vec(value)?)?;
     Ok(encoder.finish()?)
 }
