@@ -118,6 +118,8 @@ impl Drop for Collector {
     /// Ends it with the last frame recorded in whole.
     fn drop(&mut self) {
         self.orders = None;
+        // An error waits for room among the frames, which nobody takes any more.
+        self.frames = sync_channel(0).1;
         if let Some(thread) = self.thread.take() {
             // A panic has been reported.
             let _ = thread.join();
@@ -195,5 +197,45 @@ impl Loop {
     fn ring(&self) {
         // A full pipe is readable already.
         let _: Result<usize, _> = write(&self.button, &[0]).map_err(io::Error::from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_nobody_takes_does_not_hold_up_the_end() {
+        let missing = Scope {
+            devices: vec!["no-such-device".into()],
+            ..Scope::default()
+        };
+        let (bell, button) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+        let (orders, ordered) = channel();
+        // One without room, as it is after frames that nobody took.
+        let (sender, frames) = sync_channel(0);
+        let mut failing = Loop {
+            sampler: Sampler::open(missing),
+            writer: None,
+            every: Duration::from_secs(1),
+            next: Instant::now(),
+            ordered,
+            frames: sender,
+            button,
+        };
+        let collector = Collector {
+            orders: Some(orders),
+            frames,
+            bell,
+            thread: Some(thread::spawn(move || {
+                assert_eq!(failing.collect(), Err(()));
+            })),
+        };
+        let (ended, end) = channel();
+        thread::spawn(move || {
+            drop(collector);
+            ended.send(())
+        });
+        assert_eq!(end.recv_timeout(Duration::from_secs(30)), Ok(()));
     }
 }
