@@ -46,16 +46,24 @@ enum Order {
 }
 
 impl Collector {
-    /// Begins to take frames, and to record them if there is a file.
-    pub fn start(scope: Scope, every: Duration, record: Option<&Path>) -> Result<Self> {
+    /// Begins to take frames, and to record them if there is a file. These parts are measured from the first
+    /// frame on.
+    pub fn start(
+        scope: Scope,
+        every: Duration,
+        record: Option<&Path>,
+        wanted: BTreeSet<Priced>,
+    ) -> Result<Self> {
         let writer = record.map(Writer::open).transpose()?;
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let (bell, button) = pipe_with(flags).context("cannot make a pipe")?;
         let (orders, ordered) = channel();
         let (sender, frames) = sync_channel(WAITING);
         let work = move || {
+            let mut sampler = Sampler::open(scope);
+            sampler.hold(&wanted);
             let loops = Loop {
-                sampler: Sampler::open(scope),
+                sampler,
                 writer,
                 every,
                 next: Instant::now(),

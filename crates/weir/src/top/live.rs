@@ -58,7 +58,12 @@ pub struct Live<'a> {
 /// Shows this host until a key or a signal ends it.
 pub fn live(settings: Live<'_>) -> Result<End> {
     let mut terminal = Terminal::open()?;
-    let collector = Collector::start(settings.scope, settings.every, settings.record)?;
+    let collector = Collector::start(
+        settings.scope,
+        settings.every,
+        settings.record,
+        settings.measure.clone(),
+    )?;
     let source = Source::Host {
         collector,
         every: settings.every,

@@ -29,10 +29,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Takes two frames, the interval apart. Both are recorded, if there is a file.
 pub fn interval(scope: Scope, every: Duration, record: Option<&Path>) -> Result<Scene> {
-    let collector = Collector::start(scope, every, record)?;
-    collector.wait()?;
-    // The next frame comes at once, with these parts; the one after it has an interval.
-    collector.hold(BTreeSet::from(Priced::ALL));
+    let collector = Collector::start(scope, every, record, BTreeSet::from(Priced::ALL))?;
     let before = collector.wait()?;
     let after = collector.wait()?;
     Ok(Scene::new(Arc::clone(&before), Some(before), after))
@@ -57,10 +54,7 @@ pub fn record(
     measure: BTreeSet<Priced>,
     stop: &StopSignal,
 ) -> Result<()> {
-    let collector = Collector::start(scope, every, Some(file))?;
-    if !measure.is_empty() {
-        collector.hold(measure);
-    }
+    let collector = Collector::start(scope, every, Some(file), measure)?;
     while !stop.is_raised() {
         std::thread::sleep(LOOK.min(every));
         while let Some(frame) = collector.take() {
