@@ -229,8 +229,9 @@ impl Viewer {
     }
 
     fn show(&mut self, before: Option<Arc<Frame>>, after: Arc<Frame>) {
-        let first = self.first.get_or_insert_with(|| Arc::clone(&after));
-        self.scene = Some(Scene::new(Arc::clone(first), before, after));
+        let first = first_of(self.first.take(), &after);
+        self.first = Some(Arc::clone(&first));
+        self.scene = Some(Scene::new(first, before, after));
         self.refresh();
     }
 
@@ -308,9 +309,6 @@ impl Viewer {
             .saturating_sub(recording.realtime_ns(to));
         let wait = Duration::from_nanos(ns).min(LONGEST).div_f64(*speed);
         (*at, *due) = (to, Instant::now() + wait);
-        if self.first.is_none() {
-            self.first = Some(Arc::clone(&frame));
-        }
         self.last = Some(Arc::clone(&frame));
         self.show(before, frame);
         Ok(())
@@ -386,6 +384,14 @@ impl Viewer {
     }
 }
 
+/// The frame from which totals count: of a host that was booted anew, the first one that is shown since then.
+fn first_of(first: Option<Arc<Frame>>, after: &Arc<Frame>) -> Arc<Frame> {
+    let is_of_boot = |first: &Arc<Frame>| first.snapshot.boot_id == after.snapshot.boot_id;
+    first
+        .filter(is_of_boot)
+        .unwrap_or_else(|| Arc::clone(after))
+}
+
 /// The time, with the date where that is not today, and the price of looking.
 pub(super) fn summary(scene: &Scene, with_date: bool) -> String {
     let now = scene.now();
@@ -420,6 +426,23 @@ fn next_of(choices: &[f64], now: f64, is_larger: bool) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn totals_count_anew_from_a_boot_on() {
+        let frame = |boot: &str, boottime_ns| {
+            let mut frame = Frame::default();
+            frame.snapshot.boot_id = boot.into();
+            frame.snapshot.boottime_ns = boottime_ns;
+            Arc::new(frame)
+        };
+        let (old, new) = (frame("old", 900), frame("new", 100));
+        let first = first_of(Some(old), &new);
+        assert!(Arc::ptr_eq(&first, &new));
+        assert!(Arc::ptr_eq(
+            &first_of(Some(first), &frame("new", 200)),
+            &new
+        ));
+    }
 
     #[test]
     fn paces_have_bounds() {
