@@ -57,6 +57,11 @@ impl Column {
         }
     }
 
+    /// One of network namespaces.
+    pub const fn namespace(explanation: Explanation) -> Self {
+        Self::text("namespace", "NETNS", 24, explanation)
+    }
+
     /// One of texts, with their most characters.
     pub const fn text(
         id: &'static str,

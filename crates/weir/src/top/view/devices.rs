@@ -20,6 +20,16 @@ const RECEIVED: Explanation = Explanation {
     ..LINK
 };
 
+/// The namespace of the device of a row.
+pub(super) const NAMESPACE: Column = Column::namespace(Explanation {
+    what: "the network namespace, by its mount or its first process, and its container",
+    read: "mounts of nsfs, /proc/PID/ns/net and /proc/PID/cgroup",
+    scope: "the host, as far as its processes are visible",
+    without: "namespaces that neither a process nor a mount holds",
+    check: None,
+    command: "lsns -t net; ip netns list",
+});
+
 /// The columns.
 pub const COLUMNS: &[Column] = &[
     Column::text(
@@ -33,19 +43,7 @@ pub const COLUMNS: &[Column] = &[
             ..LINK
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace, by its mount or its first process, and its container",
-            read: "mounts of nsfs, /proc/PID/ns/net and /proc/PID/cgroup",
-            scope: "the host, as far as its processes are visible",
-            without: "namespaces that neither a process nor a mount holds",
-            check: None,
-            command: "lsns -t net; ip netns list",
-        },
-    ),
+    NAMESPACE,
     Column::number(
         "rx_pps",
         "RX/s",

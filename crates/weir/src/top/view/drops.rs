@@ -1,5 +1,7 @@
 //! Losses by reason and place, each with one owner.
 
+use std::collections::HashMap;
+
 use super::scene::{Scene, nothing};
 use crate::ledger::Sheet;
 use crate::ledger::sheet::{Class, Edge, Loss};
@@ -73,16 +75,11 @@ pub const COLUMNS: &[Column] = &[
             ..LOSS
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace of the device or socket",
-            without: "packets without one, such as those of a CPU's backlog",
-            ..LOSS
-        },
-    ),
+    Column::namespace(Explanation {
+        what: "the network namespace of the device or socket",
+        without: "packets without one, such as those of a CPU's backlog",
+        ..LOSS
+    }),
     Column::text(
         "process",
         "PROCESS",
@@ -193,8 +190,11 @@ pub fn table(scene: &Scene) -> Table {
         let reason = "measuring: there is one reading yet, losses need two";
         return nothing(COLUMNS, reason.into());
     };
-    let interval = scene.balance();
-    let rows = sheet.losses.iter().map(|loss| row(scene, loss, interval));
+    let interval = scene.balance().map(by_key);
+    let rows = sheet
+        .losses
+        .iter()
+        .map(|loss| row(scene, loss, interval.as_ref()));
     let mut notes = vec![summary(scene, sheet)];
     notes.extend(unexplained(sheet));
     Table {
@@ -236,16 +236,18 @@ fn unexplained(sheet: &Sheet) -> Option<String> {
     ))
 }
 
-fn row(scene: &Scene, loss: &Loss, interval: Option<&Sheet>) -> Row {
-    let now = interval.map(|sheet| {
-        let same = sheet.losses.iter().filter(|it| is_same(it, loss));
-        same.map(|it| it.count).sum()
-    });
-    let class = match loss.class {
-        Class::Lost => "lost",
-        Class::CopyLost => "copy",
-        Class::NotLost => "normal",
-    };
+/// The counts of a balance by the keys of their rows.
+fn by_key(sheet: &Sheet) -> HashMap<String, u64> {
+    let mut counts = HashMap::new();
+    for loss in &sheet.losses {
+        *counts.entry(key(loss)).or_default() += loss.count;
+    }
+    counts
+}
+
+fn row(scene: &Scene, loss: &Loss, interval: Option<&HashMap<String, u64>>) -> Row {
+    let key = key(loss);
+    let now = interval.map(|counts| counts.get(&key).copied().unwrap_or_default());
     let process = loss.process.as_ref();
     let process = process.map(|it| format!("{} ({})", it.name, it.pid));
     let also: Vec<_> = loss
@@ -254,18 +256,15 @@ fn row(scene: &Scene, loss: &Loss, interval: Option<&Sheet>) -> Row {
         .map(|it| format!("{} {}", it.counter, it.count))
         .collect();
     Row {
-        key: key(loss),
+        key,
         cells: vec![
             scene.rate(Some(0), now),
             Value::Count(loss.count),
-            Value::Text(class.into()),
+            Value::Text(class(loss).into()),
             Value::Text(loss.stage.name().into()),
             Value::Text(loss.reason.clone()),
             Value::text(loss.device.clone()),
-            match loss.netns {
-                0 => Value::None,
-                netns => scene.namespace(netns),
-            },
+            scene.namespace(loss.netns),
             Value::text(process),
             Value::text(loss.socket.clone()),
             Value::text(loss.place.clone()),
@@ -280,23 +279,22 @@ fn row(scene: &Scene, loss: &Loss, interval: Option<&Sheet>) -> Row {
     }
 }
 
-fn is_same(one: &Loss, other: &Loss) -> bool {
-    one.stage == other.stage
-        && one.class == other.class
-        && one.netns == other.netns
-        && one.reason == other.reason
-        && one.place == other.place
-        && one.device == other.device
-        && one.qdisc == other.qdisc
-        && one.socket == other.socket
+fn class(loss: &Loss) -> &'static str {
+    match loss.class {
+        Class::Lost => "lost",
+        Class::CopyLost => "copy",
+        Class::NotLost => "normal",
+    }
 }
 
+/// The identity of a loss, in each of two balances.
 fn key(loss: &Loss) -> String {
     let (place, device) = (loss.place.as_deref(), loss.device.as_deref());
     let parts = [place, device, loss.qdisc.as_deref(), loss.socket.as_deref()];
     let parts = parts.map(Option::unwrap_or_default).join("/");
     format!(
-        "{}/{}/{}/{parts}",
+        "{}/{}/{}/{}/{parts}",
+        class(loss),
         loss.stage.name(),
         loss.netns,
         loss.reason

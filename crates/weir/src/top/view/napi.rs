@@ -26,15 +26,10 @@ pub const COLUMNS: &[Column] = &[
             ..NAPI
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace of the device",
-            ..NAPI
-        },
-    ),
+    Column::namespace(Explanation {
+        what: "the network namespace of the device",
+        ..NAPI
+    }),
     Column::number(
         "napi",
         "NAPI",
@@ -158,10 +153,7 @@ fn row(scene: &Scene, napi: &NapiTime, before: Option<&NapiTime>, seconds: Optio
         key: format!("{}/{}/{}", napi.netns, napi.ifindex, napi.id),
         cells: vec![
             Value::Text(device.into()),
-            match napi.netns {
-                0 => Value::None,
-                netns => scene.namespace(netns),
-            },
+            scene.namespace(napi.netns),
             Value::Id(napi.id),
             Value::or_none(share, Value::Percent),
             rate(|it| it.polls),

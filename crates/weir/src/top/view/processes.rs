@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::scene::Scene;
 use super::sockets::{drops_in, drops_in_all, fill};
-use super::xdp_sockets::by_cookie;
+use super::xdp_sockets::{by_cookie, lost};
 use crate::ledger::snapshot::{Process, XdpSocket};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
@@ -115,15 +115,10 @@ pub const COLUMNS: &[Column] = &[
             ..PROCESS
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace of its sockets; the first of several",
-            ..PROCESS
-        },
-    ),
+    Column::namespace(Explanation {
+        what: "the network namespace of its sockets; the first of several",
+        ..PROCESS
+    }),
 ];
 
 /// The sums of a process.
@@ -182,7 +177,6 @@ fn add_sockets(scene: &Scene, by_process: &mut BTreeMap<Process, Sums>) {
 }
 
 fn add_xdp_sockets(scene: &Scene, by_process: &mut BTreeMap<Process, Sums>) {
-    let lost = |it: &XdpSocket| it.rx_full.saturating_add(it.rx_dropped);
     let then = scene.then().map(by_cookie).unwrap_or_default();
     let first = by_cookie(scene.at_first());
     for socket in scene.now().xdp_sockets.iter().flatten() {

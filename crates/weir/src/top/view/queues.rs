@@ -1,5 +1,6 @@
 //! The queues of devices, as far as their drivers count by queue.
 
+use super::devices::NAMESPACE;
 use super::scene::{Scene, count, nothing, sum};
 use crate::ledger::snapshot::{Counters, Device};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
@@ -25,19 +26,7 @@ pub const COLUMNS: &[Column] = &[
             ..DRIVER
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace, by its mount or its first process, and its container",
-            read: "mounts of nsfs, /proc/PID/ns/net and /proc/PID/cgroup",
-            scope: "the host, as far as its processes are visible",
-            without: "namespaces that neither a process nor a mount holds",
-            command: "lsns -t net; ip netns list",
-            ..DRIVER
-        },
-    ),
+    NAMESPACE,
     Column::text(
         "queue",
         "QUEUE",

@@ -94,8 +94,11 @@ impl Scene {
         }
     }
 
-    /// The name of a network namespace.
+    /// The name of a network namespace; none for the number 0, of what has none.
     pub fn namespace(&self, inode: u64) -> Value {
+        if inode == 0 {
+            return Value::None;
+        }
         let namespace = self.now().namespaces.get(&inode);
         Value::Text(namespace.map_or_else(
             || format!("net:[{inode}]"),

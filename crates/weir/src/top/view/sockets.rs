@@ -111,15 +111,10 @@ pub const COLUMNS: &[Column] = &[
             ..SOCKET
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace of the socket",
-            ..SOCKET
-        },
-    ),
+    Column::namespace(Explanation {
+        what: "the network namespace of the socket",
+        ..SOCKET
+    }),
 ];
 
 /// The table.

@@ -184,15 +184,10 @@ pub const COLUMNS: &[Column] = &[
             ..SOCKET
         },
     ),
-    Column::text(
-        "namespace",
-        "NETNS",
-        24,
-        Explanation {
-            what: "the network namespace of the socket",
-            ..SOCKET
-        },
-    ),
+    Column::namespace(Explanation {
+        what: "the network namespace of the socket",
+        ..SOCKET
+    }),
 ];
 
 /// The table.
@@ -203,21 +198,13 @@ pub fn table(scene: &Scene) -> Table {
     };
     let before = scene.then().map(by_cookie).unwrap_or_default();
     let first = by_cookie(scene.at_first());
-    let mut rows: Vec<_> = sockets
-        .iter()
-        .map(|it| {
-            row(
-                scene,
-                it,
-                before.get(&it.cookie).copied(),
-                first.get(&it.cookie),
-            )
-        })
-        .collect();
-    rows.sort_by(|one, other| one.key.cmp(&other.key));
+    let rows = sockets.iter().map(|it| {
+        let of = |sockets: &BTreeMap<u64, _>| sockets.get(&it.cookie).copied();
+        row(scene, it, of(&before), of(&first))
+    });
     Table {
         columns: COLUMNS,
-        rows,
+        rows: rows.collect(),
         ..Table::default()
     }
 }
@@ -228,11 +215,16 @@ pub(super) fn by_cookie(snapshot: &Snapshot) -> BTreeMap<u64, &XdpSocket> {
     sockets.map(|it| (it.cookie, it)).collect()
 }
 
+/// The frames that it lost.
+pub(super) fn lost(socket: &XdpSocket) -> u64 {
+    socket.rx_full.saturating_add(socket.rx_dropped)
+}
+
 fn row(
     scene: &Scene,
     socket: &XdpSocket,
     before: Option<&XdpSocket>,
-    first: Option<&&XdpSocket>,
+    first: Option<&XdpSocket>,
 ) -> Row {
     let rate = |of: fn(&XdpSocket) -> u64| scene.rate(before.map(of), Some(of(socket)));
     // The indices of rings have 32 bits and wrap.
@@ -242,8 +234,7 @@ fn row(
     };
     let ring =
         |ring: Option<Ring>| Value::or_none(ring, |ring| Value::Ring(ring.level(), ring.size));
-    let lost = |it: &XdpSocket| it.rx_full.saturating_add(it.rx_dropped);
-    let lost_before = first.map_or(0, |first| lost(first));
+    let lost_before = first.map_or(0, lost);
     let mode = match (socket.bound, socket.zero_copy) {
         (false, _) => "unbound",
         (true, true) => "zc",
@@ -256,10 +247,7 @@ fn row(
         (false, false) => "no",
     };
     Row {
-        key: format!(
-            "{}/{:08}/{:08}/{}",
-            socket.netns, socket.device, socket.queue, socket.cookie
-        ),
+        key: socket.cookie.to_string(),
         cells: vec![
             scene.device(socket.netns, socket.device),
             if socket.bound {
