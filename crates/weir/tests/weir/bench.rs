@@ -136,7 +136,7 @@ fn bad_input_is_one_error() -> Result<()> {
         (
             &["--lab", "--html", "/dev/null", "--force"],
             1,
-            "not a file",
+            "not a regular file",
         ),
     ] {
         let stderr = failure(&mut bench("rxdrop", words), code)?;

@@ -218,7 +218,11 @@ fn bad_input_is_one_error() -> Result<()> {
         ),
         (&["--cpu", ""], 1, "no CPU"),
         (&["--output", "/nonexistent/a.svg"], 1, "/nonexistent/a.svg"),
-        (&["--folded", "/dev/null", "--force"], 1, "not a file"),
+        (
+            &["--folded", "/dev/null", "--force"],
+            1,
+            "not a regular file",
+        ),
     ] {
         let stderr = failure(&mut flame(words), code)?;
         ensure!(stderr.contains(cause), "{words:?}: {stderr}");
