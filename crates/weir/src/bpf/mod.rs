@@ -306,7 +306,7 @@ impl Programs {
         Ok(Attached { _link: link })
     }
 
-    /// Runs an iterator over the kernel's objects (Linux 5.8), and returns what it wrote.
+    /// Runs an iterator over the kernel's objects (Linux 5.8), and returns the bytes that it wrote.
     pub fn iterate(&self, name: &str) -> Result<Vec<u8>> {
         let run = || -> Result<Vec<u8>> {
             let link = self.program(name)?.attach()?;

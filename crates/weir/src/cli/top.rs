@@ -31,14 +31,14 @@ Examples:
   weir top --once --format json
       One interval, for scripts
 
-Keys: ? lists them. e explains the number under the cursor: where it is read, its scope, what it leaves
-out, the check of `weir doctor` and the command that belong to it.
+Keys: ? lists them. e explains the number under the cursor: where it is read, its scope, its
+exclusions, the check of `weir doctor` and the command that belong to it.
 
 Cost: CPUs, NAPI and Tasks attach tracepoints, and BPF makes the kernel measure each run of each
 program, only while one of them is shown; the view prints the price. The rest reads counters.
 
 Requirements: root, for the drops, AF_XDP sockets, other namespaces and other users' processes; as an
-ordinary user the counters of this namespace. What cannot be seen is listed with the key i.
+ordinary user the counters of this namespace. The key i lists the sources that are hidden.
 
 Exit status:
   0    ended by a key, or printed

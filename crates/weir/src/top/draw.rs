@@ -22,7 +22,7 @@ pub const SMALLEST: (u16, u16) = (60, 12);
 const ABOVE: u16 = 4;
 const BELOW: u16 = 1;
 
-/// What is said about the frames.
+/// The state of the frames in words.
 #[derive(Debug, Default)]
 pub struct Status {
     /// On the left of the first line.
@@ -317,7 +317,7 @@ fn places(widths: &[u16], left: usize, cursor: usize, room: u16) -> (Vec<Place>,
     }
 }
 
-/// Breaks a line at blanks; what follows is indented as its text is, behind the name of a field.
+/// Breaks a line at blanks; the other lines are indented as its text is, behind the name of a field.
 fn wrapped(line: &str, width: usize) -> Vec<String> {
     let letters: Vec<_> = line.chars().collect();
     let indent = letters.iter().take_while(|it| **it == ' ').count();
@@ -362,7 +362,7 @@ KEYS
   space  freeze, and go on
   .  the next frame, and freeze
   z  count totals from now on
-  i  what cannot be seen on this host
+  i  the sources that this host hides
   Ctrl-L  draw anew     Ctrl-Z  back to the shell     q, Ctrl-C  quit
 "
     .to_owned();
@@ -413,13 +413,13 @@ fn explanation(state: &mut State, table: &Table) -> String {
     text
 }
 
-/// What cannot be seen; empty if there is nothing.
+/// The sources that this host hides; empty if there is none.
 pub(super) fn gaps(scene: &Scene) -> String {
     let gaps = &scene.now().gaps;
     if gaps.is_empty() {
         return String::new();
     }
-    let mut text = "WHAT CANNOT BE SEEN HERE\n".to_owned();
+    let mut text = "HIDDEN ON THIS HOST\n".to_owned();
     for gap in gaps {
         let _ = writeln!(
             text,

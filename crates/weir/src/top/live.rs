@@ -173,7 +173,7 @@ impl Viewer {
         }
     }
 
-    /// Measures what is shown.
+    /// Measures the parts of the view that is shown.
     fn hold(&mut self) {
         let Source::Host {
             collector, measure, ..

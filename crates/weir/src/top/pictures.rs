@@ -1,4 +1,4 @@
-//! Tests of what is shown, on frames of a made-up host.
+//! Tests of the screen, on frames of a made-up host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the keys have chosen: the view, its order, the cursor.
+//! The choices of the keys: the view, its order, the cursor.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::key::Key;
 use super::table::{Row, Table};
 use super::view::{Scene, View};
 
-/// What the keys have chosen.
+/// The choices of the keys.
 #[derive(Debug, Default)]
 pub struct State {
     view: usize,
@@ -15,7 +15,7 @@ pub struct State {
     pub filter: String,
     /// Whether keys edit the filter.
     pub edits_filter: bool,
-    /// What lies over the table.
+    /// The text over the table.
     pub overlay: Option<Overlay>,
     /// Lines that are scrolled away in it.
     pub scrolled: usize,
@@ -27,14 +27,14 @@ pub struct State {
     pub page: usize,
 }
 
-/// What lies over the table.
+/// The text over the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overlay {
     /// The keys.
     Help,
     /// The number under the cursor.
     Explanation,
-    /// What cannot be seen.
+    /// Sources that this host hides.
     Gaps,
 }
 
@@ -55,7 +55,7 @@ pub struct Tab {
     pub left: usize,
 }
 
-/// What a key asks for beyond the state.
+/// The effect of a key beyond the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Nothing more.

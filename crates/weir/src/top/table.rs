@@ -26,9 +26,9 @@ pub struct Explanation {
     pub what: &'static str,
     /// Where it is read.
     pub read: &'static str,
-    /// What it counts for: the host, a network namespace, a device, a CPU.
+    /// The owner of the count: the host, a network namespace, a device, a CPU.
     pub scope: &'static str,
-    /// What it leaves out.
+    /// Events and objects that it excludes.
     pub without: &'static str,
     /// The check of `weir doctor` that belongs to it.
     pub check: Option<&'static str>,
@@ -118,7 +118,7 @@ pub struct Table {
     pub columns: &'static [Column],
     /// Its rows.
     pub rows: Vec<Row>,
-    /// What has to be known about it: prices, gaps.
+    /// Remarks on it: prices, gaps.
     pub notes: Vec<String>,
     /// The reason why it has no rows, where that is not the host's state.
     pub missing: Option<String>,

@@ -77,7 +77,7 @@ pub fn has_colour() -> bool {
 ///
 /// # Errors
 ///
-/// Why there is none, and what does without.
+/// Without one: the reason, and the flags that need none.
 pub fn check() -> Result<()> {
     const WITHOUT: &str =
         "`weir top --once` prints a table without one, and --format json is for scripts";

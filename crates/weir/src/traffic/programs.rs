@@ -55,7 +55,7 @@ const CONSTANTS: Constants = Constants {
 /// The program of [`least`], which drops each frame.
 pub const LEAST: &str = "drop";
 
-/// The program that does the least for a frame, to find out what running one costs.
+/// The program that does the least for a frame, to find out the cost of running one.
 pub fn least() -> Result<Programs> {
     Programs::load(&OBJECT, None, |name| name == LEAST)
 }

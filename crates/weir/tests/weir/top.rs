@@ -128,7 +128,7 @@ impl OnTerminal {
         Ok(())
     }
 
-    /// Waits until a text was drawn, and forgets what was drawn.
+    /// Waits until a text was drawn, and forgets the output until then.
     fn until(&mut self, text: &str) -> Result<()> {
         let shown = soon(text, || {
             let output = lock(&self.output);

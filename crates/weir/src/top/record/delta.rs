@@ -21,7 +21,7 @@ pub fn without_nulls(value: &mut Value) {
     }
 }
 
-/// What turns `old` into `new`; none if they are equal. `old` and `new` are of one type of ours: an array in one is
+/// The patch from `old` to `new`; none if they are equal. `old` and `new` are of one type of ours: an array in one is
 /// an array in the other, or the whole array is listed as an object of elements.
 pub fn between(old: &Value, new: &Value) -> Option<Value> {
     if old == new {

@@ -14,7 +14,7 @@ pub const BYTES: usize = 24;
 /// The longest body of a frame. More than a host of thousands of sockets and devices has.
 pub const MOST_BYTES: u32 = 64 << 20;
 
-/// What precedes the body of a frame: the mark, the length of the body, the checksum of what follows it (CRC-32),
+/// The bytes before the body of a frame: the mark, the length of the body, the checksum of the rest (CRC-32),
 /// the kind, three zeros and the time; integers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

@@ -10,7 +10,7 @@ const TIME: Explanation = Explanation {
     what: "",
     read: "BPF programs at the tracepoints of irq, softirq, napi and sched_switch, as weir cost --passive",
     scope: "the CPU; all network namespaces",
-    without: "the tracepoints' entry and exit; what the hypervisor or firmware takes while a program runs, which \
+    without: "the tracepoints' entry and exit; time of the hypervisor or firmware while a program runs, which \
               only the busy loop of weir cost sees",
     check: None,
     command: "weir cost --passive",
@@ -162,7 +162,7 @@ pub const COLUMNS: &[Column] = &[
         "OUTSIDE%",
         Explanation {
             what: "lost outside the kernel, to a hypervisor or to firmware, as late timers show it",
-            without: "what no timer was late for: weir cost measures it by a busy loop",
+            without: "losses that made no timer late: weir cost measures them by a busy loop",
             command: "weir cost",
             ..TIME
         },

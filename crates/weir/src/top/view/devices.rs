@@ -89,7 +89,7 @@ pub const COLUMNS: &[Column] = &[
         Explanation {
             what: "received packets dropped in a second: rx_dropped and rx_missed_errors",
             without: "drops of sockets, qdiscs, netfilter and protocols: see Drops. A veth's sending end counts \
-                      what its peer dropped as tx_dropped too",
+                      drops of its peer as tx_dropped too",
             ..LINK
         },
     ),
@@ -139,7 +139,7 @@ pub const COLUMNS: &[Column] = &[
         Explanation {
             what: "the driver's own counter of losses that moved most in the interval, with its rate a second",
             read: "ioctl SIOCETHTOOL, ETHTOOL_GSTATS; names with drop, discard, err, miss, no_buf or full",
-            scope: "what the driver says: the queue, the device, or the whole port with other hosts' packets",
+            scope: "as the driver defines it: the queue, the device, or the whole port with other hosts' packets",
             without: "drivers name and count as they like; part of it may be in the other columns as well",
             check: Some("device-errors"),
             command: "ethtool -S DEVICE",

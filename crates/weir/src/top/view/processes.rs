@@ -93,7 +93,7 @@ pub const COLUMNS: &[Column] = &[
         "FULLEST%",
         Explanation {
             what: "the fullest queue of its sockets, in percent of its limit",
-            without: "what happens between two readings",
+            without: "changes between two readings",
             ..PROCESS
         },
     ),

@@ -20,7 +20,7 @@ const RUN: Explanation = Explanation {
     what: "",
     read: "run_time_ns and run_cnt of struct bpf_prog_info, while a descriptor of BPF_ENABLE_STATS is open",
     scope: "the program, on all CPUs and at all of its hooks; the host",
-    without: "what follows the program: the flush of redirects, the driver's sending. A program's run has the \
+    without: "the work behind the program: the flush of redirects, the driver's sending. A program's run has the \
               kernel's own two readings of the clock in it: the part of the price that is named as reported",
     check: Some("bpf-stats"),
     command: "sysctl kernel.bpf_stats_enabled=1; bpftool prog show id ID",

@@ -9,7 +9,7 @@ const DRIVER: Explanation = Explanation {
     what: "",
     read: "ioctl SIOCETHTOOL, ETHTOOL_GSTATS: the driver's counters with the queue's number in their name",
     scope: "the queue",
-    without: "what the driver does not count by queue",
+    without: "packets that the driver does not count by queue",
     check: None,
     command: "ethtool -S DEVICE",
 };

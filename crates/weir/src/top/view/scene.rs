@@ -94,7 +94,7 @@ impl Scene {
         }
     }
 
-    /// The name of a network namespace; none for the number 0, of what has none.
+    /// The name of a network namespace; none for the number 0.
     pub fn namespace(&self, inode: u64) -> Value {
         if inode == 0 {
             return Value::None;

@@ -78,7 +78,7 @@ pub const COLUMNS: &[Column] = &[
         "FILL%",
         Explanation {
             what: "the queue in percent of its limit",
-            without: "what happens between two readings",
+            without: "changes between two readings",
             ..SOCKET
         },
     ),
@@ -88,7 +88,7 @@ pub const COLUMNS: &[Column] = &[
         Explanation {
             what: "packets that the socket lost in a second",
             read: "sock_diag: SK_MEMINFO_DROPS; of a packet ring tp_drops",
-            without: "what its owner has read and cleared, of a packet ring",
+            without: "of a packet ring, drops that its owner has read and cleared",
             ..SOCKET
         },
     ),
@@ -98,7 +98,7 @@ pub const COLUMNS: &[Column] = &[
         Explanation {
             what: "packets that the socket lost since weir top began, or since `z`",
             read: "sock_diag: SK_MEMINFO_DROPS; of a packet ring tp_drops",
-            without: "what its owner has read and cleared, of a packet ring",
+            without: "of a packet ring, drops that its owner has read and cleared",
             ..SOCKET
         },
     ),

@@ -41,7 +41,7 @@ pub const COLUMNS: &[Column] = &[
         "running_percent",
         "CPU%",
         Explanation {
-            what: "on a CPU, interrupts and softirqs in its context included: what top shows",
+            what: "on a CPU, interrupts and softirqs in its context included, as top shows it",
             command: "top -p PID; weir cost --passive",
             ..TASK
         },

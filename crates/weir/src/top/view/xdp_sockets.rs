@@ -17,7 +17,7 @@ const SOCKET: Explanation = Explanation {
 
 const RING: Explanation = Explanation {
     read: "the same, struct xsk_queue: the producer's and the consumer's index of the ring",
-    without: "what happens between two readings: a ring may be full and empty in between",
+    without: "changes between two readings: a ring may be full and empty in between",
     ..SOCKET
 };
 
