@@ -138,7 +138,7 @@ impl<S: Source> Daemon<'_, S> {
             Ok(text) => Message::Page(format, text),
             Err(error) => {
                 let error = format!("{error:#}");
-                log::event("failed", json!({ "what": "a snapshot", "error": error }));
+                log::event("failed", json!({ "action": "a snapshot", "error": error }));
                 Message::Failure(format, format!("the counters could not be read: {error}"))
             }
         };

@@ -73,7 +73,7 @@ pub fn page(report: &Report) -> String {
     let gaps = sheet
         .gaps
         .iter()
-        .map(|gap| format!("Not seen: {}. To see it: {}.", gap.what, gap.cure));
+        .map(|gap| format!("Not seen: {}. To see it: {}.", gap.hidden, gap.cure));
     body.push_str("<h2>Notes</h2>\n<ul>\n");
     for note in open.chain(gaps).chain(report.notes.iter().cloned()) {
         let _ = writeln!(body, "<li>{}</li>", escape(&note));

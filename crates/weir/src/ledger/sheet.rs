@@ -166,7 +166,7 @@ impl Sheet {
     pub fn gap(&mut self, stage: Stage, text: impl Into<String>, cure: &str) {
         self.gaps.push(Gap {
             stage,
-            what: text.into(),
+            hidden: text.into(),
             cure: cure.into(),
         });
     }

@@ -338,7 +338,7 @@ pub struct Gap {
     /// The stage.
     pub stage: Stage,
     /// The hidden part, and the reason.
-    pub what: String,
+    pub hidden: String,
     /// A way to see it.
     pub cure: String,
 }
@@ -350,10 +350,10 @@ impl Snapshot {
     }
 
     /// Names a gap, once.
-    pub fn gap(&mut self, stage: Stage, what: impl Into<String>, cure: impl Into<String>) {
+    pub fn gap(&mut self, stage: Stage, hidden: impl Into<String>, cure: impl Into<String>) {
         let gap = Gap {
             stage,
-            what: what.into(),
+            hidden: hidden.into(),
             cure: cure.into(),
         };
         if !self.gaps.contains(&gap) {

@@ -223,7 +223,7 @@ fn notes(text: &mut String, report: &Report) {
         format!(
             "not seen ({}): {}. To see it: {}.",
             gap.stage.name(),
-            plain(&gap.what),
+            plain(&gap.hidden),
             gap.cure
         )
     }));

@@ -402,7 +402,7 @@ fn explanation(state: &mut State, table: &Table) -> String {
     let mut text = format!(
         "{}  {value}\n  is       {}\n  read     {}\n  scope    {}\n  without  {}\n  doctor   {doctor}\n  \
          by hand  {}\n",
-        column.title, about.what, about.read, about.scope, about.without, about.command
+        column.title, about.meaning, about.read, about.scope, about.without, about.command
     );
     if let Some(row) = row {
         text += "\nTHE ROW\n";
@@ -425,7 +425,7 @@ pub(super) fn gaps(scene: &Scene) -> String {
             text,
             "  {}: {}\n      cure: {}",
             gap.stage.name(),
-            plain(&gap.what),
+            plain(&gap.hidden),
             plain(&gap.cure)
         );
     }

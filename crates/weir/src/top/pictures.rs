@@ -442,7 +442,7 @@ fn every_column_explains_itself_and_has_a_name_of_its_own() {
             assert!(ids.insert(column.id), "{view:?}: {} twice", column.id);
             let about = &column.explanation;
             for text in [
-                about.what,
+                about.meaning,
                 about.read,
                 about.scope,
                 about.without,

@@ -23,7 +23,7 @@ pub struct Column {
 #[derive(Debug)]
 pub struct Explanation {
     /// Its meaning.
-    pub what: &'static str,
+    pub meaning: &'static str,
     /// Where it is read.
     pub read: &'static str,
     /// The owner of the count: the host, a network namespace, a device, a CPU.

@@ -306,7 +306,7 @@ impl Observation {
 
     fn check_gaps(&self, sheet: &Sheet, complaints: &mut Vec<String>) {
         for wanted in self.truths.iter().filter_map(|truth| truth.gap) {
-            if !sheet.gaps.iter().any(|gap| gap.what.contains(wanted)) {
+            if !sheet.gaps.iter().any(|gap| gap.hidden.contains(wanted)) {
                 complaints.push(format!("no gap says '{wanted}': {:?}", sheet.gaps));
             }
         }

@@ -318,7 +318,7 @@ fn every_column_of_top_is_explained() -> Result<()> {
                 "**`{}`** (`{}`): {}.\nRead: {}. Scope: {}. Without: {}.\nBy hand: `{}`.{}\n\n",
                 column.title,
                 column.id,
-                about.what,
+                about.meaning,
                 about.read,
                 about.scope,
                 about.without,
@@ -326,7 +326,7 @@ fn every_column_of_top_is_explained() -> Result<()> {
                 check.unwrap_or_default()
             );
             let property = &schema["properties"][view.id()]["items"]["properties"][column.id];
-            if property["description"] != column.explanation.what {
+            if property["description"] != column.explanation.meaning {
                 wrong.push(format!("top.json: {} has no {}", view.id(), column.id));
             }
         }

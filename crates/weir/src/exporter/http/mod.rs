@@ -76,7 +76,7 @@ pub fn run(args: &HttpArgs) -> Result<()> {
             let errno = server.run(&listener);
             log::event(
                 "failed",
-                json!({ "what": "accepting connections", "error": format!("{errno:?}") }),
+                json!({ "action": "accepting connections", "error": format!("{errno:?}") }),
             );
             std::process::exit(1);
         })

@@ -77,7 +77,7 @@ fn namespaces_and_devices_that_come_and_go_are_named() {
     };
     web.devices.insert(3, eth1);
     let sheet = balance(&before, &after).expect("a sheet");
-    let gaps: Vec<_> = sheet.gaps.iter().map(|gap| gap.what.as_str()).collect();
+    let gaps: Vec<_> = sheet.gaps.iter().map(|gap| gap.hidden.as_str()).collect();
     for words in [
         "with them: job",
         "vanished, and their counters with them: eth0 of web",
@@ -93,7 +93,7 @@ fn namespaces_and_devices_that_come_and_go_are_named() {
         since_boot
             .gaps
             .iter()
-            .all(|gap| !gap.what.contains("appeared"))
+            .all(|gap| !gap.hidden.contains("appeared"))
     );
 }
 

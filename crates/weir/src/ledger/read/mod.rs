@@ -224,8 +224,8 @@ impl Reader {
         match &mut self.events {
             Ok(events) => {
                 for missing in events.missing() {
-                    let (stage, what, cure) = missing.text();
-                    snapshot.gap(stage, what, cure);
+                    let (stage, hidden, cure) = missing.text();
+                    snapshot.gap(stage, hidden, cure);
                 }
                 match events.count() {
                     Ok(counted) => snapshot.events = Some(counted),
@@ -255,10 +255,10 @@ impl Reader {
                 Some(sockets.owned)
             }
             Some(Err(error)) => {
-                let what = format!("sockets of processes cannot be listed: {error:#}");
+                let hidden = format!("sockets of processes cannot be listed: {error:#}");
                 snapshot.gap(
                     Stage::Socket,
-                    what,
+                    hidden,
                     "Linux 5.8 or later with CONFIG_BPF_SYSCALL",
                 );
                 None

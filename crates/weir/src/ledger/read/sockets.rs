@@ -36,14 +36,14 @@ pub fn read(
     let listed = match listed {
         Ok(listed) => listed,
         Err(error) => {
-            let what = format!("the sockets of {} cannot be listed: {error:#}", place.name);
-            snapshot.gap(Stage::Socket, what, "run as root");
+            let hidden = format!("the sockets of {} cannot be listed: {error:#}", place.name);
+            snapshot.gap(Stage::Socket, hidden, "run as root");
             return;
         }
     };
-    let mut gap = |missing: bool, what: &str, cure: &str| {
+    let mut gap = |missing: bool, hidden: &str, cure: &str| {
         if missing {
-            snapshot.gap(Stage::Socket, what, cure);
+            snapshot.gap(Stage::Socket, hidden, cure);
         }
     };
     gap(

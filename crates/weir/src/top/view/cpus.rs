@@ -7,7 +7,7 @@ use crate::top::priced::Priced;
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const TIME: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "BPF programs at the tracepoints of irq, softirq, napi and sched_switch, as weir cost --passive",
     scope: "the CPU; all network namespaces",
     without: "the tracepoints' entry and exit; time of the hypervisor or firmware while a program runs, which \
@@ -17,7 +17,7 @@ const TIME: Explanation = Explanation {
 };
 
 const SOFTNET: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "/proc/net/softnet_stat",
     scope: "the CPU; all network namespaces",
     without: "nothing of the backlog; a poll of a driver counts its packets as the driver says",
@@ -31,7 +31,7 @@ pub const COLUMNS: &[Column] = &[
         "cpu",
         "CPU",
         Explanation {
-            what: "the number of the CPU",
+            meaning: "the number of the CPU",
             command: "lscpu -e",
             ..SOFTNET
         },
@@ -40,7 +40,7 @@ pub const COLUMNS: &[Column] = &[
         "network_percent",
         "NET%",
         Explanation {
-            what: "networking: the sum of NET_RX, NET_TX, threaded NAPI and ksoftirqd for the network",
+            meaning: "networking: the sum of NET_RX, NET_TX, threaded NAPI and ksoftirqd for the network",
             check: Some("irq-affinity"),
             ..TIME
         },
@@ -49,7 +49,7 @@ pub const COLUMNS: &[Column] = &[
         "tasks_percent",
         "TASKS%",
         Explanation {
-            what: "processes and kernel threads, without the interrupts in their context",
+            meaning: "processes and kernel threads, without the interrupts in their context",
             ..TIME
         },
     ),
@@ -57,7 +57,7 @@ pub const COLUMNS: &[Column] = &[
         "idle_percent",
         "IDLE%",
         Explanation {
-            what: "idle",
+            meaning: "idle",
             ..TIME
         },
     ),
@@ -65,7 +65,7 @@ pub const COLUMNS: &[Column] = &[
         "processed_pps",
         "SOFTNET/s",
         Explanation {
-            what: "packets that the backlog or a poll of a driver handled in a second (processed)",
+            meaning: "packets that the backlog or a poll of a driver handled in a second (processed)",
             without: "nothing, but it counts a packet again with each round: VLAN, bridge, macvlan",
             ..SOFTNET
         },
@@ -74,7 +74,7 @@ pub const COLUMNS: &[Column] = &[
         "dropped_pps",
         "DROP/s",
         Explanation {
-            what: "packets dropped in a second since the CPU's backlog was full (dropped)",
+            meaning: "packets dropped in a second since the CPU's backlog was full (dropped)",
             check: Some("softnet-dropped"),
             ..SOFTNET
         },
@@ -83,7 +83,7 @@ pub const COLUMNS: &[Column] = &[
         "squeezed_per_second",
         "SQUEEZE/s",
         Explanation {
-            what: "how often a softirq ended in a second with packets left, out of budget or time \
+            meaning: "how often a softirq ended in a second with packets left, out of budget or time \
                        (time_squeeze)",
             check: Some("softnet-squeezed"),
             ..SOFTNET
@@ -93,7 +93,7 @@ pub const COLUMNS: &[Column] = &[
         "rps_per_second",
         "RPS/s",
         Explanation {
-            what: "how often another CPU woke this one for its backlog in a second (received_rps)",
+            meaning: "how often another CPU woke this one for its backlog in a second (received_rps)",
             check: Some("rps-flow-table"),
             ..SOFTNET
         },
@@ -102,7 +102,7 @@ pub const COLUMNS: &[Column] = &[
         "net_rx_percent",
         "NET_RX%",
         Explanation {
-            what: "softirq NET_RX: polls of NAPI, and the stack that they call",
+            meaning: "softirq NET_RX: polls of NAPI, and the stack that they call",
             ..TIME
         },
     ),
@@ -110,7 +110,7 @@ pub const COLUMNS: &[Column] = &[
         "net_tx_percent",
         "NET_TX%",
         Explanation {
-            what: "softirq NET_TX: deferred sending of queueing disciplines, and freeing of sent packets",
+            meaning: "softirq NET_TX: deferred sending of queueing disciplines, and freeing of sent packets",
             ..TIME
         },
     ),
@@ -118,7 +118,7 @@ pub const COLUMNS: &[Column] = &[
         "napi_threads_percent",
         "NAPITHR%",
         Explanation {
-            what: "kernel threads of threaded NAPI",
+            meaning: "kernel threads of threaded NAPI",
             check: Some("threaded-napi"),
             ..TIME
         },
@@ -127,7 +127,7 @@ pub const COLUMNS: &[Column] = &[
         "ksoftirqd_percent",
         "KSOFTIRQD%",
         Explanation {
-            what: "ksoftirqd's own time, in proportion to its softirqs for the network",
+            meaning: "ksoftirqd's own time, in proportion to its softirqs for the network",
             check: Some("ksoftirqd-time"),
             ..TIME
         },
@@ -136,7 +136,7 @@ pub const COLUMNS: &[Column] = &[
         "other_softirqs_percent",
         "SOFTIRQ%",
         Explanation {
-            what: "other softirqs: timers, RCU, scheduler, block",
+            meaning: "other softirqs: timers, RCU, scheduler, block",
             ..TIME
         },
     ),
@@ -144,7 +144,7 @@ pub const COLUMNS: &[Column] = &[
         "interrupts_percent",
         "IRQ%",
         Explanation {
-            what: "handlers of devices' interrupts, also of disks",
+            meaning: "handlers of devices' interrupts, also of disks",
             ..TIME
         },
     ),
@@ -152,7 +152,7 @@ pub const COLUMNS: &[Column] = &[
         "vectors_percent",
         "TIMER+IPI%",
         Explanation {
-            what: "the timer's interrupt, and interrupts between CPUs",
+            meaning: "the timer's interrupt, and interrupts between CPUs",
             without: "all of it but on x86, where alone they have tracepoints",
             ..TIME
         },
@@ -161,7 +161,7 @@ pub const COLUMNS: &[Column] = &[
         "outside_percent",
         "OUTSIDE%",
         Explanation {
-            what: "lost outside the kernel, to a hypervisor or to firmware, as late timers show it",
+            meaning: "lost outside the kernel, to a hypervisor or to firmware, as late timers show it",
             without: "losses that made no timer late: weir cost measures them by a busy loop",
             command: "weir cost",
             ..TIME

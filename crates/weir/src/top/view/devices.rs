@@ -5,7 +5,7 @@ use crate::ledger::snapshot::{Counters, Device};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const LINK: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "rtnetlink, RTM_GETLINK: IFLA_STATS64 (struct rtnl_link_stats64 of linux/if_link.h)",
     scope: "the device, in its network namespace",
     without: "of packets before the driver: those that the card drops without a counter of the device",
@@ -22,7 +22,7 @@ const RECEIVED: Explanation = Explanation {
 
 /// The namespace of the device of a row.
 pub(super) const NAMESPACE: Column = Column::namespace(Explanation {
-    what: "the network namespace, by its mount or its first process, and its container",
+    meaning: "the network namespace, by its mount or its first process, and its container",
     read: "mounts of nsfs, /proc/PID/ns/net and /proc/PID/cgroup",
     scope: "the host, as far as its processes are visible",
     without: "namespaces that neither a process nor a mount holds",
@@ -37,7 +37,7 @@ pub const COLUMNS: &[Column] = &[
         "DEVICE",
         15,
         Explanation {
-            what: "the name of the device",
+            meaning: "the name of the device",
             without: "devices of namespaces that no process and no mount shows",
             check: None,
             ..LINK
@@ -48,7 +48,7 @@ pub const COLUMNS: &[Column] = &[
         "rx_pps",
         "RX/s",
         Explanation {
-            what: "packets received in a second (rx_packets)",
+            meaning: "packets received in a second (rx_packets)",
             ..RECEIVED
         },
     ),
@@ -56,7 +56,7 @@ pub const COLUMNS: &[Column] = &[
         "rx_bits_per_second",
         "RXbit/s",
         Explanation {
-            what: "bits received in a second (rx_bytes)",
+            meaning: "bits received in a second (rx_bytes)",
             without: "preamble, checksum and gap on the wire: 24 bytes a frame of Ethernet",
             check: None,
             ..LINK
@@ -66,7 +66,7 @@ pub const COLUMNS: &[Column] = &[
         "tx_pps",
         "TX/s",
         Explanation {
-            what: "packets sent in a second (tx_packets)",
+            meaning: "packets sent in a second (tx_packets)",
             without: "packets that a queueing discipline dropped before; a segmented packet (TSO) counts by \
                       segments in most drivers, once in some",
             check: None,
@@ -77,7 +77,7 @@ pub const COLUMNS: &[Column] = &[
         "tx_bits_per_second",
         "TXbit/s",
         Explanation {
-            what: "bits sent in a second (tx_bytes)",
+            meaning: "bits sent in a second (tx_bytes)",
             without: "preamble, checksum and gap on the wire: 24 bytes a frame of Ethernet",
             check: None,
             ..LINK
@@ -87,7 +87,7 @@ pub const COLUMNS: &[Column] = &[
         "rx_dropped_pps",
         "RXDROP/s",
         Explanation {
-            what: "received packets dropped in a second: rx_dropped and rx_missed_errors",
+            meaning: "received packets dropped in a second: rx_dropped and rx_missed_errors",
             without: "drops of sockets, qdiscs, netfilter and protocols: see Drops. A veth's sending end counts \
                       drops of its peer as tx_dropped too",
             ..LINK
@@ -97,7 +97,7 @@ pub const COLUMNS: &[Column] = &[
         "tx_dropped_pps",
         "TXDROP/s",
         Explanation {
-            what: "packets dropped in sending in a second (tx_dropped)",
+            meaning: "packets dropped in sending in a second (tx_dropped)",
             without: "drops of the queueing discipline, which are the next column's",
             ..LINK
         },
@@ -106,7 +106,7 @@ pub const COLUMNS: &[Column] = &[
         "qdisc_dropped_pps",
         "QDISC/s",
         Explanation {
-            what: "packets that queueing disciplines dropped in a second: those of its root, which has its children's as well",
+            meaning: "packets that queueing disciplines dropped in a second: those of its root, which has its children's as well",
             read: "rtnetlink, RTM_GETQDISC: TCA_STATS2, drops",
             scope: "the device, sending",
             without: "programs at tcx, which have no counter",
@@ -118,7 +118,7 @@ pub const COLUMNS: &[Column] = &[
         "errors_pps",
         "ERRORS/s",
         Explanation {
-            what: "rx_errors and tx_errors in a second",
+            meaning: "rx_errors and tx_errors in a second",
             without: "errors that the card keeps to its own counters (ethtool -S)",
             ..LINK
         },
@@ -127,7 +127,7 @@ pub const COLUMNS: &[Column] = &[
         "dropped",
         "DROPPED",
         Explanation {
-            what: "packets dropped since weir top began, or since `z`: rx_dropped, rx_missed_errors, tx_dropped \
+            meaning: "packets dropped since weir top began, or since `z`: rx_dropped, rx_missed_errors, tx_dropped \
                    and the queueing discipline's",
             ..LINK
         },
@@ -137,7 +137,7 @@ pub const COLUMNS: &[Column] = &[
         "DRIVER'S LOSS",
         34,
         Explanation {
-            what: "the driver's own counter of losses that moved most in the interval, with its rate a second",
+            meaning: "the driver's own counter of losses that moved most in the interval, with its rate a second",
             read: "ioctl SIOCETHTOOL, ETHTOOL_GSTATS; names with drop, discard, err, miss, no_buf or full",
             scope: "as the driver defines it: the queue, the device, or the whole port with other hosts' packets",
             without: "drivers name and count as they like; part of it may be in the other columns as well",
@@ -150,7 +150,7 @@ pub const COLUMNS: &[Column] = &[
         "XDP",
         16,
         Explanation {
-            what: "the id of the device's XDP program, and where it runs: driver or generic",
+            meaning: "the id of the device's XDP program, and where it runs: driver or generic",
             read: "rtnetlink, RTM_GETLINK: IFLA_XDP",
             scope: "the device",
             without: "programs behind a dispatcher of libxdp, which is the only one that the device shows",
@@ -163,7 +163,7 @@ pub const COLUMNS: &[Column] = &[
         "KIND",
         10,
         Explanation {
-            what: "the kind of a virtual device, such as veth; none for hardware",
+            meaning: "the kind of a virtual device, such as veth; none for hardware",
             read: "rtnetlink, RTM_GETLINK: IFLA_INFO_KIND",
             without: "nothing",
             check: None,
@@ -175,7 +175,7 @@ pub const COLUMNS: &[Column] = &[
         "queues",
         "QUEUES",
         Explanation {
-            what: "the device's receive queues",
+            meaning: "the device's receive queues",
             read: "rtnetlink, RTM_GETLINK: IFLA_NUM_RX_QUEUES",
             without: "how many of them the driver uses: ethtool -l",
             check: Some("queues"),

@@ -8,7 +8,7 @@ use crate::ledger::sheet::{Class, Edge, Loss};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const LOSS: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "tracepoints of errors by BPF (skb:kfree_skb, xdp:*), and counters where no event tells; see PROOF",
     scope: "the place, in its network namespace and at its device or socket",
     without: "frames that the card drops without a counter; the overflow of a TPACKET ring, which only its owner \
@@ -23,7 +23,7 @@ pub const COLUMNS: &[Column] = &[
         "pps",
         "NOW/s",
         Explanation {
-            what: "packets that ended here in a second, in the interval",
+            meaning: "packets that ended here in a second, in the interval",
             ..LOSS
         },
     ),
@@ -31,7 +31,7 @@ pub const COLUMNS: &[Column] = &[
         "count",
         "COUNT",
         Explanation {
-            what: "packets that ended here since weir top began, or since `z`",
+            meaning: "packets that ended here since weir top began, or since `z`",
             ..LOSS
         },
     ),
@@ -40,7 +40,7 @@ pub const COLUMNS: &[Column] = &[
         "CLASS",
         8,
         Explanation {
-            what: "lost: nobody received it; copy: a copy for a packet socket, the packet went on; normal: freed in \
+            meaning: "lost: nobody received it; copy: a copy for a packet socket, the packet went on; normal: freed in \
                    normal operation",
             ..LOSS
         },
@@ -50,7 +50,7 @@ pub const COLUMNS: &[Column] = &[
         "STAGE",
         11,
         Explanation {
-            what: "the stage of the packet path that owns the loss",
+            meaning: "the stage of the packet path that owns the loss",
             ..LOSS
         },
     ),
@@ -59,7 +59,7 @@ pub const COLUMNS: &[Column] = &[
         "REASON",
         34,
         Explanation {
-            what: "the reason, in the kernel's words",
+            meaning: "the reason, in the kernel's words",
             read: "the reason of skb:kfree_skb, by the names of the running kernel's BTF; the error of an XDP event; \
                    or a counter's name",
             ..LOSS
@@ -70,13 +70,13 @@ pub const COLUMNS: &[Column] = &[
         "DEVICE",
         15,
         Explanation {
-            what: "the device of the packet",
+            meaning: "the device of the packet",
             without: "packets without one: those that a process sends, before a route is found",
             ..LOSS
         },
     ),
     Column::namespace(Explanation {
-        what: "the network namespace of the device or socket",
+        meaning: "the network namespace of the device or socket",
         without: "packets without one, such as those of a CPU's backlog",
         ..LOSS
     }),
@@ -85,7 +85,7 @@ pub const COLUMNS: &[Column] = &[
         "PROCESS",
         24,
         Explanation {
-            what: "the process of the socket that lost it, with its id",
+            meaning: "the process of the socket that lost it, with its id",
             read: "the socket's cookie of the event (Linux 6.11), and the descriptors of processes",
             ..LOSS
         },
@@ -95,7 +95,7 @@ pub const COLUMNS: &[Column] = &[
         "SOCKET",
         44,
         Explanation {
-            what: "the socket that lost it, by its addresses",
+            meaning: "the socket that lost it, by its addresses",
             command: "ss -uampie",
             ..LOSS
         },
@@ -105,7 +105,7 @@ pub const COLUMNS: &[Column] = &[
         "PLACE",
         32,
         Explanation {
-            what: "the function, tracepoint or counter where it is seen",
+            meaning: "the function, tracepoint or counter where it is seen",
             without: "names, where kernel.kptr_restrict or a missing CAP_SYSLOG hides addresses; packets dropped \
                       in interrupts, which are freed later by net_tx_action",
             ..LOSS
@@ -116,7 +116,7 @@ pub const COLUMNS: &[Column] = &[
         "QDISC",
         20,
         Explanation {
-            what: "the queueing discipline that dropped it",
+            meaning: "the queueing discipline that dropped it",
             command: "tc -s qdisc show dev DEVICE",
             ..LOSS
         },
@@ -126,7 +126,7 @@ pub const COLUMNS: &[Column] = &[
         "UNIT",
         8,
         Explanation {
-            what: "the unit of the count: frames, skbs (after GRO and before TSO), or segments",
+            meaning: "the unit of the count: frames, skbs (after GRO and before TSO), or segments",
             ..LOSS
         },
     ),
@@ -134,7 +134,7 @@ pub const COLUMNS: &[Column] = &[
         "segments",
         "SEGMENTS",
         Explanation {
-            what: "the same count as packets on the wire: each skb as many as GRO or TSO made of it",
+            meaning: "the same count as packets on the wire: each skb as many as GRO or TSO made of it",
             ..LOSS
         },
     ),
@@ -143,7 +143,7 @@ pub const COLUMNS: &[Column] = &[
         "ALSO SEEN AS",
         60,
         Explanation {
-            what: "the other counters that count the same packets; they are no further losses",
+            meaning: "the other counters that count the same packets; they are no further losses",
             command: "nstat -az; ip -s -s link; ss -uampie; tc -s qdisc",
             ..LOSS
         },
@@ -153,7 +153,7 @@ pub const COLUMNS: &[Column] = &[
         "PROOF",
         32,
         Explanation {
-            what: "the event or counter that proves the loss",
+            meaning: "the event or counter that proves the loss",
             ..LOSS
         },
     ),
@@ -162,7 +162,7 @@ pub const COLUMNS: &[Column] = &[
         "CHECK",
         24,
         Explanation {
-            what: "the check of weir doctor that belongs to the loss",
+            meaning: "the check of weir doctor that belongs to the loss",
             read: "the table of losses of weir ledger",
             command: "weir doctor --explain CHECK",
             ..LOSS
@@ -173,7 +173,7 @@ pub const COLUMNS: &[Column] = &[
         "MEANING",
         100,
         Explanation {
-            what: "the loss in a sentence",
+            meaning: "the loss in a sentence",
             read: "the table of losses of weir ledger",
             ..LOSS
         },

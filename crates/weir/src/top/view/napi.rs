@@ -7,7 +7,7 @@ use crate::top::priced::Priced;
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const NAPI: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "BPF programs at the tracepoints napi_poll and softirq, as weir cost --passive",
     scope: "the NAPI instance, on all CPUs; all network namespaces",
     without: "busy polling by a process; in windows only, where the tracepoints would cost too much",
@@ -22,19 +22,19 @@ pub const COLUMNS: &[Column] = &[
         "DEVICE",
         15,
         Explanation {
-            what: "the device whose queue it is; (backlog) is that of a CPU: veths without GRO, loopback, RPS",
+            meaning: "the device whose queue it is; (backlog) is that of a CPU: veths without GRO, loopback, RPS",
             ..NAPI
         },
     ),
     Column::namespace(Explanation {
-        what: "the network namespace of the device",
+        meaning: "the network namespace of the device",
         ..NAPI
     }),
     Column::number(
         "napi",
         "NAPI",
         Explanation {
-            what: "the id of the instance",
+            meaning: "the id of the instance",
             without: "the number of its queue: netdev-genl's queue-get tells",
             ..NAPI
         },
@@ -43,7 +43,7 @@ pub const COLUMNS: &[Column] = &[
         "cpu_percent",
         "CPU%",
         Explanation {
-            what: "its polls, in percent of one CPU, with the part of the stack that they call",
+            meaning: "its polls, in percent of one CPU, with the part of the stack that they call",
             ..NAPI
         },
     ),
@@ -51,7 +51,7 @@ pub const COLUMNS: &[Column] = &[
         "polls_per_second",
         "POLLS/s",
         Explanation {
-            what: "polls in a second",
+            meaning: "polls in a second",
             check: Some("coalescing"),
             ..NAPI
         },
@@ -60,7 +60,7 @@ pub const COLUMNS: &[Column] = &[
         "packets_pps",
         "PKT/s",
         Explanation {
-            what: "packets in a second, by the driver's count: the work that its poll reports",
+            meaning: "packets in a second, by the driver's count: the work that its poll reports",
             ..NAPI
         },
     ),
@@ -68,7 +68,7 @@ pub const COLUMNS: &[Column] = &[
         "packets_per_poll",
         "PKT/POLL",
         Explanation {
-            what: "packets of a poll; few at a high rate mean interrupts that are not coalesced",
+            meaning: "packets of a poll; few at a high rate mean interrupts that are not coalesced",
             check: Some("coalescing"),
             ..NAPI
         },
@@ -77,7 +77,7 @@ pub const COLUMNS: &[Column] = &[
         "ns_per_packet",
         "ns/PKT",
         Explanation {
-            what: "nanoseconds of polling for each packet",
+            meaning: "nanoseconds of polling for each packet",
             ..NAPI
         },
     ),
@@ -85,7 +85,7 @@ pub const COLUMNS: &[Column] = &[
         "exhausted_per_second",
         "BUDGET/s",
         Explanation {
-            what: "polls that used up their budget in a second: more packets waited",
+            meaning: "polls that used up their budget in a second: more packets waited",
             check: Some("napi-budget"),
             ..NAPI
         },

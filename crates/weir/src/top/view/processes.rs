@@ -9,7 +9,7 @@ use crate::ledger::snapshot::{Process, XdpSocket};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const PROCESS: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "sock_diag for sockets, a BPF iterator for those of AF_XDP; /proc/PID/fd for their processes",
     scope: "the process: a socket counts for the process with the lowest id of those that have it",
     without: "raw, ICMP, SCTP and unix sockets; processes of other users, without root",
@@ -24,7 +24,7 @@ pub const COLUMNS: &[Column] = &[
         "PROCESS",
         16,
         Explanation {
-            what: "the name of the process, which it may choose; (unknown) for sockets whose process is not",
+            meaning: "the name of the process, which it may choose; (unknown) for sockets whose process is not",
             command: "ps -o comm,args PID",
             ..PROCESS
         },
@@ -33,7 +33,7 @@ pub const COLUMNS: &[Column] = &[
         "pid",
         "PID",
         Explanation {
-            what: "the id of the process",
+            meaning: "the id of the process",
             command: "ps PID",
             ..PROCESS
         },
@@ -42,7 +42,7 @@ pub const COLUMNS: &[Column] = &[
         "udp",
         "UDP",
         Explanation {
-            what: "its UDP sockets",
+            meaning: "its UDP sockets",
             ..PROCESS
         },
     ),
@@ -50,7 +50,7 @@ pub const COLUMNS: &[Column] = &[
         "tcp",
         "TCP",
         Explanation {
-            what: "its TCP connections",
+            meaning: "its TCP connections",
             ..PROCESS
         },
     ),
@@ -58,7 +58,7 @@ pub const COLUMNS: &[Column] = &[
         "listening",
         "LISTEN",
         Explanation {
-            what: "its listening TCP sockets",
+            meaning: "its listening TCP sockets",
             ..PROCESS
         },
     ),
@@ -66,7 +66,7 @@ pub const COLUMNS: &[Column] = &[
         "packet",
         "PACKET",
         Explanation {
-            what: "its AF_PACKET sockets: each gets a copy of packets, and hides drops of unknown protocols",
+            meaning: "its AF_PACKET sockets: each gets a copy of packets, and hides drops of unknown protocols",
             ..PROCESS
         },
     ),
@@ -74,7 +74,7 @@ pub const COLUMNS: &[Column] = &[
         "xdp",
         "AF_XDP",
         Explanation {
-            what: "its AF_XDP sockets",
+            meaning: "its AF_XDP sockets",
             ..PROCESS
         },
     ),
@@ -82,7 +82,7 @@ pub const COLUMNS: &[Column] = &[
         "queued_bytes",
         "QUEUED",
         Explanation {
-            what: "bytes of memory in the receive queues of its sockets",
+            meaning: "bytes of memory in the receive queues of its sockets",
             read: "sock_diag: SK_MEMINFO_RMEM_ALLOC",
             without: "connections that wait at listeners; rings of AF_XDP and AF_PACKET",
             ..PROCESS
@@ -92,7 +92,7 @@ pub const COLUMNS: &[Column] = &[
         "fullest_percent",
         "FULLEST%",
         Explanation {
-            what: "the fullest queue of its sockets, in percent of its limit",
+            meaning: "the fullest queue of its sockets, in percent of its limit",
             without: "changes between two readings",
             ..PROCESS
         },
@@ -101,7 +101,7 @@ pub const COLUMNS: &[Column] = &[
         "drops_pps",
         "DROP/s",
         Explanation {
-            what: "packets that its sockets lost in a second",
+            meaning: "packets that its sockets lost in a second",
             read: "sock_diag: SK_MEMINFO_DROPS; of AF_XDP rx_dropped and rx_ring_full",
             ..PROCESS
         },
@@ -110,13 +110,13 @@ pub const COLUMNS: &[Column] = &[
         "drops",
         "DROPS",
         Explanation {
-            what: "packets that its sockets lost since weir top began, or since `z`",
+            meaning: "packets that its sockets lost since weir top began, or since `z`",
             read: "sock_diag: SK_MEMINFO_DROPS; of AF_XDP rx_dropped and rx_ring_full",
             ..PROCESS
         },
     ),
     Column::namespace(Explanation {
-        what: "the network namespace of its sockets; the first of several",
+        meaning: "the network namespace of its sockets; the first of several",
         ..PROCESS
     }),
 ];

@@ -8,7 +8,7 @@ use crate::top::priced::Priced;
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const PROGRAM: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "bpf(2), BPF_OBJ_GET_INFO_BY_FD: struct bpf_prog_info",
     scope: "the program, on all CPUs and at all of its hooks; the host",
     without: "programs that a dispatcher of libxdp calls, whose time is the dispatcher's",
@@ -17,7 +17,7 @@ const PROGRAM: Explanation = Explanation {
 };
 
 const RUN: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "run_time_ns and run_cnt of struct bpf_prog_info, while a descriptor of BPF_ENABLE_STATS is open",
     scope: "the program, on all CPUs and at all of its hooks; the host",
     without: "the work behind the program: the flush of redirects, the driver's sending. A program's run has the \
@@ -32,7 +32,7 @@ pub const COLUMNS: &[Column] = &[
         "id",
         "ID",
         Explanation {
-            what: "the kernel's id of the program",
+            meaning: "the kernel's id of the program",
             ..PROGRAM
         },
     ),
@@ -41,7 +41,7 @@ pub const COLUMNS: &[Column] = &[
         "NAME",
         16,
         Explanation {
-            what: "the name that its loader gave it",
+            meaning: "the name that its loader gave it",
             ..PROGRAM
         },
     ),
@@ -50,7 +50,7 @@ pub const COLUMNS: &[Column] = &[
         "TYPE",
         20,
         Explanation {
-            what: "its type, such as xdp or sched_cls",
+            meaning: "its type, such as xdp or sched_cls",
             ..PROGRAM
         },
     ),
@@ -58,7 +58,7 @@ pub const COLUMNS: &[Column] = &[
         "cpu_percent",
         "CPU%",
         Explanation {
-            what: "its runs, in percent of one CPU",
+            meaning: "its runs, in percent of one CPU",
             ..RUN
         },
     ),
@@ -66,7 +66,7 @@ pub const COLUMNS: &[Column] = &[
         "runs_per_second",
         "RUNS/s",
         Explanation {
-            what: "runs in a second",
+            meaning: "runs in a second",
             ..RUN
         },
     ),
@@ -74,7 +74,7 @@ pub const COLUMNS: &[Column] = &[
         "ns_per_run",
         "ns/RUN",
         Explanation {
-            what: "nanoseconds of a run, on average",
+            meaning: "nanoseconds of a run, on average",
             ..RUN
         },
     ),
@@ -82,7 +82,7 @@ pub const COLUMNS: &[Column] = &[
         "net_ns_per_run",
         "NET ns/RUN",
         Explanation {
-            what: "the same without the time that the kernel reports of a program that does nothing, which was \
+            meaning: "the same without the time that the kernel reports of a program that does nothing, which was \
                    measured as this view was opened",
             ..RUN
         },
@@ -92,7 +92,7 @@ pub const COLUMNS: &[Column] = &[
         "DEVICES",
         24,
         Explanation {
-            what: "the devices whose XDP program it is",
+            meaning: "the devices whose XDP program it is",
             read: "rtnetlink, RTM_GETLINK: IFLA_XDP",
             scope: "the network namespaces that are shown",
             without: "hooks of other types of programs",
@@ -105,7 +105,7 @@ pub const COLUMNS: &[Column] = &[
         "TAG",
         16,
         Explanation {
-            what: "the hash of its instructions: programs of one tag are equal",
+            meaning: "the hash of its instructions: programs of one tag are equal",
             ..PROGRAM
         },
     ),

@@ -6,7 +6,7 @@ use crate::ledger::snapshot::{Counters, Device};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const DRIVER: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "ioctl SIOCETHTOOL, ETHTOOL_GSTATS: the driver's counters with the queue's number in their name",
     scope: "the queue",
     without: "packets that the driver does not count by queue",
@@ -21,7 +21,7 @@ pub const COLUMNS: &[Column] = &[
         "DEVICE",
         15,
         Explanation {
-            what: "the name of the device",
+            meaning: "the name of the device",
             without: "devices whose drivers have no counters by queue",
             ..DRIVER
         },
@@ -32,7 +32,7 @@ pub const COLUMNS: &[Column] = &[
         "QUEUE",
         10,
         Explanation {
-            what: "the direction and the number of the queue",
+            meaning: "the direction and the number of the queue",
             without: "which CPU its interrupt goes to: /proc/interrupts",
             check: Some("irq-affinity"),
             ..DRIVER
@@ -42,7 +42,7 @@ pub const COLUMNS: &[Column] = &[
         "packets_pps",
         "PKT/s",
         Explanation {
-            what: "packets of the queue in a second. Of a veth, packets that its XDP program saw",
+            meaning: "packets of the queue in a second. Of a veth, packets that its XDP program saw",
             check: Some("queues"),
             ..DRIVER
         },
@@ -51,7 +51,7 @@ pub const COLUMNS: &[Column] = &[
         "bits_per_second",
         "bit/s",
         Explanation {
-            what: "bits of these packets in a second",
+            meaning: "bits of these packets in a second",
             ..DRIVER
         },
     ),
@@ -59,7 +59,7 @@ pub const COLUMNS: &[Column] = &[
         "share_percent",
         "SHARE%",
         Explanation {
-            what: "the queue's part of the packets of all queues of the device in this direction",
+            meaning: "the queue's part of the packets of all queues of the device in this direction",
             without: "whether an even spread is possible: RSS gives all packets of a flow to one queue",
             check: Some("queues"),
             command: "ethtool -S DEVICE; ethtool -x DEVICE",
@@ -70,7 +70,7 @@ pub const COLUMNS: &[Column] = &[
         "dropped_pps",
         "DROP/s",
         Explanation {
-            what: "the sum of the queue's counters with drop or discard in their name, in a second",
+            meaning: "the sum of the queue's counters with drop or discard in their name, in a second",
             without: "XDP_DROP, which is the program's will: the column XDP/s",
             check: Some("ring-sizes"),
             ..DRIVER
@@ -80,7 +80,7 @@ pub const COLUMNS: &[Column] = &[
         "errors_pps",
         "ERRORS/s",
         Explanation {
-            what: "the sum of the queue's counters with err, fail or no_buf in their name, in a second",
+            meaning: "the sum of the queue's counters with err, fail or no_buf in their name, in a second",
             check: Some("device-errors"),
             ..DRIVER
         },
@@ -89,7 +89,7 @@ pub const COLUMNS: &[Column] = &[
         "xdp_pps",
         "XDP/s",
         Explanation {
-            what: "packets that an XDP program dropped, redirected or sent back, in a second",
+            meaning: "packets that an XDP program dropped, redirected or sent back, in a second",
             without: "XDP_PASS; drivers that do not count verdicts",
             check: Some("xdp-features"),
             ..DRIVER

@@ -5,7 +5,7 @@ use crate::ledger::snapshot::{Snapshot, Socket};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const SOCKET: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "sock_diag: UDP, listening and connected TCP, and AF_PACKET sockets",
     scope: "the socket, in its network namespace",
     without: "raw, ICMP, SCTP and unix sockets",
@@ -20,7 +20,7 @@ pub const COLUMNS: &[Column] = &[
         "PROTO",
         7,
         Explanation {
-            what: "the protocol",
+            meaning: "the protocol",
             ..SOCKET
         },
     ),
@@ -29,7 +29,7 @@ pub const COLUMNS: &[Column] = &[
         "LOCAL",
         44,
         Explanation {
-            what: "the address and port that it is bound to; of AF_PACKET the protocol",
+            meaning: "the address and port that it is bound to; of AF_PACKET the protocol",
             ..SOCKET
         },
     ),
@@ -38,7 +38,7 @@ pub const COLUMNS: &[Column] = &[
         "PROCESS",
         16,
         Explanation {
-            what: "the process that has it; of several the one with the lowest id",
+            meaning: "the process that has it; of several the one with the lowest id",
             read: "/proc/PID/fd, by the socket's inode",
             without: "processes of other users, without root; the kernel's own sockets",
             ..SOCKET
@@ -48,7 +48,7 @@ pub const COLUMNS: &[Column] = &[
         "pid",
         "PID",
         Explanation {
-            what: "the id of the process",
+            meaning: "the id of the process",
             read: "/proc/PID/fd, by the socket's inode",
             ..SOCKET
         },
@@ -57,7 +57,7 @@ pub const COLUMNS: &[Column] = &[
         "queued",
         "QUEUED",
         Explanation {
-            what: "bytes of memory in its receive queue; of a listener, connections that wait for accept(2)",
+            meaning: "bytes of memory in its receive queue; of a listener, connections that wait for accept(2)",
             read: "sock_diag: SK_MEMINFO_RMEM_ALLOC; of a listener idiag_rqueue",
             without: "the payload alone: memory has headers and unused room in it",
             ..SOCKET
@@ -67,7 +67,7 @@ pub const COLUMNS: &[Column] = &[
         "limit",
         "LIMIT",
         Explanation {
-            what: "the limit of the queue; of a listener, its backlog",
+            meaning: "the limit of the queue; of a listener, its backlog",
             read: "sock_diag: SK_MEMINFO_RCVBUF; of a listener idiag_wqueue",
             command: "sysctl net.core.rmem_max net.core.somaxconn",
             ..SOCKET
@@ -77,7 +77,7 @@ pub const COLUMNS: &[Column] = &[
         "fill_percent",
         "FILL%",
         Explanation {
-            what: "the queue in percent of its limit",
+            meaning: "the queue in percent of its limit",
             without: "changes between two readings",
             ..SOCKET
         },
@@ -86,7 +86,7 @@ pub const COLUMNS: &[Column] = &[
         "drops_pps",
         "DROP/s",
         Explanation {
-            what: "packets that the socket lost in a second",
+            meaning: "packets that the socket lost in a second",
             read: "sock_diag: SK_MEMINFO_DROPS; of a packet ring tp_drops",
             without: "of a packet ring, drops that its owner has read and cleared",
             ..SOCKET
@@ -96,7 +96,7 @@ pub const COLUMNS: &[Column] = &[
         "drops",
         "DROPS",
         Explanation {
-            what: "packets that the socket lost since weir top began, or since `z`",
+            meaning: "packets that the socket lost since weir top began, or since `z`",
             read: "sock_diag: SK_MEMINFO_DROPS; of a packet ring tp_drops",
             without: "of a packet ring, drops that its owner has read and cleared",
             ..SOCKET
@@ -107,12 +107,12 @@ pub const COLUMNS: &[Column] = &[
         "REMOTE",
         44,
         Explanation {
-            what: "the address and port that it is connected to",
+            meaning: "the address and port that it is connected to",
             ..SOCKET
         },
     ),
     Column::namespace(Explanation {
-        what: "the network namespace of the socket",
+        meaning: "the network namespace of the socket",
         ..SOCKET
     }),
 ];

@@ -8,7 +8,7 @@ use crate::top::priced::Priced;
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const TASK: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "BPF programs at the tracepoints of sched_switch, irq and softirq, as weir cost --passive",
     scope: "the process with all of its threads, on all CPUs; 100 is one CPU",
     without: "in windows only, where the tracepoints would cost too much",
@@ -23,7 +23,7 @@ pub const COLUMNS: &[Column] = &[
         "PROCESS",
         16,
         Explanation {
-            what: "the name of the process, which it may choose",
+            meaning: "the name of the process, which it may choose",
             command: "ps -o comm,args PID",
             ..TASK
         },
@@ -32,7 +32,7 @@ pub const COLUMNS: &[Column] = &[
         "pid",
         "PID",
         Explanation {
-            what: "the id of the process",
+            meaning: "the id of the process",
             command: "ps PID",
             ..TASK
         },
@@ -41,7 +41,7 @@ pub const COLUMNS: &[Column] = &[
         "running_percent",
         "CPU%",
         Explanation {
-            what: "on a CPU, interrupts and softirqs in its context included, as top shows it",
+            meaning: "on a CPU, interrupts and softirqs in its context included, as top shows it",
             command: "top -p PID; weir cost --passive",
             ..TASK
         },
@@ -50,7 +50,7 @@ pub const COLUMNS: &[Column] = &[
         "own_percent",
         "OWN%",
         Explanation {
-            what: "its own work: CPU% without interrupts and softirqs",
+            meaning: "its own work: CPU% without interrupts and softirqs",
             ..TASK
         },
     ),
@@ -58,7 +58,7 @@ pub const COLUMNS: &[Column] = &[
         "net_rx_percent",
         "NET_RX%",
         Explanation {
-            what: "receiving in its context: packets of whomever, which it pays for",
+            meaning: "receiving in its context: packets of whomever, which it pays for",
             check: Some("irq-affinity"),
             ..TASK
         },
@@ -67,7 +67,7 @@ pub const COLUMNS: &[Column] = &[
         "net_tx_percent",
         "NET_TX%",
         Explanation {
-            what: "deferred sending in its context",
+            meaning: "deferred sending in its context",
             ..TASK
         },
     ),
@@ -75,7 +75,7 @@ pub const COLUMNS: &[Column] = &[
         "interrupts_percent",
         "IRQ%",
         Explanation {
-            what: "interrupts and other softirqs in its context",
+            meaning: "interrupts and other softirqs in its context",
             ..TASK
         },
     ),

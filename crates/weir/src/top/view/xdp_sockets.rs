@@ -7,7 +7,7 @@ use crate::ledger::snapshot::{Ring, Snapshot, XdpSocket};
 use crate::top::table::{Column, Explanation, Row, Table, Value};
 
 const SOCKET: Explanation = Explanation {
-    what: "",
+    meaning: "",
     read: "a BPF iterator over the descriptors of all processes (iter/task_file): struct xdp_sock",
     scope: "the socket; all processes and network namespaces of the host",
     without: "sockets that only a map holds, or a message on its way",
@@ -28,7 +28,7 @@ pub const COLUMNS: &[Column] = &[
         "DEVICE",
         15,
         Explanation {
-            what: "the device that the socket is bound to",
+            meaning: "the device that the socket is bound to",
             ..SOCKET
         },
     ),
@@ -36,7 +36,7 @@ pub const COLUMNS: &[Column] = &[
         "queue",
         "Q",
         Explanation {
-            what: "the queue of the device",
+            meaning: "the queue of the device",
             check: Some("queues"),
             ..SOCKET
         },
@@ -46,7 +46,7 @@ pub const COLUMNS: &[Column] = &[
         "PROCESS",
         16,
         Explanation {
-            what: "the process that has the socket; of several the one with the lowest id",
+            meaning: "the process that has the socket; of several the one with the lowest id",
             ..SOCKET
         },
     ),
@@ -55,7 +55,7 @@ pub const COLUMNS: &[Column] = &[
         "MODE",
         8,
         Explanation {
-            what: "zc: the driver writes into the UMEM; copy: the kernel copies; unbound: before bind(2)",
+            meaning: "zc: the driver writes into the UMEM; copy: the kernel copies; unbound: before bind(2)",
             without: "whether copy mode runs in the driver or behind it: see XDP of the device",
             check: Some("xsk-zero-copy"),
             ..SOCKET
@@ -65,7 +65,7 @@ pub const COLUMNS: &[Column] = &[
         "rx_pps",
         "RX/s",
         Explanation {
-            what: "frames that the kernel put into the RX ring in a second",
+            meaning: "frames that the kernel put into the RX ring in a second",
             without: "nothing; the index wraps after 4 billion frames between two readings",
             ..RING
         },
@@ -74,7 +74,7 @@ pub const COLUMNS: &[Column] = &[
         "rx_ring",
         "RX",
         Explanation {
-            what: "frames that wait in the RX ring for the process. Full: the process is too slow",
+            meaning: "frames that wait in the RX ring for the process. Full: the process is too slow",
             ..RING
         },
     ),
@@ -82,7 +82,7 @@ pub const COLUMNS: &[Column] = &[
         "fill_ring",
         "FILL",
         Explanation {
-            what: "chunks in FILL for the kernel to receive into. Empty: the process gives back too few",
+            meaning: "chunks in FILL for the kernel to receive into. Empty: the process gives back too few",
             ..RING
         },
     ),
@@ -90,7 +90,7 @@ pub const COLUMNS: &[Column] = &[
         "starved_per_second",
         "STARVED/s",
         Explanation {
-            what: "how often the kernel found FILL empty in a second (rx_fill_ring_empty_descs)",
+            meaning: "how often the kernel found FILL empty in a second (rx_fill_ring_empty_descs)",
             without: "whether a frame was lost by it: in zero-copy mode the kernel looks ahead",
             ..SOCKET
         },
@@ -99,7 +99,7 @@ pub const COLUMNS: &[Column] = &[
         "refused_pps",
         "REFUSED/s",
         Explanation {
-            what: "frames lost in a second since the RX ring was full (rx_ring_full)",
+            meaning: "frames lost in a second since the RX ring was full (rx_ring_full)",
             without: "frames that found no chunk: the next column",
             ..SOCKET
         },
@@ -108,7 +108,7 @@ pub const COLUMNS: &[Column] = &[
         "lost_pps",
         "LOST/s",
         Explanation {
-            what: "frames lost in a second since they were too long, or FILL was empty (rx_dropped)",
+            meaning: "frames lost in a second since they were too long, or FILL was empty (rx_dropped)",
             without: "frames that the card dropped in zero-copy mode, whose ring had no chunk: see Devices",
             ..SOCKET
         },
@@ -117,7 +117,7 @@ pub const COLUMNS: &[Column] = &[
         "tx_pps",
         "TX/s",
         Explanation {
-            what: "frames that the kernel took from the TX ring in a second",
+            meaning: "frames that the kernel took from the TX ring in a second",
             without: "whether the device sent them: a completion says only that the chunk is free",
             ..RING
         },
@@ -126,7 +126,7 @@ pub const COLUMNS: &[Column] = &[
         "tx_ring",
         "TX",
         Explanation {
-            what: "frames that wait in the TX ring for the kernel. Full: it was not woken, or the device is slower",
+            meaning: "frames that wait in the TX ring for the kernel. Full: it was not woken, or the device is slower",
             ..RING
         },
     ),
@@ -134,7 +134,7 @@ pub const COLUMNS: &[Column] = &[
         "completion_ring",
         "COMPL",
         Explanation {
-            what: "sent chunks that the process has not taken back. Full: the kernel sends no more",
+            meaning: "sent chunks that the process has not taken back. Full: the kernel sends no more",
             ..RING
         },
     ),
@@ -143,7 +143,7 @@ pub const COLUMNS: &[Column] = &[
         "WAKEUP",
         6,
         Explanation {
-            what: "the kernel waits for a call: rx to fill from FILL, tx to send",
+            meaning: "the kernel waits for a call: rx to fill from FILL, tx to send",
             without: "whether the process is about to call",
             ..SOCKET
         },
@@ -152,7 +152,7 @@ pub const COLUMNS: &[Column] = &[
         "lost",
         "LOST",
         Explanation {
-            what: "frames lost since weir top began, or since `z`: rx_ring_full and rx_dropped",
+            meaning: "frames lost since weir top began, or since `z`: rx_ring_full and rx_dropped",
             without: "frames that the card dropped in zero-copy mode, whose ring had no chunk: see Devices",
             ..SOCKET
         },
@@ -161,7 +161,7 @@ pub const COLUMNS: &[Column] = &[
         "invalid_per_second",
         "INVALID/s",
         Explanation {
-            what: "descriptors of TX that the kernel refused in a second (tx_invalid_descs)",
+            meaning: "descriptors of TX that the kernel refused in a second (tx_invalid_descs)",
             without: "invalid chunks in FILL: rx_invalid_descs never moves",
             ..SOCKET
         },
@@ -170,7 +170,7 @@ pub const COLUMNS: &[Column] = &[
         "pid",
         "PID",
         Explanation {
-            what: "the id of the process",
+            meaning: "the id of the process",
             command: "ls -l /proc/PID/fd",
             ..SOCKET
         },
@@ -179,13 +179,13 @@ pub const COLUMNS: &[Column] = &[
         "fd",
         "FD",
         Explanation {
-            what: "the descriptor in that process",
+            meaning: "the descriptor in that process",
             command: "ls -l /proc/PID/fd",
             ..SOCKET
         },
     ),
     Column::namespace(Explanation {
-        what: "the network namespace of the socket",
+        meaning: "the network namespace of the socket",
         ..SOCKET
     }),
 ];
