@@ -6,17 +6,24 @@ ledger_kernels=(6.1 6.12 newest)
 # What the test asks for second readings, and for rules of netfilter, besides the guest's own tools.
 ledger_tools=(ss nstat nft)
 
-# ./run ledger faults [--kernel K | --guests] [PART] · load [--seconds N] · mix [--seed N]
+# Programs that watch a host, and Debian's packages of them. They are unpacked and not installed.
+ledger_monitors=(dropwatch prometheus-node-exporter)
+
+# ./run ledger faults [--kernel K | --guests] [PART] · tools [PART] · load [--seconds N] · mix [--seed N]
 run_ledger() {
     local what=${1-} kernel="" kernels=() status=0
     (($# == 0)) || shift
     case $what in
     faults) ;;
+    tools)
+        ledger_beside_tools "$@"
+        return
+        ;;
     load | mix)
         ledger_here "$what" "$@"
         return
         ;;
-    *) usage_error "'ledger' takes faults, load or mix, got: '$what'" ;;
+    *) usage_error "'ledger' takes faults, tools, load or mix, got: '$what'" ;;
     esac
     case ${1-} in
     --guests) shift && kernels=("${ledger_kernels[@]}") ;;
@@ -30,17 +37,44 @@ run_ledger() {
         ledger_here table "$@"
         return
     fi
+    ledger_begin_guests
+    for kernel in "${kernels[@]}"; do
+        ledger_prepare "$kernel" table "$@" || die "there is no guest: $(guest_reason)"
+        ledger_run "$kernel" || status=$?
+        ledger_print
+    done
+    return "$status"
+}
+
+# In a guest of the newest kernel: not every kernel has the interface of dropwatch.
+ledger_beside_tools() {
+    local root=$target_dir/debian/monitors machine=x86_64-linux-gnu missing tool status=0
+    ledger_begin_guests
+    # The oldest release that weir runs on: its programs run with every later libc.
+    missing=$(debian_root bookworm "$root" "${ledger_monitors[@]}") || die "there are no monitors: ${missing:-see above}"
+    ledger_prepare newest tools "$@" || die "there is no guest: $(guest_reason)"
+    mkdir "$guest_payload/lib"
+    for tool in "${ledger_monitors[@]}"; do
+        cp "$root/usr/bin/$tool" "$guest_payload"
+        # Only its own, if it has any: the guest has the libc of this machine.
+        LD_LIBRARY_PATH=$root/lib/$machine:$root/usr/lib/$machine ldd "$root/usr/bin/$tool" |
+            grep -oE "$root/[^ ]+" | grep -vE '/(libc|libm|ld-[^/]*)\.so' |
+            xargs -r cp -L -t "$guest_payload/lib" || true
+    done
+    ledger_run newest || status=$?
+    ledger_print
+    return "$status"
+}
+
+ledger_begin_guests() {
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
     check_scale
     fetch_crates
     begin_steps
-    for kernel in "${kernels[@]}"; do
-        ledger_prepare "$kernel" table "$@" || die "there is no guest: $(guest_reason)"
-        ledger_run "$kernel" || status=$?
-        [[ ! -e $log.script ]] || grep -v '^weir-guest: ' "$log.script" || true
-    done
-    return "$status"
 }
+
+# Prints the output of the last guest.
+ledger_print() { [[ ! -e $log.script ]] || grep -v '^weir-guest: ' "$log.script" || true; }
 
 # On this machine's kernel, from a release build: the load is to be as high as it can be.
 ledger_here() {

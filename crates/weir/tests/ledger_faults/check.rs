@@ -161,6 +161,19 @@ impl Observation {
         programs.into_iter().collect()
     }
 
+    /// The counters of losses that moved, as other programs name them.
+    pub fn counters(&self) -> Vec<String> {
+        let counters = self.moved.iter().map(|(key, moved)| {
+            let (_, device, name) = key;
+            let program = tools::program(key);
+            match device {
+                Some(device) if program != "tc" => format!("{program}: {device} {name} {moved}"),
+                _ => format!("{program}: {name} {moved}"),
+            }
+        });
+        counters.collect()
+    }
+
     /// Everything that is wrong with the sheet by a method.
     pub fn complaints(&self, method: Method) -> Result<Vec<String>> {
         let sheet = self.sheet(method)?;

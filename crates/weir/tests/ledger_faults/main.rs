@@ -3,7 +3,8 @@
 //! `nstat`, `ss`, `ethtool` and `tc` read them must all stand in that row.
 //!
 //! Without words it is a test program. `ledger_faults table` prints the table of faults of the running kernel,
-//! `ledger_faults mix` causes several at once, by a seed, and `ledger_faults load` does it under load.
+//! `ledger_faults tools` puts the answers of other programs beside it, `ledger_faults mix` causes several at once, by
+//! a seed, and `ledger_faults load` does it under load.
 
 mod broken;
 mod bulk;
@@ -15,6 +16,7 @@ mod kernel;
 mod lab;
 mod load;
 mod mix;
+mod monitors;
 mod programs;
 #[path = "../switch_fuzz/random.rs"]
 #[expect(dead_code, reason = "the fuzzer of the switch draws more kinds")]
@@ -38,11 +40,12 @@ use check::{Turn, observe, prepare};
 use fault::Fault;
 use kernel::Kernel;
 use lab::Lab;
+use table::Columns;
 use trial::{Outcome, trial};
 use weir::ledger::balance::Method;
 
 /// The words that make this no test program.
-const WORDS: [&str; 3] = ["table", "mix", "load"];
+const WORDS: [&str; 4] = ["table", "tools", "mix", "load"];
 
 /// Causes losses, and holds `weir ledger` to them.
 #[derive(Parser)]
@@ -50,6 +53,11 @@ const WORDS: [&str; 3] = ["table", "mix", "load"];
 enum Words {
     /// Causes each kind of loss, and prints the ledger's rows.
     Table {
+        /// A part of the faults' names.
+        part: Option<String>,
+    },
+    /// The same, and asks `node_exporter` and dropwatch, too; both must be installed.
+    Tools {
         /// A part of the faults' names.
         part: Option<String>,
     },
@@ -68,7 +76,8 @@ enum Words {
 
 fn run(words: Words) -> Result<bool> {
     match words {
-        Words::Table { part } => return table::print(part.as_deref()),
+        Words::Table { part } => return table::print(Columns::Ledger, part.as_deref()),
+        Words::Tools { part } => return table::print(Columns::Tools, part.as_deref()),
         Words::Mix { seed } => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
             mix::run(seed.unwrap_or(now.as_nanos() as u64))?;
