@@ -1,7 +1,8 @@
-//! The cost of watching: a saturated l2fwd and a saturated UDP receiver beside `weir ledger`, `weir top` and
-//! `weir exporter`, and alone, in turns. Needs root.
+//! The cost of watching: a saturated l2fwd, a saturated UDP receiver and a TCP connection that loses nothing beside
+//! `weir ledger`, `weir top` and `weir exporter`, and alone, in turns. Needs root.
 
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ use serde_json::Value;
 use weir::report::statistics::median;
 
 const ROUNDS: usize = 9;
+/// As long as those of `weir bench` and `weir cost curve`.
+const LOAD: Duration = Duration::from_secs(1);
 /// How long a watcher may take to attach its tracepoints, or to listen.
 const BEGIN: Duration = Duration::from_millis(700);
 const WATCHERS: [&str; 3] = ["ledger", "top", "exporter"];
@@ -41,6 +44,7 @@ fn main() -> Result<()> {
     for (load, run) in [
         ("l2fwd drv", forward as fn() -> Result<f64>),
         ("UDP receiver", receive),
+        ("TCP echo", echo),
     ] {
         for watcher in WATCHERS {
             compare(load, run, watcher)?;
@@ -100,6 +104,34 @@ fn receive() -> Result<f64> {
     report["points"][0]["delivered_pps"]
         .as_f64()
         .context("no rate")
+}
+
+/// Segments a second of a connection in which each byte is answered by one: none is lost, and each goes through the
+/// whole stack.
+fn echo() -> Result<f64> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (mut server, _) = listener.accept()?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+    }
+    let server = thread::spawn(move || -> std::io::Result<()> {
+        let mut byte = [0];
+        while server.read(&mut byte)? == 1 {
+            server.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    let (begun, mut segments) = (Instant::now(), 0);
+    while begun.elapsed() < LOAD {
+        client.write_all(&[1])?;
+        client.read_exact(&mut [0])?;
+        segments += 2;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    drop(client);
+    server.join().ok().context("the server panicked")??;
+    Ok(f64::from(segments) / seconds)
 }
 
 /// A watcher that runs.
