@@ -140,17 +140,18 @@ struct Watcher {
     begun: Instant,
     cpu: f64,
     scraper: Option<(Arc<AtomicBool>, JoinHandle<Result<()>>)>,
-    socket: PathBuf,
+    /// The exporter's socket, or the recording of `weir top`.
+    file: PathBuf,
 }
 
 impl Watcher {
     fn start(name: &str) -> Result<Self> {
-        let socket = env::temp_dir().join(format!("weir-watching-{}.sock", std::process::id()));
-        let listen = format!("unix:{}", socket.display());
+        let file = env::temp_dir().join(format!("weir-watching-{}", std::process::id()));
+        let listen = format!("unix:{}", file.display());
         let mut command = weir();
         match name {
             "ledger" => command.args(["ledger", "--all-netns", "--seconds", "600"]),
-            "top" => command.args(["top", "--record", "/dev/null"]),
+            "top" => command.args(["top", "--record"]).arg(&file),
             _ => command.args(["exporter", "--listen", &listen]),
         };
         command
@@ -161,7 +162,7 @@ impl Watcher {
         sleep(BEGIN);
         let scraper = (name == "exporter").then(|| {
             let stop = Arc::new(AtomicBool::new(false));
-            let (theirs, path) = (Arc::clone(&stop), socket.clone());
+            let (theirs, path) = (Arc::clone(&stop), file.clone());
             (stop, thread::spawn(move || scrape(&path, &theirs)))
         });
         Ok(Self {
@@ -169,7 +170,7 @@ impl Watcher {
             cpu: cpu_seconds(child.id())?,
             child,
             scraper,
-            socket,
+            file,
         })
     }
 
@@ -189,7 +190,7 @@ impl Watcher {
         kill_process_group(group, Signal::TERM)?;
         self.child.wait()?;
         // The exporter removes it itself.
-        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.file);
         Ok(percent)
     }
 }
