@@ -1,5 +1,6 @@
-//! The cost of watching: a saturated l2fwd, a saturated UDP receiver and a TCP connection that loses nothing beside
-//! `weir ledger`, `weir top` and `weir exporter`, and alone, in turns. Needs root.
+//! The cost of watching: a saturated l2fwd, a saturated UDP receiver, one that loses nothing, and a TCP connection
+//! beside `weir ledger`, `weir top` and `weir exporter`, and alone, in turns. A word chooses the loads that have it in
+//! their names. Needs root.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -36,6 +37,7 @@ fn main() -> Result<()> {
         println!("skipped: making a lab needs root");
         return Ok(());
     }
+    let part = env::args().skip(1).find(|word| !word.starts_with('-'));
     println!("Packets a second beside a watcher and alone, in turns, {ROUNDS} rounds:");
     println!(
         "{:14} {:9} {:>9} {:>9} {:>7} {:>12}  ratios",
@@ -44,8 +46,12 @@ fn main() -> Result<()> {
     for (load, run) in [
         ("l2fwd drv", forward as fn() -> Result<f64>),
         ("UDP receiver", receive),
+        ("UDP CPU", receive_all),
         ("TCP echo", echo),
     ] {
+        if part.as_ref().is_some_and(|part| !load.contains(part)) {
+            continue;
+        }
         for watcher in WATCHERS {
             compare(load, run, watcher)?;
         }
@@ -99,11 +105,19 @@ fn forward() -> Result<f64> {
 
 /// Datagrams a second of a receiver that gets more than it can read.
 fn receive() -> Result<f64> {
-    let report =
-        report("cost curve --path stack --receivers 1 --pps 2M --seconds 1 --format json")?;
-    report["points"][0]["delivered_pps"]
-        .as_f64()
-        .context("no rate")
+    received("2M", "delivered_pps")
+}
+
+/// Datagrams that the CPUs could handle in a second at the price of each of these, none of which is lost.
+fn receive_all() -> Result<f64> {
+    Ok(1e9 / received("300K", "total_ns_per_packet")?)
+}
+
+fn received(pps: &str, figure: &str) -> Result<f64> {
+    let report = report(&format!(
+        "cost curve --path stack --receivers 1 --pps {pps} --seconds 1 --format json"
+    ))?;
+    report["points"][0][figure].as_f64().context("no figure")
 }
 
 /// Segments a second of a connection in which each byte is answered by one: none is lost, and each goes through the
