@@ -50,7 +50,14 @@ impl PacketSocket {
         wait: Duration,
     ) -> Result<Option<&'a [u8]>> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(wait))?;
-        match self.0.read(buffer) {
+        // signal(7): a receive with a timeout is interrupted by signals that restart others.
+        let read = loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        match read {
             Ok(length) => Ok(Some(&buffer[..length])),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error).context("cannot receive"),
