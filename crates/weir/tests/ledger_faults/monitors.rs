@@ -162,7 +162,9 @@ impl Dropwatch {
             Signal::INT,
         )?;
         let mut input = child.stdin.take().context("its standard input")?;
-        input.write_all(b"exit\n")?;
+        input
+            .write_all(b"exit\n")
+            .context("dropwatch ended by itself")?;
         drop(input);
         let mut text = String::new();
         let mut output = child.stdout.take().context("its standard output")?;

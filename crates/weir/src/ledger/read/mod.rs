@@ -5,7 +5,7 @@ mod counters;
 mod scope;
 mod sockets;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 
 use anyhow::{Result, ensure};
@@ -35,6 +35,8 @@ pub struct Reader {
     arp: HashMap<u64, Result<ArpCounter, String>>,
     /// The sockets that were seen, by cookie: one that lost packets may be closed before it is asked for.
     seen: HashMap<u64, Socket>,
+    /// The sockets that were looked for: one that is closed, or in a namespace that is not read, is never seen.
+    sought: HashSet<u64>,
     /// Whether there was a snapshot.
     has_read: bool,
     /// The namespace of this process, once its name is known.
@@ -57,18 +59,23 @@ impl Reader {
             events: Events::attach(deep).map_err(|error| format!("{error:#}")),
             arp: HashMap::new(),
             seen: HashMap::new(),
+            sought: HashSet::new(),
             has_read: false,
             own: None,
         }
     }
 
-    /// Looks at the sockets, if one that is not known yet refused a packet: it may be closed at the next snapshot.
+    /// Looks at the sockets, if one that was not looked for yet refused a packet: it may be closed at the next snapshot.
     pub fn look_at_sockets(&mut self) -> Result<()> {
         let Ok(events) = &self.events else {
             return Ok(());
         };
-        let refusing = events.refusing_sockets()?;
-        if refusing.iter().all(|socket| self.seen.contains_key(socket)) {
+        let mut refusing = events.refusing_sockets()?;
+        if self.sought.len() > MOST_SEEN {
+            self.sought.clear();
+        }
+        refusing.retain(|socket| !self.seen.contains_key(socket) && self.sought.insert(*socket));
+        if refusing.is_empty() {
             return Ok(());
         }
         let mut snapshot = Snapshot::default();
