@@ -166,3 +166,34 @@ fn a_saved_file_with_any_numbers_is_no_panic() {
     }
     assert!(balance(&before, &after).is_ok());
 }
+
+#[test]
+fn a_recording_with_any_numbers_is_no_panic() {
+    let (before, mut after) = (host(true), host(true));
+    let web = after.namespaces.get_mut(&NETNS).expect("the namespace");
+    let eth0 = web.devices.get_mut(&2).expect("the device");
+    eth0.kind = Some("veth".into());
+    for names in [
+        &["rx_packets", "rx_dropped"][..],
+        &["tx_packets", "tx_dropped"],
+    ] {
+        for name in names {
+            let reading = Reading::from(u64::MAX);
+            eth0.statistics.insert((*name).to_owned(), reading);
+        }
+    }
+    web.mib = counters(&[
+        ("IpExt.InNoECTPkts", u64::MAX),
+        ("IpExt.OutMcastPkts", u64::MAX),
+        ("Ip.InReceives", u64::MAX - 1),
+        ("Ip.InHdrErrors", u64::MAX),
+        ("Udp.InDatagrams", u64::MAX),
+        ("Tcp.OutSegs", u64::MAX),
+        ("Ip.FragOKs", u64::MAX),
+        ("Ip.ReasmReqds", u64::MAX),
+    ]);
+    for reason in ["QUEUE_PURGE", "PKT_TOO_BIG", "PKT_TOO_BIG"] {
+        add_drop(&mut after, NETNS, reason, u64::MAX, u64::MAX);
+    }
+    assert!(balance(&before, &after).is_ok());
+}

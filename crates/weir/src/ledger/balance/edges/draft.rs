@@ -9,19 +9,24 @@ pub struct Draft {
     pub edge: Edge,
 }
 
+/// A count as a term of a balance. No kernel counts beyond it; a recording may say so.
+pub fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 impl Draft {
     pub fn enter(&mut self, name: &str, proof: impl Into<String>, delta: Delta) {
         self.edge.entered.push(Term {
             name: name.into(),
             proof: proof.into(),
-            count: delta.count.cast_signed(),
+            count: signed(delta.count),
             most: None,
         });
         self.bound(delta.skew);
     }
 
     pub fn leave(&mut self, name: impl Into<String>, proof: impl Into<String>, delta: Delta) {
-        self.leave_signed(name, proof, delta.count.cast_signed());
+        self.leave_signed(name, proof, signed(delta.count));
         self.bound(delta.skew);
     }
 
@@ -32,20 +37,19 @@ impl Draft {
     /// Losses, each under its reason.
     pub fn lose<'l>(&mut self, losses: impl IntoIterator<Item = &'l Loss>) {
         for loss in losses {
-            let count = loss.count.cast_signed();
-            self.leave_signed(loss.reason.clone(), loss.proof.clone(), count);
+            self.leave_signed(loss.reason.clone(), loss.proof.clone(), signed(loss.count));
         }
     }
 
     /// A flow that no counter has alone, up to its limit: the packets that are unexplained so far.
     pub fn leave_rest(&mut self, name: &str, proof: &str, most: u64) {
-        let rest = self.unexplained().clamp(0, most.cast_signed());
+        let rest = self.unexplained().clamp(0, signed(most));
         self.push(name.into(), proof.into(), rest, Some(most));
     }
 
     /// As [`Self::leave_rest`], for packets that left and never entered.
     pub fn return_rest(&mut self, name: &str, proof: &str, most: u64) {
-        let rest = self.unexplained().clamp(-most.cast_signed(), 0);
+        let rest = self.unexplained().clamp(-signed(most), 0);
         self.push(name.into(), proof.into(), rest, Some(most));
     }
 
@@ -66,8 +70,11 @@ impl Draft {
     }
 
     pub fn unexplained(&self) -> i64 {
-        let sum = |terms: &[Term]| terms.iter().map(|term| term.count).sum::<i64>();
-        sum(&self.edge.entered) - sum(&self.edge.left)
+        let sum = |terms: &[Term]| {
+            let counts = terms.iter().map(|term| term.count);
+            counts.fold(0, i64::saturating_add)
+        };
+        sum(&self.edge.entered).saturating_sub(sum(&self.edge.left))
     }
 
     pub fn close(mut self) -> Edge {

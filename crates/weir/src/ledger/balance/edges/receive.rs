@@ -1,6 +1,6 @@
 //! From the devices to the applications.
 
-use super::draft::Draft;
+use super::draft::{Draft, signed};
 use super::ground::{Ground, TOO_BIG};
 use crate::ledger::balance::delta::Delta;
 use crate::ledger::sheet::{Direction, Edge, Loss};
@@ -238,7 +238,7 @@ impl Ground<'_> {
         draft.leave_signed(
             "fragments, less packets of them",
             "Ip.ReasmReqds less ReasmOKs",
-            fragments.count.cast_signed() - whole.count.cast_signed(),
+            signed(fragments.count) - signed(whole.count),
         );
         let lost = self.lost(|loss| {
             let is_received = loss.is_received.unwrap_or(true);
@@ -260,9 +260,10 @@ impl Ground<'_> {
     /// in which comes first (`ip_forward` of `net/ipv4/ip_forward.c`). The balance of received packets tells.
     pub fn too_big(&self, received: &Draft) -> [i64; 2] {
         let lost = self.lost(is_too_big);
-        let count: u64 = lost.iter().map(|loss| loss.count).sum();
-        let before = received.unexplained().clamp(0, count.cast_signed());
-        [before, count.cast_signed() - before]
+        let counts = lost.iter().map(|loss| loss.count);
+        let count = signed(counts.fold(0, u64::saturating_add));
+        let before = received.unexplained().clamp(0, count);
+        [before, count - before]
     }
 
     /// The transport protocols and their sockets, in skbs. UDP counts a datagram when it is read.

@@ -1,5 +1,6 @@
 //! From IP to the devices.
 
+use super::draft::signed;
 use super::ground::{Ground, TOO_BIG};
 use crate::ledger::balance::delta::Delta;
 use crate::ledger::sheet::{Class, Direction, Edge};
@@ -23,11 +24,8 @@ impl Ground<'_> {
             "Ip.ForwDatagrams, Ip6.OutForwDatagrams",
             self.sum(&["Ip.ForwDatagrams", "Ip6.OutForwDatagrams"]),
         );
-        let made = self
-            .sum(&["Ip.FragCreates", "Ip6.FragCreates"])
-            .count
-            .cast_signed();
-        let cut = self.sum(&["Ip.FragOKs", "Ip6.FragOKs"]).count.cast_signed();
+        let made = signed(self.sum(&["Ip.FragCreates", "Ip6.FragCreates"]).count);
+        let cut = signed(self.sum(&["Ip.FragOKs", "Ip6.FragOKs"]).count);
         draft.leave_signed("fragments made", "Ip.FragOKs less FragCreates", cut - made);
         for (&index, device) in &self.namespace.devices {
             if device.controller.is_some() || Self::is_stacked(device) {
@@ -49,7 +47,7 @@ impl Ground<'_> {
                 draft.leave_signed(
                     format!("{}: sent by XDP", device.name),
                     "ethtool -S xdp_xmit, xdp_tx",
-                    -delta.count.cast_signed(),
+                    -signed(delta.count),
                 );
             }
             draft.leave_signed(
@@ -108,7 +106,7 @@ impl Ground<'_> {
                 .iter()
                 .find(|(name, _)| name.ends_with(" root"));
             let length = root.and_then(|(_, counters)| counters.get("queue_length"));
-            length.map_or(0, |length| length.value.cast_signed())
+            length.map_or(0, |length| signed(length.value))
         };
         let earlier = self
             .earlier()
@@ -149,7 +147,7 @@ impl Ground<'_> {
             loss.stage == Stage::Transmit && loss.device.as_ref() == Some(&device.name)
         });
         for loss in lost {
-            let count = loss.segments.cast_signed();
+            let count = signed(loss.segments);
             draft.leave_signed(loss.reason.clone(), loss.proof.clone(), count);
         }
         // A virtual device, and the card of a virtual machine, count skbs.
