@@ -7,7 +7,7 @@
 //! | module | source |
 //! |---|---|
 //! | [`netns`] | `network_namespaces(7)`, ip-netns(8) |
-//! | [`rtnetlink`] | rtnetlink(7): devices, veth pairs, addresses, neighbours, queueing disciplines; bridges with their ports, VLANs and forwarding database; notifications |
+//! | [`rtnetlink`] | rtnetlink(7): devices, veth pairs, addresses, default routes, neighbours, queueing disciplines; bridges with their ports, VLANs and forwarding database; notifications |
 //! | [`device`] | one device of a namespace, usable from threads in another |
 //! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing, statistics; RSS and flow rules |
 //! | [`tap`] | Documentation/networking/tuntap.rst |

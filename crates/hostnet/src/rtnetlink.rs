@@ -1,4 +1,4 @@
-//! Devices, bridges, addresses, neighbours and queueing disciplines, over rtnetlink(7); and notifications of their
+//! Devices, bridges, addresses, routes, neighbours and queueing disciplines, over rtnetlink(7); and notifications of their
 //! changes.
 
 mod address;
@@ -8,11 +8,13 @@ mod link;
 mod monitor;
 mod neighbour;
 mod qdisc;
+mod route;
 mod settings;
 mod socket;
 mod statistics;
 mod vlan;
 
+pub use address::Address;
 pub use bridge::{BridgeOptions, PortChange};
 pub use fdb::{FdbEntry, FdbKey, FdbKind};
 pub use link::{Counters, Link, MAX_XDP_MTU, VethEnd, XdpPrograms};

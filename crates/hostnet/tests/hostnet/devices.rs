@@ -11,7 +11,7 @@ use hostnet::ethtool::{self, Offload};
 use hostnet::genetlink::netdev;
 use hostnet::netns;
 use hostnet::rtnetlink::{
-    Neighbour, NeighbourState, QdiscOptions, QdiscStatistics, Rtnetlink, TcHandle, VethEnd,
+    Address, Neighbour, NeighbourState, QdiscOptions, QdiscStatistics, Rtnetlink, TcHandle, VethEnd,
 };
 use hostnet::tap::Tap;
 
@@ -49,6 +49,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_veth_has_queues_and_offloads", queues_and_offloads),
         Test::new("a_peer_in_another_namespace_is_read", foreign_peer),
         Test::new("neighbours_have_their_state", neighbours),
+        Test::new("addresses_and_default_routes_are_read", addresses),
         Test::new("a_feature_is_switched_by_name", features),
         Test::needing("a_veth_reports_xdp_features", NETDEV, xdp_features),
         Test::needing("a_bridge_sends_a_frame_to_its_port", TUN, bridge),
@@ -90,6 +91,39 @@ fn foreign_peer() -> Result<()> {
     })
 }
 
+fn addresses() -> Result<()> {
+    let [a, _b] = pair(1, 1500)?;
+    let v0 = open(a.as_fd(), "v0")?;
+    v0.set_up()?;
+    for words in [
+        "addr add 192.0.2.1/24 dev v0",
+        "addr add 10.0.0.1 peer 10.0.0.2 dev v0",
+        "route add 198.51.100.0/24 via 192.0.2.254",
+        "route add default via 192.0.2.254",
+    ] {
+        ip(a.as_fd(), words)?;
+    }
+    netns::run_in(a.as_fd(), || -> Result<()> {
+        let mut rtnetlink = Rtnetlink::open()?;
+        let index = v0.index()?;
+        let mut addresses = rtnetlink.addresses()?;
+        addresses.retain(|it| it.device == index);
+        let v4 = |address: [u8; 4], prefix, peer: Option<[u8; 4]>| Address {
+            device: index,
+            address: address.into(),
+            prefix,
+            peer: peer.map(Into::into),
+        };
+        let expected = [
+            v4([192, 0, 2, 1], 24, None),
+            v4([10, 0, 0, 1], 32, Some([10, 0, 0, 2])),
+        ];
+        assert_eq!(addresses, expected);
+        assert_eq!(rtnetlink.default_route_devices()?, [index]);
+        Ok(())
+    })
+}
+
 fn neighbours() -> Result<()> {
     let [a, _b] = pair(1, 1500)?;
     let v0 = open(a.as_fd(), "v0")?;
@@ -99,12 +133,7 @@ fn neighbours() -> Result<()> {
         format!("neigh add 192.0.2.7 lladdr {mac} dev v0 nud permanent"),
         "neigh add 192.0.2.8 dev v0 nud failed".into(),
     ] {
-        let mut ip = Command::new("ip");
-        ip.args(words.split(' '));
-        assert!(
-            netns::spawn(a.as_fd(), &mut ip)?.wait()?.success(),
-            "{words}"
-        );
+        ip(a.as_fd(), &words)?;
     }
     let mut neighbours = netns::run_in(a.as_fd(), || Rtnetlink::open()?.neighbours())?;
     neighbours.sort_by_key(|it| it.address);
@@ -120,6 +149,14 @@ fn neighbours() -> Result<()> {
         neighbour(8, None, NeighbourState::FAILED),
     ];
     assert_eq!(neighbours, expected);
+    Ok(())
+}
+
+/// Runs ip(8) in a namespace.
+fn ip(netns: BorrowedFd<'_>, words: &str) -> Result<()> {
+    let mut ip = Command::new("ip");
+    ip.args(words.split(' '));
+    assert!(netns::spawn(netns, &mut ip)?.wait()?.success(), "{words}");
     Ok(())
 }
 
