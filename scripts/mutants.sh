@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by ./run: changes the library's state handling in one place at a time (cargo-mutants, with
-# .cargo/mutants.toml), and fails where no unit test notices.
+# Sourced by ./run: changes the library's state handling, and the reading of pf's rules, in one place at a time
+# (cargo-mutants, with .cargo/mutants*.toml), and fails where no unit test notices.
 
 # Changes that survived once: the wake-up of FILL left out, a missed wake-up of TX never repeated,
 # chunks freed that the kernel may touch, and packets left in TX while a socket waits.
@@ -12,35 +12,56 @@ mutants_sample=(
     'replace > with < in Waiting.*::look_after'
 )
 
+# Of pf's rules, in one file: a combination of two families or interfaces is kept, a rule has no family.
+filter_mutants_sample=(
+    'replace != with == in agreed_family'
+    'replace scopes_disagree -> bool with false'
+    'replace decide_family with \(\)'
+)
+filter_mutants_file=crates/filter/src/expand/mod.rs
+
 # A survivor is no failure where docs/MUTANTS.md gives the reason that it changes nothing.
 run_mutants() {
-    local status=0 missed output=$target_dir/mutants only=()
     install_needs "${build_needs[@]}"
     cargo_tool cargo-mutants || die "cargo-mutants could not be installed"
     fetch_crates
-    if [[ ${1-} != --all ]]; then
-        mutants_check_sample
-        only=(--re "$(IFS='|' && echo "${mutants_sample[*]}")")
-    fi
+    mutants_of xsk .cargo/mutants.toml "${1-}" "" "${mutants_sample[@]}"
+    mutants_of pf-filter .cargo/mutants-filter.toml "${1-}" "$filter_mutants_file" "${filter_mutants_sample[@]}"
+    say "mutants: every change was noticed, or has its reason in docs/MUTANTS.md"
+}
+
+# mutants_of PACKAGE CONFIGURATION WHAT FILE SAMPLE…: changes the sample, in one file if it is given, or all where
+# WHAT is --all.
+mutants_of() {
+    local status=0 missed output=$target_dir/mutants only=() package=$1 configuration=$2
     mkdir -p "$output"
+    if [[ $3 != --all ]]; then
+        # Fields are left out in all files of the configuration, whatever is chosen by name.
+        if [[ -n $4 ]]; then
+            sed "/^examine_globs/,/^]/c examine_globs = [\"$4\"]" "$2" >"$output/sample.toml"
+            configuration=$output/sample.toml
+        fi
+        mutants_check_sample "$package" "$configuration" "${@:5}"
+        only=(--re "$(IFS='|' && echo "${*:5}")")
+    fi
     # Fewer sequences than usual, since they are played for each change. What it copies is built in a
     # directory that stays, so that the dependencies are built once.
-    PROPTEST_CASES=48 CARGO_TARGET_DIR=$output/target nice cargo mutants --package xsk --jobs 1 \
-        --timeout $((60 * ${WEIR_TEST_SCALE:-1})) --output "$output" --colors never "${only[@]}" ||
-        status=$?
+    PROPTEST_CASES=48 CARGO_TARGET_DIR=$output/target nice cargo mutants --package "$package" --jobs 1 \
+        --config "$configuration" --timeout $((60 * ${WEIR_TEST_SCALE:-1})) --output "$output" \
+        --colors never "${only[@]}" || status=$?
     # 2: some survived; 3: some were noticed by an endless loop.
     ((status == 0 || status == 2 || status == 3)) || die "cargo-mutants failed; its reason is above"
     missed=$(mutants_without_reason <"$output/mutants.out/missed.txt")
     [[ -z $missed ]] || die "no test notices these changes, and docs/MUTANTS.md says nothing of them:" "$missed"
-    say "mutants: every change was noticed, or has its reason in docs/MUTANTS.md"
 }
 
 # A change of the sample whose function has another name by now would never be tried. cargo-mutants does not
 # notice: it tries each change that leaves out a field with every selection.
+# mutants_check_sample PACKAGE CONFIGURATION SAMPLE…
 mutants_check_sample() {
     local list change
-    list=$(cargo mutants --package xsk --list --colors never) || die "cargo-mutants failed; its reason is above"
-    for change in "${mutants_sample[@]}"; do
+    list=$(cargo mutants --package "$1" --config "$2" --list --colors never) || die "cargo-mutants failed; its reason is above"
+    for change in "${@:3}"; do
         grep -qE -- "$change" <<<"$list" || die "the library has no such change (mutants_sample): $change"
     done
 }
@@ -50,7 +71,7 @@ mutants_without_reason() {
     local line file change
     while IFS= read -r line; do
         file=${line%%:*} change=${line#*:*:*: }
-        grep -qF -- "| \`${file#crates/xsk/src/}\` | \`$change\` |" docs/MUTANTS.md ||
+        grep -qF -- "| \`${file#crates/*/src/}\` | \`$change\` |" docs/MUTANTS.md ||
             printf '%s\n' "$line"
     done
 }

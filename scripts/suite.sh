@@ -207,14 +207,17 @@ test_fuzz() {
     fi
 }
 
-# Its findings lie where `cargo fuzz run` would put them.
+# Its findings lie where `cargo fuzz run` would put them. A target may have words (fuzz/dictionaries) and
+# inputs to begin with (fuzz/seeds).
 fuzz_step() {
-    local program seconds=5 artifacts=fuzz/artifacts/$1/ corpus=$target_dir/fuzz-corpus/$1
+    local program seconds=5 artifacts=fuzz/artifacts/$1/ corpus=$target_dir/fuzz-corpus/$1 given=()
     [[ -z ${WEIR_TEST_LONG-} ]] || seconds=120
     program=$(compgen -G "$target_dir/fuzz/*/release/$1" | head -n 1)
     mkdir -p "$artifacts" "$corpus"
-    check_step "fuzz-$1" $((seconds + 60)) "$program" "$corpus" \
-        -max_total_time=$seconds -artifact_prefix="$artifacts"
+    [[ ! -d fuzz/seeds/$1 ]] || given+=("fuzz/seeds/$1")
+    [[ ! -f fuzz/dictionaries/$1.dict ]] || given+=("-dict=fuzz/dictionaries/$1.dict")
+    check_step "fuzz-$1" $((seconds + 60)) "$program" "$corpus" "${given[@]}" -timeout=20 \
+        -rss_limit_mb=1024 -max_total_time=$seconds -artifact_prefix="$artifacts"
 }
 
 test_musl() {
@@ -224,7 +227,18 @@ test_musl() {
         skip musl "rustup could not add the target $triple"
         return
     fi
-    check_step musl 300 cargo build --locked --package xsk --package hostnet --package weir-broker --target "$triple"
+    check_step musl 300 cargo build --locked --package xsk --package hostnet --package pf-filter \
+        --package weir-broker --target "$triple"
+}
+
+# The rules' library reads nothing of the machine it runs on, and so builds for a browser.
+test_wasm() {
+    local triple=wasm32-unknown-unknown
+    if ! have rustup || ! rustup_as_owner target add "$triple" >/dev/null 2>&1; then
+        skip wasm "rustup could not add the target $triple"
+        return
+    fi
+    check_step wasm 300 cargo check --locked --package pf-filter --lib --target "$triple"
 }
 
 # All scripts in one guest, and the guest as a receiver.
@@ -404,6 +418,7 @@ run_test() {
     test_mutants
     test_fuzz
     test_musl
+    test_wasm
     if [[ -n $check_leaks ]]; then skip leaks "$check_leaks"; else test_leaks; fi
 
     report "$hint"

@@ -1,0 +1,382 @@
+//! The walk over the rules: the last match wins, unless one is quick (`pf_match_rule`).
+
+use std::sync::Arc;
+
+use super::actions::Actions;
+use super::decision::{Cause, LogCause, LogEvent, Match};
+use super::descriptor::Descriptor;
+use super::engine::Engine;
+use super::explain::{Outcome, Step};
+use super::field::{Facts, Field};
+use super::program::{Entry, Program, RuleId, Target};
+use super::source_node::NodeKey;
+use crate::rule::{Action, Rule};
+
+#[cfg(feature = "testing")]
+use super::defect::Defect;
+
+/// Anchors that can be nested: one less than `PF_ANCHOR_STACK_MAX`.
+pub(super) const DEPTH: usize = 63;
+/// Most notes on one packet.
+const NOTES: usize = 32;
+/// How often each rule may be tested for one packet, on average: anchors that are called twice at
+/// each depth would take forever.
+const VISITS: usize = 64;
+/// Tests that any rule set may take.
+const TESTS_MIN: usize = 1 << 16;
+
+/// What the walk gathers: `struct pf_test_ctx`.
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub packet: Descriptor,
+    pub tag: Option<Arc<str>>,
+    /// The last pass or block rule that matched, and the rule that called its anchor.
+    pub winner: Option<RuleId>,
+    winner_anchor: Option<RuleId>,
+    pub matches: Vec<Match>,
+    pub match_rules: Vec<RuleId>,
+    pub actions: Actions,
+    pub nat_rule: Option<RuleId>,
+    pub nodes: Vec<NodeKey>,
+    pub log: Vec<LogEvent>,
+    pub notes: Vec<String>,
+    /// How many rules were tested.
+    tested: usize,
+    /// Why the walk failed.
+    pub failure: Option<Cause>,
+    /// What became of each rule, if that is to be explained.
+    pub steps: Option<Vec<Step>>,
+}
+
+impl Walk {
+    pub fn new(packet: Descriptor, explain: bool) -> Self {
+        Self {
+            tag: packet.packet.tag.clone(),
+            packet,
+            winner: None,
+            winner_anchor: None,
+            matches: Vec::new(),
+            match_rules: Vec::new(),
+            actions: Actions::default(),
+            nat_rule: None,
+            nodes: Vec::new(),
+            log: Vec::new(),
+            notes: Vec::new(),
+            tested: 0,
+            failure: None,
+            steps: explain.then(Vec::new),
+        }
+    }
+
+    /// Adds a note, once.
+    pub fn note(&mut self, note: String) {
+        if self.notes.len() < NOTES && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Logs a match, and what an earlier `log (matches)` asks for.
+    pub fn log_rule(&mut self, program: &Program<'_>, id: RuleId) {
+        if let Some(log) = program.entry(id).rule.log {
+            self.log.push(LogEvent {
+                rule: Some(id),
+                interface: log.to,
+                because: LogCause::Rule,
+            });
+        }
+    }
+
+    /// `pf_log_matches`
+    pub fn log_matches(&mut self, program: &Program<'_>, id: RuleId) {
+        let asks = |rule: &Rule| rule.log.filter(|log| log.matches);
+        if !self.actions.log_matches || asks(program.entry(id).rule).is_some() {
+            return;
+        }
+        for &earlier in self.match_rules.iter().rev() {
+            if let Some(log) = asks(program.entry(earlier).rule) {
+                let because = LogCause::Matches(earlier);
+                self.log.push(LogEvent {
+                    rule: Some(id),
+                    interface: log.to,
+                    because,
+                });
+            }
+        }
+    }
+}
+
+/// How the walk over a rule set ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    Ok,
+    Quick,
+    Fail,
+}
+
+impl Engine<'_> {
+    /// Walks a rule set that `anchor` calls.
+    pub(super) fn walk(
+        &mut self,
+        program: &Program<'_>,
+        interface: &[Option<bool>],
+        level: usize,
+        anchor: Option<RuleId>,
+        depth: usize,
+        walk: &mut Walk,
+    ) -> Status {
+        let Some(level) = program.levels.get(level) else {
+            return Status::Ok;
+        };
+        for &id in &level.rules {
+            walk.tested += 1;
+            let most = (program.entries.len() * VISITS).max(TESTS_MIN);
+            if walk.tested > most {
+                walk.note(format!("the walk was given up after {most} rules"));
+                walk.failure = Some(Cause::AnchorDepth);
+                return Status::Fail;
+            }
+            let entry = program.entry(id);
+            if let Some(field) = self.first_failure(program, interface, id, entry, walk) {
+                self.record_failure(program, interface, id, field, depth, walk);
+                continue;
+            }
+            self.take_tag(entry.rule, walk);
+            let status = match entry.target {
+                None => self.matched(program, id, anchor, depth, walk),
+                Some(target) => {
+                    record(walk, id, depth, Outcome::Entered);
+                    self.call(program, interface, id, target, depth, walk)
+                }
+            };
+            if status != Status::Ok {
+                return status;
+            }
+        }
+        Status::Ok
+    }
+
+    /// The first test of a rule that fails, counting and drawing where it comes to that.
+    pub(super) fn first_failure(
+        &mut self,
+        program: &Program<'_>,
+        interface: &[Option<bool>],
+        id: RuleId,
+        entry: &Entry<'_>,
+        walk: &mut Walk,
+    ) -> Option<Field> {
+        if self
+            .counters
+            .get(id.index())
+            .is_some_and(|counters| counters.expired)
+        {
+            return Some(Field::Once);
+        }
+        let facts = self.facts(program, interface);
+        if let Some(field) = facts.first_failure(entry, walk, false) {
+            return Some(field);
+        }
+        let rule = entry.rule;
+        if let Some(probability) = rule.probability
+            && !self.happens(probability)
+        {
+            return Some(Field::Probability);
+        }
+        let facts = self.facts(program, interface);
+        if let Some(field) = facts.first_failure(entry, walk, true) {
+            return Some(field);
+        }
+        if rule.max_packet_rate.is_some() && self.exceeds_rate(id) {
+            return Some(Field::Rate);
+        }
+        None
+    }
+
+    pub(super) fn take_tag(&self, rule: &Rule, walk: &mut Walk) {
+        #[cfg(feature = "testing")]
+        if self.defect == Some(Defect::TagFromWinnerOnly) {
+            return;
+        }
+        if let Some(tag) = &rule.tag {
+            walk.tag = Some(Arc::clone(tag));
+        }
+    }
+
+    /// A rule matched that is no call of an anchor.
+    fn matched(
+        &mut self,
+        program: &Program<'_>,
+        id: RuleId,
+        anchor: Option<RuleId>,
+        depth: usize,
+        walk: &mut Walk,
+    ) -> Status {
+        let rule = program.entry(id).rule;
+        if rule.once
+            && let Some(counters) = self.counters.get_mut(id.index())
+        {
+            counters.expired = true;
+        }
+        record(walk, id, depth, Outcome::Matched);
+        if rule.action == Action::Match {
+            walk.match_rules.push(id);
+            walk.actions.add(rule);
+            let Ok(translated) = self.translate(program, id, walk) else {
+                walk.failure = Some(Cause::Translate);
+                return Status::Fail;
+            };
+            walk.log_rule(program, id);
+            walk.matches.push(Match {
+                rule: id,
+                decides: false,
+                translated: translated.map(Box::new),
+            });
+        } else {
+            walk.matches.push(Match {
+                rule: id,
+                decides: true,
+                translated: None,
+            });
+            if !self.keeps_first(walk) {
+                walk.winner = Some(id);
+                walk.winner_anchor = anchor;
+            }
+        }
+        walk.log_matches(program, id);
+        if rule.quick && !self.ignores_quick(rule, anchor) {
+            Status::Quick
+        } else {
+            Status::Ok
+        }
+    }
+
+    /// Whether the first match wins: what pf does not do.
+    fn keeps_first(&self, walk: &Walk) -> bool {
+        #[cfg(feature = "testing")]
+        if self.defect == Some(Defect::FirstMatchWins) {
+            return walk.winner.is_some();
+        }
+        let _ = walk;
+        false
+    }
+
+    /// Whether quick does not stop the walk: what pf does not do.
+    fn ignores_quick(&self, rule: &Rule, anchor: Option<RuleId>) -> bool {
+        #[cfg(feature = "testing")]
+        match self.defect {
+            Some(Defect::QuickIgnoredInAnchors) => return anchor.is_some(),
+            Some(Defect::MatchQuickDoesNotStop) => return rule.action == Action::Match,
+            _ => {}
+        }
+        let _ = (rule, anchor);
+        false
+    }
+
+    /// Walks what an anchor's rule calls.
+    fn call(
+        &mut self,
+        program: &Program<'_>,
+        interface: &[Option<bool>],
+        id: RuleId,
+        target: Target,
+        depth: usize,
+        walk: &mut Walk,
+    ) -> Status {
+        let children: Vec<usize> = match target {
+            Target::Nowhere => {
+                let anchor = anchor_name(program, id);
+                walk.note(format!(
+                    "anchor \"{anchor}\" leads above the main rule set: it has no rules"
+                ));
+                return Status::Ok;
+            }
+            Target::One(level) => {
+                if program
+                    .levels
+                    .get(level)
+                    .is_some_and(|level| level.rules.is_empty())
+                {
+                    let anchor = anchor_name(program, id);
+                    walk.note(format!("anchor \"{anchor}\" has no rules here"));
+                }
+                vec![level]
+            }
+            Target::Children(level) => program
+                .levels
+                .get(level)
+                .map(|level| level.children.values().copied().collect())
+                .unwrap_or_default(),
+        };
+        for child in children {
+            if depth >= DEPTH {
+                walk.failure = Some(Cause::AnchorDepth);
+                return Status::Fail;
+            }
+            let status = self.walk(program, interface, child, Some(id), depth + 1, walk);
+            if status != Status::Ok {
+                return status;
+            }
+            // A quick anchor stops only if the last match is a direct child of its rules.
+            if program.entry(id).rule.quick && walk.winner_anchor == Some(id) {
+                return Status::Quick;
+            }
+        }
+        Status::Ok
+    }
+
+    pub(super) fn facts<'e>(
+        &'e self,
+        program: &'e Program<'e>,
+        interface: &'e [Option<bool>],
+    ) -> Facts<'e> {
+        Facts {
+            program,
+            tables: &self.tables,
+            interface,
+            #[cfg(feature = "testing")]
+            defect: self.defect,
+        }
+    }
+
+    fn record_failure(
+        &mut self,
+        program: &Program<'_>,
+        interface: &[Option<bool>],
+        id: RuleId,
+        field: Field,
+        depth: usize,
+        walk: &mut Walk,
+    ) {
+        if walk.steps.is_none() {
+            return;
+        }
+        let entry = program.entry(id);
+        let facts = self.facts(program, interface);
+        let mut fields = vec![field];
+        let later = Field::ALL.iter().copied().filter(|&other| other > field);
+        for other in later {
+            if facts.fails(other, entry, walk) {
+                fields.push(other);
+            }
+        }
+        record(walk, id, depth, Outcome::Failed(fields));
+    }
+}
+
+pub(super) fn record(walk: &mut Walk, rule: RuleId, depth: usize, outcome: Outcome) {
+    if let Some(steps) = &mut walk.steps {
+        steps.push(Step {
+            rule,
+            depth,
+            outcome,
+        });
+    }
+}
+
+fn anchor_name(program: &Program<'_>, id: RuleId) -> String {
+    match program.entry(id).rule.anchor.as_deref() {
+        Some(crate::rule::Anchor::Inline { name, .. } | crate::rule::Anchor::Call(name)) => {
+            name.to_string()
+        }
+        None => String::new(),
+    }
+}

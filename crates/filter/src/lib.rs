@@ -1,0 +1,31 @@
+//! OpenBSD's packet filter rules (`pf.conf`), without OpenBSD: the language, its meaning, and
+//! exact comparisons of two rule sets.
+//!
+//! ```text
+//! pf.conf ─ lex ─ parse ─ expand ─> Ruleset ─┬─ print      pfctl's canonical text
+//!              Host (names, addresses) ──┘   ├─ lint       rules that surprise
+//!                                            ├─ eval       the verdict of a packet, step by step
+//!                                            ├─ analysis   which packets two rule sets treat differently
+//!                                            └─ support    what XDP and tcx could honour
+//! ```
+//!
+//! Nothing here reads the machine it runs on: files come through a [`source::Loader`], and
+//! interfaces, addresses, names, users and services from a [`host::Host`]. There is no unsafe
+//! code, and no dependency on an operating system.
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+pub mod diagnostic;
+pub mod eval;
+mod expand;
+pub mod format;
+pub mod host;
+pub mod lex;
+pub mod lint;
+pub mod names;
+pub mod packet;
+pub mod parse;
+pub mod print;
+pub mod rule;
+pub mod source;
+pub mod support;
