@@ -6,6 +6,7 @@ pub mod broker;
 pub mod cost;
 pub mod doctor;
 pub mod exporter;
+pub mod filter;
 pub mod flags;
 pub mod generate;
 pub mod lab;
@@ -64,6 +65,12 @@ pub enum Command {
     ///
     /// The losses of the packet path by stage, reason and place, since its start, as metrics over HTTP.
     Exporter(exporter::ExporterArgs),
+
+    /// Check, explain, compare and format pf rules
+    ///
+    /// OpenBSD's packet filter rules on Linux, without pf: nothing is loaded.
+    #[command(subcommand)]
+    Filter(filter::FilterCommand),
 
     /// Check the policy of weir-broker, which hands AF_XDP sockets to unprivileged processes
     #[command(subcommand)]
@@ -130,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Doctor(args) => Ok(doctor::run(&args)),
         Command::Exporter(args) => exporter::run(&args).map(done),
+        Command::Filter(command) => Ok(filter::run(command)),
         Command::Broker(command) => broker::run(command),
         Command::Switch(command) => switch::run(command),
         Command::Run(args) => run::run(&args),

@@ -15,6 +15,7 @@ mod doctor_faults_device;
 mod doctor_faults_stack;
 mod doctor_score;
 mod exporter;
+mod filter;
 mod flame;
 mod guide;
 mod lab;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         doctor_faults_device::trials(),
         doctor_score::trials(),
         exporter::trials(),
+        filter::trials(),
         flame::trials(),
         guide::trials(),
         lab::trials(),

@@ -10,12 +10,13 @@ use serde_json::Value;
 use super::{BOOK, files, none_of, sources};
 use crate::bench::{Directory, NamedLab};
 use crate::switch::rig::Rig;
-use crate::{Test, broker, output, success, tests, weir};
+use crate::{Test, broker, filter, output, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_anyone = tests![
         schemas_are_strict_and_described,
         the_check_of_a_policy_matches_its_schema,
+        reports_about_pf_rules_match_their_schemas,
     ];
     let of_root = tests![reports_match_their_schemas];
     let of_anyone = of_anyone.into_iter().map(Test::without_root);
@@ -126,6 +127,14 @@ fn the_check_of_a_policy_matches_its_schema() -> Result<()> {
         &broker::wrong_report("schema")?,
         &mut wrong,
     )?;
+    none_of(&wrong)
+}
+
+fn reports_about_pf_rules_match_their_schemas() -> Result<()> {
+    let mut wrong = Vec::new();
+    for (name, report) in filter::reports::examples("schema")? {
+        check_report(name, &report, &mut wrong)?;
+    }
     none_of(&wrong)
 }
 
