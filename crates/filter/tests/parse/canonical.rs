@@ -1402,4 +1402,24 @@ const CASES: &[(&str, &str, &str)] = &[
              anchor \"inner\" all\n\
              pass in proto tcp from any to any port = 22 flags S/SA\n",
     ),
+    (
+        "quotes_over_lines",
+        "\
+             pass label \"one\n\
+             two\"\n\
+             pass label \"one\\\n\
+             two\"\n",
+        "\
+             pass all flags S/SA label \"onetwo\"\n\
+             pass all flags S/SA label \"onetwo\"\n",
+    ),
+    (
+        "escapes_in_quotes",
+        "\
+             pass label 'it\\'s' tag \"a\\ b\"\n\
+             pass label \"a\\b\\\\c\"\n",
+        "\
+             pass all flags S/SA label \"it's\" tag a b\n\
+             pass all flags S/SA label \"a\\b\\\\c\"\n",
+    ),
 ];
