@@ -634,12 +634,22 @@ fn bytes_meet_the_same_rules() {
 #[test]
 fn an_error_about_a_message_of_the_other_family_is_read_again() {
     for (outer, inner) in [
-        ("proto icmp from 192.0.2.1 to 10.1.0.1 icmp-type unreach", "proto icmp6 from 10.1.0.1 to 192.0.2.9"),
-        ("proto icmp6 from 2001:db8::1 to 2001:db8::2 icmp6-type unreach", "proto icmp from 2001:db8::2 to 2001:db8::9"),
+        (
+            "proto icmp from 192.0.2.1 to 10.1.0.1 icmp-type unreach",
+            "proto icmp6 from 10.1.0.1 to 192.0.2.9",
+        ),
+        (
+            "proto icmp6 from 2001:db8::1 to 2001:db8::2 icmp6-type unreach",
+            "proto icmp from 2001:db8::2 to 2001:db8::9",
+        ),
     ] {
         let text = format!("in on em0 {outer} about {inner}");
         let packet = Packet::parse(&text, &Host::default()).unwrap();
-        assert_eq!(Packet::parse(&packet.to_words(), &Host::default()), Ok(packet), "{text}");
+        assert_eq!(
+            Packet::parse(&packet.to_words(), &Host::default()),
+            Ok(packet),
+            "{text}"
+        );
     }
 }
 
@@ -656,5 +666,8 @@ fn an_error_about_a_later_fragment_is_decoded_again() {
     let packet = Packet::decode(&bytes, Direction::In, "em0").unwrap();
     let about = packet.icmp().and_then(|icmp| icmp.about.as_ref()).unwrap();
     assert_eq!(about.protocol, 44);
-    assert_eq!(Packet::decode(&packet.to_bytes(), Direction::In, "em0"), Ok(packet));
+    assert_eq!(
+        Packet::decode(&packet.to_bytes(), Direction::In, "em0"),
+        Ok(packet)
+    );
 }

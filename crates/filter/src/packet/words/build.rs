@@ -240,9 +240,7 @@ impl Raw<'_> {
                     destination_port,
                 }
             }
-            names::ICMP | names::ICMP6
-                if (protocol == names::ICMP) == (family == Family::Inet) =>
-            {
+            names::ICMP | names::ICMP6 if (protocol == names::ICMP) == (family == Family::Inet) => {
                 match self.icmp(protocol, family, 0)? {
                     Content::Icmp(icmp) => AboutHeader::Icmp {
                         kind: icmp.kind,

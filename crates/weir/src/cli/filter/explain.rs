@@ -235,6 +235,9 @@ fn judge(
         format!("the capture does not tell the interface of packet {number}: give --interface NAME")
     })?;
     Ok(match Packet::decode(ip, direction, interface) {
+        Ok(packet) if args.format == TextOrJson::Text && !args.verbose => {
+            Report::verdict(engine, &packet, &rules.parsed.ruleset.sources)
+        }
         Ok(packet) => Report::judge(engine, &packet, &rules.parsed.ruleset.sources),
         Err(refusal) => Report::refused(refusal),
     })
