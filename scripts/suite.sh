@@ -182,7 +182,7 @@ test_mutants() {
     if ! cargo_tool cargo-mutants; then
         skip mutants "cargo-mutants could not be installed"
     else
-        check_step mutants 900 ./run mutants
+        check_step mutants 1500 ./run mutants
     fi
 }
 
@@ -198,7 +198,7 @@ test_fuzz() {
         skip fuzz "cargo-fuzz could not be installed"
     elif ! targets=$(cargo +nightly fuzz list); then
         fail "fuzz: the targets could not be listed"
-    elif ! run_step fuzz-build 900 cargo +nightly fuzz build --target-dir "$target_dir/fuzz"; then
+    elif ! run_step fuzz-build 1800 cargo +nightly fuzz build --target-dir "$target_dir/fuzz"; then
         fail "fuzz: the targets could not be built"
         outcome FAILED
     else
