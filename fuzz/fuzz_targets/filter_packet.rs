@@ -1,4 +1,4 @@
-//! Packets. Any bytes are a packet or a refusal, and any words one or an error; what was read is written
+//! Packets. Any bytes are a packet or a refusal, and any words one or an error; a packet that was read is written
 //! as bytes and as words that give the same packet.
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! The text of a `pf.conf`. Any bytes are rules, or errors that lie in the text; none may panic, and
-//! what is printed is read again as the same.
+//! printed rules are read again as the same.
 //!
 //! The last byte of the input is the mode, so that any text file is an input, of OpenBSD's language and a
 //! known host. Behind a byte 0x1e is a second file, that the first one can name.

@@ -8,7 +8,7 @@ use crate::source::Span;
 pub enum Severity {
     /// pf would load the rules; a reader should know.
     Notice,
-    /// pf would load the rules, which likely do not mean what was meant.
+    /// pf would load the rules, with a meaning that was likely not intended.
     Warning,
     /// pf would refuse the rules.
     Error,

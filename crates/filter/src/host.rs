@@ -1,4 +1,4 @@
-//! The host that a configuration is for: what pfctl asks the machine it runs on.
+//! The host that a configuration is for: pfctl's questions to its own machine, answered.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -6,7 +6,7 @@
 //!              Host (names, addresses) ──┘   ├─ lint       rules that surprise
 //!                                            ├─ eval       the verdict of a packet, step by step
 //!                                            ├─ analysis   which packets two rule sets treat differently
-//!                                            └─ support    what XDP and tcx could honour
+//!                                            └─ support    rules for XDP and tcx
 //! ```
 //!
 //! Nothing here reads the machine it runs on: files come through a [`source::Loader`], and

@@ -16,8 +16,8 @@ use crate::parse::Dialect;
 
 pub use rule::{rule, rule_in};
 
-/// The text of a rule set: macros, options and tables, queues, rules; then what `load anchor`
-/// reads. In FreeBSD's dialect scrub rules and translations stand before the filter rules.
+/// The text of a rule set: macros, options and tables, queues, rules; then those of
+/// `load anchor`. In FreeBSD's dialect scrub rules and translations stand before the filter rules.
 #[must_use]
 pub fn canonical(ruleset: &Ruleset) -> String {
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Rules as pf evaluates them: each list is expanded, each name resolved, each default filled in.
 //!
-//! Field by field this is `struct pf_rule` of `sys/net/pfvar.h`, with types that rule out what
-//! the parser refuses.
+//! Field by field this is `struct pf_rule` of `sys/net/pfvar.h`, with types that rule out refused
+//! combinations.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::parse::Dialect;
 use crate::source::{Sources, Span};
 
-/// A rule set: what a configuration file says.
+/// A rule set: the meaning of a configuration file.
 ///
 /// OpenBSD has one list of rules. FreeBSD has five, each walked for itself, in this order:
 ///
@@ -52,7 +52,7 @@ pub struct Ruleset {
     pub loaded: Vec<LoadedAnchor>,
 }
 
-/// What pfctl prints before the rules.
+/// A line that pfctl prints before the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Preamble {
     /// A macro's definition.
@@ -432,7 +432,7 @@ impl RuleKind {
     }
 }
 
-/// What only rules of FreeBSD have.
+/// Fields of FreeBSD's rules alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FreeBsd {
     /// `nat pass` and its kin: packets that are translated pass without the filter rules.
@@ -539,7 +539,7 @@ pub struct Rule {
     pub af_to: Option<Family>,
     /// `route-to`, `reply-to`, `dup-to`
     pub route: Option<Box<Route>>,
-    /// What only FreeBSD has; `None` when all is at its default.
+    /// FreeBSD's own fields; `None` when all is at its default.
     pub freebsd: Option<Box<FreeBsd>>,
     /// Where it comes from.
     pub origin: Origin,
@@ -619,7 +619,7 @@ pub struct Element {
     pub macro_name: Option<Arc<str>>,
 }
 
-/// What a rule does with a packet.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// `pass`

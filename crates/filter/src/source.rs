@@ -130,7 +130,7 @@ impl Sources {
     }
 }
 
-/// Reads files: the configuration, what it includes, files of tables and of loaded anchors.
+/// Reads files: the configuration, included files, those of tables and of loaded anchors.
 pub trait Loader {
     /// The bytes of the file at this path, as written in the configuration.
     fn read(&self, path: &str) -> io::Result<Vec<u8>>;

@@ -27,7 +27,7 @@ pub const SAME: NodeId = TERMINAL | (TERMINAL - 1);
 /// Deepest nesting: fields and atoms on one path.
 const DEPTH_MAX: usize = 256;
 
-/// A node: for ranges of cells of a field, the last cell and what follows.
+/// A node: for ranges of cells of a field, the last cell and the node below.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The field.
@@ -66,7 +66,7 @@ pub fn terminal(number: u32) -> NodeId {
     TERMINAL | number
 }
 
-/// What is common to the diagrams of all classes.
+/// Parts that the diagrams of all classes share.
 #[derive(Debug, Default)]
 pub struct Results {
     /// Pairs of decisions.

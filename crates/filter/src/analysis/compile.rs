@@ -95,7 +95,7 @@ pub struct Draft {
     pub tags: Vec<TagTest>,
 }
 
-/// What both rule sets are read with.
+/// Context that both rule sets share.
 pub struct Context<'a> {
     /// The host.
     pub host: &'a Host,
@@ -104,12 +104,12 @@ pub struct Context<'a> {
     /// Acts and effects.
     pub store: Store,
     marks: Interner<String>,
-    /// Unknown values of translated fields: what they are, and which ones are possible.
+    /// Unknown values of translated fields: their text, and the possible ones.
     unknown_values: Interner<(String, Option<ValueSet>)>,
     table_sets: HashMap<(*const crate::rule::Table, Family), Arc<ValueSet>>,
 }
 
-/// What a step does, and the tests of it that do not depend on the packet's class.
+/// A step's role, and those of its tests that do not depend on the packet's class.
 pub struct Plan {
     /// Number of its act, without the rule's identity and translation; `None` for a step that
     /// does nothing by itself.
@@ -133,7 +133,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What each step does.
+    /// The role of each step.
     pub fn plan(&mut self, list: &List<'_>) -> Vec<Plan> {
         let mut planner = Planner {
             context: self,
@@ -254,7 +254,7 @@ impl<'a> Context<'a> {
             None => {}
         }
         match &rule.received_on {
-            // What comes in was received on the interface that it is on.
+            // A packet that comes in was received on its own interface.
             Some(test) if class.direction == Some(Direction::In) => {
                 self.interface(test, Field::INTERFACE, draft)
             }
@@ -408,7 +408,7 @@ impl<'a> Context<'a> {
         Ok(Some(known))
     }
 
-    /// What a translating `match` rule makes of the fields that it rewrites.
+    /// New values of the fields that a translating `match` rule rewrites.
     pub fn rewrite(&mut self, rule: &Rule, class: Class) -> Option<u32> {
         if rule.action != Action::Match || rule.nat.is_none() && rule.rdr.is_none() {
             return None;

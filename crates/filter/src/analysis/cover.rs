@@ -23,25 +23,25 @@ const HIDERS_MAX: usize = 8;
 /// Deepest nesting: fields and atoms on one path.
 const DEPTH_MAX: usize = 256;
 
-/// What the rules of a rule set are good for.
+/// Coverage of a rule set.
 #[derive(Clone, Debug)]
 pub struct Cover {
     /// Rules in the order of evaluation, each once; those that call anchors are left out.
     pub rules: Vec<RuleCover>,
 }
 
-/// What a rule is good for.
+/// Coverage of a rule.
 #[derive(Clone, Debug)]
 pub struct RuleCover {
     /// Its place.
     pub path: RulePath,
     /// Where it comes from.
     pub origin: Origin,
-    /// What it is good for.
+    /// Its coverage.
     pub coverage: Coverage,
 }
 
-/// What a rule is good for.
+/// Coverage of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Coverage {
     /// It decides about this packet, and perhaps others.
@@ -61,7 +61,7 @@ pub enum Coverage {
     NeverMatches(Never),
 }
 
-/// What the rules of a rule set are good for, on a host.
+/// Coverage of the rules of a rule set on a host.
 ///
 /// # Errors
 /// When the rules are too complex for [`Limits::default`], or anchors too deep.
@@ -105,7 +105,7 @@ pub fn cover_within(ruleset: &Ruleset, host: &Host, limits: Limits) -> Result<Co
     Ok(search.cover(&list))
 }
 
-/// What is looked for, by number of the step.
+/// Targets of the search, by number of the step.
 struct Search {
     /// A packet is looked for.
     wanted: Vec<bool>,

@@ -137,7 +137,7 @@ pub fn merge(mut cubes: Vec<Cube>, vocabulary: &Vocabulary) -> Vec<Cube> {
             .collect();
         fields.sort_unstable();
         fields.dedup();
-        // What tells classes apart goes last, when nothing else does.
+        // Fields that tell classes apart go last, when no other does.
         fields.sort_by_key(|field| match *field {
             Field::FLAGS | Field::ICMP_TYPE => 1,
             Field::PROTOCOL => 2,

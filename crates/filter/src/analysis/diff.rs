@@ -30,7 +30,7 @@ pub struct Diff {
     /// Regions are told apart by the rules that decide. Otherwise there were too many rules for
     /// that, and a region's rules are those that decide its witness.
     pub attributed: bool,
-    /// What was taken for granted.
+    /// Assumptions.
     pub assumptions: Vec<String>,
     /// Nodes of the decision diagrams.
     pub nodes: usize,
@@ -62,7 +62,7 @@ pub struct Region {
 pub struct Decision {
     /// Who decides.
     pub by: Decider,
-    /// What is done.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -176,7 +176,7 @@ pub fn equal(before: &Ruleset, after: &Ruleset, host: &Host) -> Result<bool, Err
 }
 
 /// Two rule sets, read for all classes.
-/// Whether classes have to be told apart by direction: by what was received on which interface,
+/// Whether classes have to be told apart by direction: by the interface on which a packet was received,
 /// which is the packet's own for those that come in, and by the proxy for them.
 fn directed(list: &List<'_>) -> bool {
     let rules = list.steps.iter().map(|flat| flat.rule);
@@ -445,7 +445,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// What was taken for granted.
+    /// Assumptions.
     fn assumptions(&self) -> Vec<String> {
         let absent: BTreeSet<&String> = self.lists.iter().flat_map(|list| &list.absent).collect();
         absent

@@ -31,7 +31,7 @@ impl std::fmt::Display for RulePath {
     }
 }
 
-/// What a step of the list does.
+/// The role of a step in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Evaluate the rule.
@@ -50,7 +50,7 @@ pub struct Flat<'a> {
     pub rule: &'a Rule,
     /// Its place: an index of [`List::paths`].
     pub path: u32,
-    /// What to do.
+    /// Its role.
     pub step: Step,
     /// The step that entered the anchor around it.
     pub parent: Option<usize>,

@@ -1,4 +1,4 @@
-//! Rules in the form in which they are compared: the tests that remain, and what they do.
+//! Rules in the form in which they are compared: the remaining tests, and their effects.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -46,7 +46,7 @@ pub const NO_RULE: u32 = u32::MAX;
 /// `set skip`.
 pub const SKIP_RULE: u32 = u32::MAX - 1;
 
-/// What an item does.
+/// The role of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A pass or block rule.
@@ -61,7 +61,7 @@ pub enum Role {
     Leave(u32),
 }
 
-/// What a matching item does.
+/// The effect of a matching item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Act {
     /// Its kind.
@@ -91,7 +91,7 @@ pub struct TagTest {
     pub mark: Option<u32>,
 }
 
-/// What a translating `match` rule makes of a field.
+/// A field's value behind a translating `match` rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NewValue {
     /// It stays.
@@ -110,7 +110,7 @@ pub const REWRITTEN: [Field; 4] = [
     Field::DESTINATION_PORT,
 ];
 
-/// What a translating `match` rule makes of the [`REWRITTEN`] fields.
+/// Values of the [`REWRITTEN`] fields behind a translating `match` rule.
 pub type Rewrite = [NewValue; 4];
 
 /// A rule, less the tests that are known to hold.

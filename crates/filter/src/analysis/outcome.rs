@@ -1,4 +1,4 @@
-//! What pf does with a packet.
+//! Outcomes of packets.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::rule::{
     StateOptions,
 };
 
-/// What pf does with a packet that meets no state.
+/// The outcome of a packet that meets no state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outcome {
     /// Pass or block.
@@ -18,7 +18,7 @@ pub struct Outcome {
     pub state: Option<State>,
     /// How its addresses change; `None` if they stay.
     pub translation: Option<Box<Translation>>,
-    /// What else is done with a packet that passes.
+    /// Further actions on a packet that passes.
     pub actions: Option<Box<Actions>>,
     /// Where it is logged.
     pub log: Logging,
@@ -37,7 +37,7 @@ pub enum Verdict {
     Reassemble,
 }
 
-/// What the sender of a blocked packet gets.
+/// The answer to the sender of a blocked packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// Nothing.
@@ -82,7 +82,7 @@ pub struct Translation {
     pub af_to: Option<Family>,
 }
 
-/// What else is done with a packet that passes.
+/// Further actions on a packet that passes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Actions {
     /// `divert-…`

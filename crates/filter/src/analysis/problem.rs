@@ -117,7 +117,7 @@ pub struct Problems {
     pub never: Vec<Option<Never>>,
 }
 
-/// A list with what its steps do.
+/// A list with the roles of its steps.
 pub struct Side<'l, 'a> {
     /// The list.
     pub list: &'l List<'a>,

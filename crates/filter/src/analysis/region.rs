@@ -9,7 +9,7 @@ use super::space::Field;
 use super::vocabulary::Vocabulary;
 use super::witness::{Witness, likely};
 
-/// What is known of one terminal in one diagram.
+/// Facts about one terminal of one diagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flow {
     /// Number of packets; an unknown fact counts as half.

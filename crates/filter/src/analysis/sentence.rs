@@ -79,7 +79,7 @@ fn protocol_word(value: u128) -> String {
 }
 
 /// A list in braces, or without them if it has one element. With `max`, named values are listed
-/// one by one, and a set that leaves out few values of those up to `max` as what it leaves out.
+/// one by one, and a set that leaves out few values of those up to `max` by its complement.
 fn list(set: &ValueSet, name: &dyn Fn(u128) -> String, between: &str, max: Option<u128>) -> String {
     if let Some(max) = max {
         let rest = set.complement(max);
@@ -121,7 +121,7 @@ fn braces(mut words: Vec<String>) -> String {
     format!("{{ {}{rest} }}", words.join(", "))
 }
 
-/// Addresses as networks and ranges; what they leave out, where that is shorter.
+/// Addresses as networks and ranges, or their complement where that is shorter.
 fn addresses(set: &ValueSet, family: Family) -> String {
     let rest = set.complement(super::space::address_max(family));
     let (own, other) = (blocks(set, family), blocks(&rest, family));

@@ -1,4 +1,4 @@
-//! Shortens a list by what is certain: rules that cannot decide any longer, tests of tags and of
+//! Shortens a list by certain facts: rules that cannot decide any longer, tests of tags and of
 //! translated addresses whose result is known.
 
 use super::compile::Context;
@@ -104,7 +104,7 @@ fn merge(list: &[Item], sides: &[Vec<Option<u32>>; 2]) -> Vec<Item> {
     merged
 }
 
-/// What is known of the tag at a place of the list.
+/// Possible tags at a place of the list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
     /// As the packet came.
@@ -115,7 +115,7 @@ enum Tag {
     Open,
 }
 
-/// What is known of a translated field at a place of the list.
+/// Possible values of a translated field at a place of the list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Value {
     /// As the packet came.
@@ -126,7 +126,7 @@ enum Value {
     Open,
 }
 
-/// What is known of the last match at a place of the list.
+/// Possible last matches at a place of the list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     /// A rule of this quick anchor, or of none.
@@ -148,7 +148,7 @@ struct Walk<'w, 'a> {
     marks: Vec<(u32, Tag)>,
 }
 
-/// What becomes of an item.
+/// The fate of an item.
 enum Next {
     Keep(u32),
     Drop,
@@ -212,7 +212,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         left
     }
 
-    /// What becomes of an item, and what follows from it for the items behind.
+    /// The fate of an item, and its consequences for the items behind.
     fn step(&mut self, residual: u32) -> Next {
         let traits = self.context.store.traits(residual);
         let residual = if traits.has(Traits::COMPLEX) {
@@ -399,7 +399,7 @@ fn add(residual: &mut Residual, test: (Field, super::sets::SetId)) -> Option<()>
     Some(())
 }
 
-/// What a walk from the end knows.
+/// The state of a walk from the end.
 struct Idle {
     /// A rule behind decides, whatever the rules before do.
     decided: Option<u32>,
@@ -412,7 +412,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// What is left of an item.
+    /// The remainder of an item.
     fn step(
         &mut self,
         context: &mut Context<'_>,

@@ -70,7 +70,7 @@ pub enum Kind {
     Fragment,
 }
 
-/// What follows from an ICMP type.
+/// Consequences of an ICMP type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct IcmpKind {
     /// It makes no state (`state_icmp` in `pf_icmp_mapping`).
@@ -120,7 +120,7 @@ pub fn normalized_flags(flags: u8) -> Option<u8> {
     flags_survive(flags).then_some(flags)
 }
 
-/// What follows from an ICMP type (`pf_icmp_mapping`, `ICMP_INFOTYPE`).
+/// Consequences of an ICMP type (`pf_icmp_mapping`, `ICMP_INFOTYPE`).
 fn icmp_kind(family: Family, kind: u8) -> IcmpKind {
     match family {
         Family::Inet => IcmpKind {
@@ -228,7 +228,7 @@ impl Class {
         self.is_tcp() || self.kind == Kind::Udp
     }
 
-    /// What follows from the ICMP type, where there is one.
+    /// Consequences of the ICMP type, where there is one.
     pub fn icmp(self) -> Option<IcmpKind> {
         match self.kind {
             Kind::Icmp(kind) => Some(kind),

@@ -20,7 +20,7 @@ pub enum InterfaceValue {
     Other,
 }
 
-/// What is known about a test of an interface.
+/// The result of an interface's test, where it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Known {
     /// The values for which it holds.
@@ -29,7 +29,7 @@ pub enum Known {
     Atom(Field),
 }
 
-/// What an atom is about.
+/// The subject of an atom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fact {
     /// The packet's interface is in a group.
@@ -47,7 +47,7 @@ pub enum Fact {
 /// A fact that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Atom {
-    /// What it is about.
+    /// Its subject.
     pub fact: Fact,
     /// Its text: the same text is the same fact.
     pub text: Arc<str>,

@@ -56,7 +56,7 @@ pub struct Witness {
 /// A fact that neither the packet's header nor the configuration gives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Assumption {
-    /// What it is about.
+    /// Its subject.
     pub fact: Fact,
     /// Its text: the table, the name, the group.
     pub text: String,
@@ -428,7 +428,7 @@ impl fmt::Display for Witness {
 }
 
 impl Witness {
-    /// What few packets have.
+    /// Rare fields.
     fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.tos != 0 {
             write!(f, " tos {:#04x}", self.tos)?;

@@ -1,4 +1,4 @@
-//! What rules do to a packet beside passing it: `struct pf_rule_actions`.
+//! Actions of rules on a packet that passes: `struct pf_rule_actions`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::rule::{Family, Rule};
 
 use super::descriptor::ECN;
 
-/// What the rules that matched ask for; the last that says something about a field wins.
+/// Settings of the rules that matched; the last one for a field wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Actions {
     pub queue: Option<Arc<str>>,
@@ -26,7 +26,7 @@ pub(super) struct Actions {
 }
 
 impl Actions {
-    /// Takes what a rule asks for (`pf_rule_to_actions`).
+    /// Takes a rule's settings (`pf_rule_to_actions`).
     pub fn add(&mut self, rule: &Rule) {
         if let Some(log) = rule.log {
             self.log_all |= log.all;

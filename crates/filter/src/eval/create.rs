@@ -266,7 +266,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What the TCP proxy answers to the first segment.
+    /// The TCP proxy's answer to the first segment.
     pub(super) fn proxy_answer(&self, id: u64, packet: &Descriptor) -> Option<Answer> {
         let state = self.states.get(id)?;
         let segment = packet.tcp()?;

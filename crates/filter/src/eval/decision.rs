@@ -1,4 +1,4 @@
-//! What becomes of a packet, and why.
+//! Decisions about packets, and their causes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::state::{Key, StateInfo};
 use crate::packet::{Packet, Reason, Refusal};
 use crate::rule::{Divert, RouteKind};
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Pass, block, or wait.
@@ -26,7 +26,7 @@ pub struct Decision {
     pub packet: Option<Packet>,
     /// The datagram that rules saw, if it was put together from fragments.
     pub reassembled: Option<Packet>,
-    /// What was logged.
+    /// Log entries.
     pub log: Vec<LogEvent>,
     /// The tag that the packet leaves with.
     pub tag: Option<Arc<str>>,
@@ -48,7 +48,7 @@ pub struct Decision {
     pub divert: Option<Divert>,
     /// Addresses that went into the table of `overload`.
     pub overloaded: Vec<IpAddr>,
-    /// What is not known, or not as in pf; each said once.
+    /// Unknown facts, and deviations from pf; each once.
     pub notes: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Verdict {
     }
 }
 
-/// What pf sends to the source of a packet that it drops.
+/// pf's answer to the source of a packet that it drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing.
@@ -273,7 +273,7 @@ impl Cause {
             Self::IpOptions => (
                 "ip-options",
                 R::IpOption,
-                "it has IP options, and what would pass it has no `allow-opts`",
+                "it has IP options, and the rule that would pass it has no `allow-opts`",
             ),
             Self::StateIpOptions => (
                 "state-ip-options",

@@ -30,7 +30,7 @@ pub(super) struct Descriptor {
     pub destination_port: u16,
     pub new_source_port: u16,
     pub new_destination_port: u16,
-    /// What an ICMP message is.
+    /// The kind of an ICMP message.
     pub icmp: Option<Mapping>,
 }
 

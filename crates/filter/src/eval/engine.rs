@@ -23,7 +23,7 @@ const SEED: u64 = 0x7066_2e63_6f6e_6600;
 /// Most interfaces whose groups are remembered.
 const INTERFACES: usize = 1024;
 
-/// What `probability` gives.
+/// Outcomes of `probability`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Chance {
     /// Drawn, from the seed.
@@ -35,7 +35,7 @@ pub enum Chance {
     Never,
 }
 
-/// What the engine counts for a rule.
+/// Counters of a rule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RuleCounters {
     /// `once`, and it matched.
@@ -122,7 +122,7 @@ impl<'a> Engine<'a> {
         self.random = Random::new(seed);
     }
 
-    /// Decides what `probability` gives.
+    /// Sets the outcomes of `probability`.
     pub fn set_chance(&mut self, chance: Chance) {
         self.chance = chance;
     }

@@ -1,4 +1,4 @@
-//! Why a packet got its verdict, and what nearly changed it.
+//! Reasons of a packet's verdict, and the rule that nearly changed it.
 
 use super::decision::{Cause, Decision};
 use super::engine::Engine;
@@ -9,14 +9,14 @@ use crate::packet::Packet;
 use crate::print;
 use crate::rule::{Action, Rule};
 
-/// What became of a rule.
+/// The outcome of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The rule.
     pub rule: RuleId,
     /// How many anchors it is in.
     pub depth: usize,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -41,15 +41,15 @@ pub struct Explanation {
     pub steps: Vec<Step>,
     /// The rule that would have changed the verdict most easily.
     pub nearest: Option<NearMiss>,
-    /// What Linux would do differently with this packet: XDP and tc see packets at other places,
+    /// Differences on Linux for this packet: XDP and tc see packets at other places,
     /// and less of them.
     pub linux: Vec<String>,
 }
 
 /// A pass or block rule that did not match, and would have turned the verdict.
 ///
-/// Rules that come into question were looked at, would have passed what is blocked or blocked
-/// what passes, and come after the rule that decided, or are quick. Of these, the nearest has the
+/// Rules that come into question were looked at, would have passed a blocked packet or blocked
+/// a passed one, and come after the rule that decided, or are quick. Of these, the nearest has the
 /// fewest tests that fail; of several, the one whose first failing test comes last in pf's order;
 /// of several still, the last rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ pub struct NearMiss {
     pub field: Field,
     /// All that failed.
     pub failed: Vec<Field>,
-    /// What the rule asks for, in pf's words.
+    /// The rule's value, in pf's words.
     pub rule_value: String,
-    /// What the packet has.
+    /// The packet's value.
     pub packet_value: String,
 }
 
@@ -130,7 +130,7 @@ fn turns(rule: &Rule, decision: &Decision) -> bool {
     }
 }
 
-/// What a rule asks for in a field.
+/// A rule's value of a field.
 fn rule_value(field: Field, rule: &Rule) -> String {
     let text = print::rule(rule);
     let word = match field {
@@ -208,7 +208,7 @@ fn clause(text: &str, word: &str) -> String {
         .join(" ")
 }
 
-/// What a packet has in a field, in words.
+/// A packet's value of a field, in words.
 fn packet_value(field: Field, packet: &Packet) -> String {
     let ports = packet.ports();
     let unknown = || "not known".to_owned();

@@ -64,7 +64,7 @@ fields! {
     Rate "max-pkt-rate",
 }
 
-/// What a rule is tested against, beside the packet.
+/// Facts that a rule is tested against, beside the packet.
 pub(super) struct Facts<'e> {
     pub program: &'e Program<'e>,
     pub tables: &'e [Table],

@@ -13,7 +13,7 @@ const PART: usize = 65_536 / PARTS;
 const PER_PART: usize = 64;
 const DATAGRAM_MAX: usize = 65_535;
 
-/// What a fragment has in common with the others of its datagram.
+/// Fields that all fragments of a datagram share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     source: IpAddr,
@@ -49,7 +49,7 @@ struct Queue {
     is_v6: bool,
 }
 
-/// What became of a fragment.
+/// The fate of a fragment.
 #[derive(Debug)]
 pub(super) enum Reassembly {
     /// It waits.
@@ -58,7 +58,7 @@ pub(super) enum Reassembly {
     Whole(Box<Packet>),
 }
 
-/// What happened to a queue.
+/// The change of a queue.
 enum Fill {
     Kept,
     /// The fragment is dropped.

@@ -1,4 +1,4 @@
-//! What FreeBSD does before its filter rules: `pf_normalize_ip`, and `pf_get_translation` of its
+//! FreeBSD's steps before its filter rules: `pf_normalize_ip`, and `pf_get_translation` of its
 //! `pf_lb.c`.
 
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub(super) struct Normalization {
     pub no_df: bool,
     /// TCP segments with impossible flags are dropped.
     pub tcp: bool,
-    /// What the rule changes in the header.
+    /// The rule's changes of the header.
     pub actions: Option<Box<Actions>>,
 }
 
@@ -32,7 +32,7 @@ type Addresses = (IpAddr, IpAddr);
 
 impl Engine<'_> {
     /// Finds out how a packet is normalised. Without any scrub rule that is as in OpenBSD; with
-    /// some, only what one of them matches is.
+    /// some, only packets that one of them matches are.
     pub(super) fn normalization(&mut self, packet: &Packet) -> Normalization {
         let program = std::sync::Arc::clone(&self.program);
         let options = self.options();

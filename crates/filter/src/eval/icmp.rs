@@ -7,7 +7,7 @@ use super::state::Key;
 use crate::packet::{About, AboutHeader, Icmp};
 use crate::rule::{Direction, Family};
 
-/// What an ICMP message is to states (`pf_icmp_mapping`).
+/// The role of an ICMP message for states (`pf_icmp_mapping`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
     /// A query, which may make a state, rather than an answer.
@@ -113,7 +113,7 @@ pub(super) fn addresses(
     }
 }
 
-/// Key of the state that an ICMP error is about: what it is about went the other way.
+/// Key of the state that an ICMP error is about: the packet inside went the other way.
 pub(super) fn about_key(descriptor: &Descriptor, about: &About) -> (Key, Option<Mapping>) {
     // Source and destination of the inner packet have the places of the reverse direction.
     let (source, destination) = (descriptor.destination_index(), descriptor.source_index());

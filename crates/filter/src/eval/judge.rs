@@ -23,10 +23,10 @@ use crate::rule::{
 #[cfg(feature = "testing")]
 use super::defect::Defect;
 
-/// What is not done for `scrub (reassemble tcp)`.
+/// The note on `scrub (reassemble tcp)`, which is not followed.
 const NO_TIMESTAMPS: &str = "scrub (reassemble tcp): timestamps and their checks are not followed";
 
-/// What became of a packet that met a state.
+/// The fate of a packet that met a state.
 pub(super) enum StateTest {
     /// It has none: the rules decide.
     NoState,
@@ -42,7 +42,7 @@ pub(super) enum StateTest {
 }
 
 impl Engine<'_> {
-    /// Judges a packet, and keeps what it changes: states, sources, counters, fragments.
+    /// Judges a packet, and keeps its changes of states, sources, counters, fragments.
     pub fn run(&mut self, packet: &Packet) -> Decision {
         self.judge(packet, false).0
     }
@@ -241,7 +241,7 @@ impl Engine<'_> {
         false
     }
 
-    /// Sets what the packet leaves with.
+    /// Sets the fields of the packet that leaves.
     fn finish(
         &mut self,
         packet: Descriptor,
@@ -500,7 +500,7 @@ fn divert(rule: &Rule, direction: Direction) -> Option<Divert> {
     fits.then_some(*divert)
 }
 
-/// What a block rule answers.
+/// The answer of a block rule.
 fn answer(how: Return, packet: &Descriptor) -> Answer {
     if packet.is_fragment {
         return Answer::None;

@@ -1,4 +1,4 @@
-//! What Linux does differently: XDP and tc stand at other places than pf.
+//! Differences on Linux: XDP and tc stand at other places than pf.
 
 use super::decision::{Answer, Cause, Decision, Verdict};
 use crate::packet::{Content, Packet, Refusal};
@@ -40,7 +40,7 @@ fn place(packet: &Packet, note: &mut impl FnMut(&str)) {
         );
     } else {
         note(
-            "XDP comes before packet sockets: tcpdump and DHCP clients do not see what it drops; tc ingress comes after them",
+            "XDP comes before packet sockets: tcpdump and DHCP clients do not see its drops; tc ingress comes after them",
         );
     }
     if packet.interface.starts_with("lo")

@@ -1,8 +1,8 @@
 //! The verdict of a packet, step by step: pf as an interpreter.
 //!
 //! This is `pf_test` of OpenBSD 7.8 followed literally, rule by rule, with its states on a clock
-//! that stands until it is moved. It is meant to be right before it is fast, and is what faster
-//! evaluations are compared with.
+//! that stands until it is moved. It is meant to be right before it is fast: faster
+//! evaluations are compared with it.
 //!
 //! ```
 //! use pf_filter::eval::{Cause, Engine};
@@ -28,13 +28,13 @@
 //! assert_eq!(decision.cause, Cause::State);
 //! ```
 //!
-//! # What differs from pf
+//! # Differences from pf
 //!
 //! - States, sources and fragments end when their time is over, not at the next sweep.
 //! - `scrub (reassemble tcp)`, SYN cookies, and the dynamic ports that a system reserves are not
 //!   followed; `rtable` does not change the routing domain of a state's key.
 //! - Round-robin pools go through tables in the order in which their entries were written.
-//! - What an ICMP error between `af-to` families becomes is not shown.
+//! - The translation of ICMP errors between `af-to` families is not shown.
 //! - `nat` of FreeBSD draws its hash and its addresses as OpenBSD does.
 //! - Random numbers are drawn from a seed.
 

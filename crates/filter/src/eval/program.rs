@@ -32,7 +32,7 @@ pub struct RuleRef<'a> {
     pub index: usize,
 }
 
-/// What a rule calls.
+/// The target of an anchor rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// A rule set.

@@ -46,7 +46,7 @@ impl Threshold {
     }
 }
 
-/// What a source node is for.
+/// The purpose of a source node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Purpose {
     /// `source-track`

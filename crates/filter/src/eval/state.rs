@@ -254,7 +254,7 @@ impl States {
         self.at(key).find(fits).map(|state| state.id)
     }
 
-    /// The state of a packet with this key, in either direction: what pf does not do.
+    /// The state of a packet with this key, in either direction, unlike pf.
     #[cfg(feature = "testing")]
     pub fn find_without_orientation(&self, key: &Key) -> Option<u64> {
         self.at(key)

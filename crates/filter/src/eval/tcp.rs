@@ -89,7 +89,7 @@ struct Segment {
 /// `Ok(true)` means that the connection has just become established.
 ///
 /// # Errors
-/// Why it is dropped, and what answers it.
+/// The cause of its drop, and the answer.
 pub(super) fn track_full(
     state: &mut State,
     tcp: &mut Tcp,
@@ -320,7 +320,7 @@ pub(super) fn track_sloppy(state: &mut State, tcp: &Tcp, forward: bool, now: u64
     established
 }
 
-/// What the TCP proxy does with a segment.
+/// The TCP proxy's treatment of a segment.
 pub(super) enum Proxy {
     /// It is not proxied, or no longer.
     Through,

@@ -25,7 +25,7 @@ const ECHO6: u16 = 128;
 pub(super) struct NoTranslation;
 
 impl Engine<'_> {
-    /// Translates what later rules see, as the rule says. Whether it did.
+    /// Translates the addresses that later rules see. Whether it did.
     pub(super) fn translate(
         &mut self,
         program: &Program<'_>,
@@ -263,7 +263,7 @@ impl Engine<'_> {
     }
 }
 
-/// What a pool gave; nothing, with a note, where nobody knows its addresses.
+/// The choice of a pool; none, with a note, where nobody knows its addresses.
 fn known<T>(found: Result<T, PoolError>, walk: &mut Walk) -> Result<Option<T>, NoTranslation> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -25,7 +25,7 @@ const VISITS: usize = 64;
 /// Tests that any rule set may take.
 const TESTS_MIN: usize = 1 << 16;
 
-/// What the walk gathers: `struct pf_test_ctx`.
+/// Results of the walk: `struct pf_test_ctx`.
 #[derive(Debug)]
 pub(super) struct Walk {
     pub packet: Descriptor,
@@ -44,7 +44,7 @@ pub(super) struct Walk {
     tested: usize,
     /// Why the walk failed.
     pub failure: Option<Cause>,
-    /// What became of each rule, if that is to be explained.
+    /// The outcome of each rule, for explanations.
     pub steps: Option<Vec<Step>>,
 }
 
@@ -75,7 +75,7 @@ impl Walk {
         }
     }
 
-    /// Logs a match, and what an earlier `log (matches)` asks for.
+    /// Logs a match, for an earlier `log (matches)` too.
     pub fn log_rule(&mut self, program: &Program<'_>, id: RuleId) {
         if let Some(log) = program.entry(id).rule.log {
             self.log.push(LogEvent {
@@ -249,7 +249,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether the first match wins: what pf does not do.
+    /// Whether the first match wins, unlike in pf.
     fn keeps_first(&self, walk: &Walk) -> bool {
         #[cfg(feature = "testing")]
         if self.defect == Some(Defect::FirstMatchWins) {
@@ -259,7 +259,7 @@ impl Engine<'_> {
         false
     }
 
-    /// Whether quick does not stop the walk: what pf does not do.
+    /// Whether quick does not stop the walk, unlike in pf.
     fn ignores_quick(&self, rule: &Rule, anchor: Option<RuleId>) -> bool {
         #[cfg(feature = "testing")]
         match self.defect {
@@ -271,7 +271,7 @@ impl Engine<'_> {
         false
     }
 
-    /// Walks what an anchor's rule calls.
+    /// Walks the rules that an anchor's rule calls.
     fn call(
         &mut self,
         program: &Program<'_>,

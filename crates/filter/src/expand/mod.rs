@@ -222,7 +222,7 @@ impl Parser<'_> {
         false
     }
 
-    /// What all rules of an expansion share.
+    /// Fields that all rules of an expansion share.
     fn template(&mut self, rule: &mut syntax::Rule) -> Result<Rule, Failed> {
         let options = &rule.options;
         let origin = Origin {

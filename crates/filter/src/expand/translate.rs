@@ -360,7 +360,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// What `binat-to` needs of its addresses.
+    /// Checks the addresses of `binat-to`.
     pub(super) fn check_binat(
         &mut self,
         rule: &syntax::Rule,

@@ -8,9 +8,9 @@ mod unit;
 
 use unit::{Unit, units};
 
-/// What one level of braces is indented by.
+/// Indentation of one level of braces.
 const INDENT: &str = "\t";
-/// What a line that goes on is indented by, in addition.
+/// Further indentation of a line that goes on.
 const CONTINUED: &str = "    ";
 /// Most empty lines that follow each other.
 const EMPTY_MAX: usize = 1;
@@ -25,7 +25,7 @@ pub fn format(text: &str) -> String {
             .map(|unit| unit.text().to_owned())
             .collect()
     };
-    // A last fence: what was cut differently afterwards is not written.
+    // A last fence: a text that is cut differently afterwards is not written.
     if kept(&before) == kept(&units(&formatted)) {
         formatted
     } else {

@@ -1,4 +1,4 @@
-//! Units of the source: what the lexer reads as one, with comments and blanks.
+//! Units of the source: the lexer's words and marks, with comments and blanks.
 
 use crate::lex::in_word;
 
@@ -13,7 +13,7 @@ pub(super) enum Unit<'t> {
     Continuation,
     /// From `#` to the end of its line, with lines that a backslash joins to it.
     Comment(&'t str),
-    /// A word, a number or a macro's use, with what is written up against it.
+    /// A word, a number or a macro's use, with the text written up against it.
     Word(&'t str),
     /// A string with its quotes.
     Quoted(&'t str),
@@ -115,7 +115,7 @@ fn operator(bytes: &[u8]) -> usize {
     if pair { 2 } else { 1 }
 }
 
-/// Length of a word or of `$name` with what follows it without a blank; 0 for no word.
+/// Length of a word or of `$name` with the text up against it; 0 for no word.
 fn word(bytes: &[u8]) -> usize {
     let first = bytes[0];
     let starts = first.is_ascii_alphanumeric()

@@ -22,7 +22,7 @@ pub const EXPANDED_MAX: usize = if cfg!(fuzzing) { 1 << 20 } else { 8 << 20 };
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Where it stands.
     pub at: At,
@@ -138,7 +138,7 @@ impl Lexer {
         }
     }
 
-    /// The next token. What is no token is reported to `report`.
+    /// The next token. Bytes that are none are reported to `report`.
     pub fn token(&mut self, report: &mut dyn FnMut(Diagnostic)) -> Token {
         loop {
             let Some(first) = self.skip_blanks() else {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `empty-table` | a rule names a table without addresses that nothing fills |
 //! | `no-default-block` | packets that no rule matches pass |
-//! | `neighbour-discovery` | IPv6 passes, and what finds its neighbours does not |
+//! | `neighbour-discovery` | IPv6 passes, and neighbour discovery does not |
 //! | `never-matches` | a rule that no packet matches |
 //! | `shadowed` | a rule that never decides, with the rules that hide it |
 //! | `nested-quick-anchor` | `quick` on an anchor does not count for matches of anchors inside it |
@@ -25,7 +25,7 @@ use crate::diagnostic::Diagnostic;
 use crate::host::Host;
 use crate::rule::{Action, Anchor, Direction, On, Rule, Ruleset};
 
-/// What [`lint`] looks for beside its fixed findings.
+/// Settings of [`lint`].
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A TCP port that must stay reachable; `None` for none.
@@ -100,7 +100,7 @@ fn each_rule<'r>(rules: &'r [Rule], visit: &mut impl FnMut(&'r Rule)) {
     }
 }
 
-/// pf passes what no rule matches.
+/// pf passes packets that no rule matches.
 fn no_default_block(rules: &[Rule], found: &mut Vec<Diagnostic>) {
     let decides = |rule: &&Rule| rule.anchor.is_none() && rule.action != Action::Match;
     let Some(first) = rules.iter().find(decides) else {
@@ -109,9 +109,11 @@ fn no_default_block(rules: &[Rule], found: &mut Vec<Diagnostic>) {
     if rules.iter().filter(decides).any(blocks_all_that_comes_in) {
         return;
     }
-    let message = "packets that no rule matches pass: no rule blocks what comes in by default";
+    let message = "packets that no rule matches pass: no rule blocks incoming packets by default";
     let warning = Diagnostic::warning("no-default-block", first.origin.span, message);
-    found.push(warning.help("write `block all` above the other rules, and `pass` what is wanted"));
+    found.push(
+        warning.help("write `block all` above the other rules, and `pass` the wanted packets"),
+    );
 }
 
 fn blocks_all_that_comes_in(rule: &Rule) -> bool {

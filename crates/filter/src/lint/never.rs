@@ -1,4 +1,4 @@
-//! Rules that no packet matches, by what pf does before it looks at rules.
+//! Rules that no packet matches, as pf drops or changes those packets before.
 
 use crate::diagnostic::Diagnostic;
 use crate::rule::{Comparison, Rule};

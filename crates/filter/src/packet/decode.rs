@@ -80,7 +80,7 @@ impl Packet {
     /// Decodes an IP packet. Bytes after the length that its header gives are ignored.
     ///
     /// # Errors
-    /// What pf drops it for, before any rule.
+    /// The cause of its drop before any rule.
     pub fn decode(bytes: &[u8], direction: Direction, interface: &str) -> Result<Self, Refusal> {
         let packet = match bytes.first().map(|first| first >> 4) {
             Some(4) => decode_v4(bytes)?,
@@ -102,7 +102,7 @@ impl Packet {
     /// sees ARP, for one.
     ///
     /// # Errors
-    /// What pf drops it for, before any rule.
+    /// The cause of its drop before any rule.
     pub fn decode_frame(
         frame: &[u8],
         direction: Direction,
@@ -323,7 +323,7 @@ fn tcp(data: Bytes<'_>, at: usize, rest: usize) -> Result<Content, Refusal> {
     }))
 }
 
-/// The last TCP option of this kind with at least this length, which is what pf uses.
+/// The last TCP option of this kind with at least this length: the one that pf uses.
 fn tcp_option(bytes: &[u8], kind: u8, least: usize) -> Option<&[u8]> {
     let (mut at, mut found) = (0, None);
     while let Some(&own) = bytes.get(at) {

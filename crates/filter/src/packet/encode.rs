@@ -15,7 +15,7 @@ impl Packet {
     /// Builds the IP packet, with right lengths and checksums. Data that the packet does not hold
     /// is zero; options are those that [`IpOptions`](super::IpOptions) tells apart.
     ///
-    /// [`decode`](Self::decode) gives the same packet again, less what the host knows about it. A
+    /// [`decode`](Self::decode) gives the same packet again, without the host's facts about it. A
     /// packet whose lengths exceed 65,535 bytes is cut.
     pub fn to_bytes(&self) -> Vec<u8> {
         match (self.source, self.destination) {
@@ -191,7 +191,7 @@ fn icmp_bytes(icmp: &Icmp) -> Vec<u8> {
     bytes
 }
 
-/// The IP header and the first 8 bytes of what follows.
+/// The IP header and the 8 bytes behind it.
 fn about_bytes(about: &About) -> Vec<u8> {
     let mut bytes = match (about.source, about.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {

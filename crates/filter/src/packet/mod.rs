@@ -61,7 +61,7 @@ pub const DEFAULT_PRIO: u8 = 3;
 /// A user or group that is not known because the packet belongs to no socket.
 pub const NO_OWNER: u32 = u32::MAX;
 
-/// A packet, with what pf knows beside its bytes.
+/// A packet, with facts beside its bytes.
 ///
 /// The fields of the first half come from the packet; those of the second half from the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct Packet {
     /// Protocol that pf compares with `proto`: that behind authentication headers and IPv6
     /// extension headers; 44 for an IPv6 fragment whose protocol pf does not look up.
     pub protocol: u8,
-    /// What follows the IP header.
+    /// The part behind the IP header.
     pub content: Content,
     /// Type of service, or traffic class, with the two ECN bits.
     pub tos: u8,
@@ -141,7 +141,7 @@ pub enum RouteTo {
     Some(Option<Arc<str>>),
 }
 
-/// What follows the IP header.
+/// The part behind the IP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// TCP.
@@ -366,7 +366,7 @@ impl Packet {
         self.options.other || (self.options.router_alert && !excused)
     }
 
-    /// What pf refuses it for before any rule, by its fields alone (`pf_setup_pdesc`). A packet
+    /// The cause of its refusal before any rule, by its fields alone (`pf_setup_pdesc`). A packet
     /// that was decoded has none.
     pub fn refusal(&self) -> Option<Refusal> {
         if self.source.is_ipv4() != self.destination.is_ipv4() {

@@ -65,7 +65,7 @@ impl Parser<'_> {
         let (message, help) = if negated >= 2 {
             (
                 "a list of negated addresses matches every address",
-                "each element makes a rule of its own: use a table, `table <t> { !a, !b }` with what it excludes, or a block rule",
+                "each element makes a rule of its own: use a table, `table <t> { !a, !b }`, or a block rule",
             )
         } else {
             (

@@ -1,5 +1,5 @@
-//! What only FreeBSD has beside scrub rules and translations: the order of statements, `set`
-//! options, routes before the addresses, and further options of rules. What FreeBSD 12 to 15 have beside it is [`UNSUPPORTED`].
+//! FreeBSD's own beside scrub rules and translations: the order of statements, `set`
+//! options, routes before the addresses, and further options of rules. The rest of FreeBSD 12 to 15 is [`UNSUPPORTED`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::lex::{At, Keyword, Kind};
 use crate::names;
 use crate::rule::{Dummynet, PoolKind, RouteKind, Rule, RuleKind};
 
-/// Words of FreeBSD's language that are refused, and what they are. Each is an error with the
+/// Words of FreeBSD's language that are refused, and their meaning. Each is an error with the
 /// code `unsupported`.
 pub const UNSUPPORTED: &[(&str, &str)] = &[
     ("altq", "a scheduler of ALTQ on an interface"),

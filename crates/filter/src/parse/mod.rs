@@ -56,7 +56,7 @@ pub enum Dialect {
     FreeBsd,
 }
 
-/// What a configuration is read with.
+/// Settings for reading a configuration.
 #[derive(Clone, Copy)]
 pub struct Config<'a> {
     /// The language.
@@ -74,7 +74,7 @@ pub struct Config<'a> {
 pub struct Parsed {
     /// Its rules; those with errors are left out.
     pub ruleset: Ruleset,
-    /// What was found, in the order of the source.
+    /// Findings, in the order of the source.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Failed;
 /// A part of a statement, or an error that was reported.
 pub(crate) type Step<T> = Result<T, Failed>;
 
-/// The parser's state: what `parse.y` keeps in static variables.
+/// The parser's state: `parse.y`'s static variables.
 pub(crate) struct Parser<'a> {
     pub(crate) config: &'a Config<'a>,
     lexer: Lexer,
@@ -142,7 +142,7 @@ pub(crate) struct Parser<'a> {
     fail_return: bool,
     /// FreeBSD's `set require-order`.
     require_order: bool,
-    /// What the last statement was, for the order of FreeBSD's.
+    /// The kind of the last statement, for FreeBSD's order.
     section: Section,
     pub(crate) if_bound: bool,
     pub(crate) state_defaults: Option<Vec<Node<StateOption>>>,
@@ -493,7 +493,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reports that something else was expected than what comes.
+    /// Reports the next token as unexpected.
     pub(crate) fn unexpected<T>(&mut self, expected: &str) -> Step<T> {
         let token = self.peek().clone();
         if token.kind == Kind::Bad {
@@ -695,7 +695,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips what is left of a statement with an error: its line, and a list that it leaves open.
+    /// Skips the rest of a statement with an error: its line, and a list that it leaves open.
     fn recover(&mut self, depth: usize) {
         let mut line_start = false;
         loop {

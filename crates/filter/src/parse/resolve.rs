@@ -9,7 +9,7 @@ use super::syntax::{Host, HostAddress};
 use crate::host::Interface;
 use crate::rule::{Family, InterfacePart, Network};
 
-/// What a name stands for.
+/// The meaning of a name.
 pub(super) enum Resolved {
     /// Its addresses.
     Hosts(Vec<Host>),
@@ -22,7 +22,7 @@ pub(super) enum Resolved {
     },
 }
 
-/// Splits `em0:network:0`. The message says what is wrong.
+/// Splits `em0:network:0`, or names the mistake.
 pub(super) fn split_modifiers(text: &str) -> Result<Modifiers<'_>, String> {
     let (mut name, mut part, mut no_alias) = (text, None, false);
     while let Some((rest, modifier)) = name.rsplit_once(':') {

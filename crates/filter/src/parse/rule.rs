@@ -18,7 +18,7 @@ const PRIO_MAX: u32 = 7;
 /// Most of a routing table's number (`RT_TABLEID_MAX`).
 const RTABLE_MAX: u32 = 255;
 
-/// What stands between a rule's action and its addresses.
+/// A rule's parts from its action to its addresses.
 pub(super) struct Head {
     pub direction: Option<Direction>,
     pub log: Option<Log>,
@@ -926,7 +926,7 @@ impl Parser<'_> {
         Some(comparison)
     }
 
-    /// What `parse.y` checks before it expands a rule.
+    /// The checks of `parse.y` before a rule is expanded.
     pub(super) fn check_options(&mut self, rule: &syntax::Rule) -> Step<()> {
         let options = &rule.options;
         if let Some(at) = &options.once

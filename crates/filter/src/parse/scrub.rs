@@ -127,7 +127,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    /// What stands behind `fragment`. FreeBSD takes `crop` and `drop-ovl` as `reassemble`.
+    /// The word behind `fragment`. FreeBSD takes `crop` and `drop-ovl` as `reassemble`.
     fn fragments(&mut self) -> Step<bool> {
         let at = self.peek().at.clone();
         if self.accept(Keyword::No) {

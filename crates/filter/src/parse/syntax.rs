@@ -99,7 +99,7 @@ pub(crate) struct PortRange {
     pub kind: RangeKind,
 }
 
-/// What was written after the first port of a translation.
+/// The part after the first port of a translation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum RangeKind {
     /// Nothing.
@@ -187,7 +187,7 @@ pub(crate) enum StateOption {
     Timeout(crate::rule::Timeout, u32),
 }
 
-/// `source-track`, and what follows it.
+/// `source-track`, and its argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Track {
     Plain,

@@ -9,7 +9,7 @@ use super::{Parser, Step};
 use crate::lex::{At, Keyword, Kind};
 use crate::rule::{Action, Anchor, Comparison, Family, FreeBsd, Log, PoolKind, RuleKind};
 
-/// What a translation rule says behind its addresses.
+/// Options of a translation rule, behind its addresses.
 #[derive(Default)]
 struct Tail {
     tag: Option<Node<Arc<str>>>,

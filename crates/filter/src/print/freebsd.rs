@@ -103,7 +103,7 @@ fn write_port(f: &mut String, port: PortMatch, tcp: bool) -> fmt::Result {
     }
 }
 
-/// What packets must have beside their addresses.
+/// Matches beside addresses.
 fn write_matches(f: &mut String, rule: &Rule) -> fmt::Result {
     if let Some(on) = &rule.received_on {
         write!(
@@ -216,7 +216,7 @@ fn write_scrub_statement(f: &mut String, rule: &Rule, scrub: Scrub) -> fmt::Resu
     })
 }
 
-/// Labels, tags and what else names packets.
+/// Labels, tags and other names.
 fn write_marks(f: &mut String, rule: &Rule) -> fmt::Result {
     let freebsd = rule.freebsd.as_deref();
     let more = freebsd.map_or(&[][..], |freebsd| &freebsd.more_labels);

@@ -211,7 +211,7 @@ pub(super) fn write_id(f: &mut String, word: &str, id: IdMatch) -> fmt::Result {
     write_comparison(f, id.comparison, &name(id.low), &name(id.high))
 }
 
-/// What packets must have beside their addresses.
+/// Matches beside addresses.
 fn write_matches(f: &mut String, rule: &Rule) -> fmt::Result {
     if let Some(on) = &rule.received_on {
         write!(

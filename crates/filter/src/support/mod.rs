@@ -1,4 +1,4 @@
-//! What programs in XDP and tcx could honour of a rule, and what Linux has for the rest.
+//! Support of rules by programs in XDP and tcx, and Linux's means for the rest.
 //!
 //! Nothing is ever skipped: a rule that a hook cannot honour has an [`Obstacle`] that names the
 //! feature, the reason and, where Linux can do it elsewhere, the command.
@@ -57,14 +57,14 @@ pub enum Honour {
     Never,
 }
 
-/// What could be honoured of a rule.
+/// Support of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
     /// For each hook, in the order of [`Hook::ALL`].
     pub hooks: [Honour; 3],
     /// Why not.
     pub obstacles: Vec<Obstacle>,
-    /// What a reader should know of a rule that is honoured.
+    /// Notes on a rule that is honoured.
     pub notes: Vec<&'static str>,
 }
 
@@ -110,7 +110,7 @@ impl Obstacle {
     }
 }
 
-/// What could be honoured of a rule of `ruleset`, whose queues `set queue` refers to. Rules of its
+/// Support of a rule of `ruleset`, whose queues `set queue` refers to. Rules of its
 /// anchor are not looked at.
 pub fn support(rule: &Rule, ruleset: &Ruleset) -> Support {
     let mut obstacles = Vec::new();
@@ -147,7 +147,7 @@ pub fn support(rule: &Rule, ruleset: &Ruleset) -> Support {
     }
 }
 
-/// What could not be honoured of options and queues.
+/// Options and queues that could not be honoured.
 pub fn globals(ruleset: &Ruleset) -> Vec<Obstacle> {
     let mut obstacles = options(&ruleset.options);
     if !ruleset.queues.is_empty() {

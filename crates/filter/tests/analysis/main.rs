@@ -18,7 +18,7 @@ fn samples() -> usize {
         .unwrap_or(120_000)
 }
 
-/// What the interpreter does with a packet.
+/// The interpreter's treatment of a packet.
 fn interpret(ruleset: &Ruleset, host: &Host, packet: &Witness) -> View {
     let mut engine = Engine::new(ruleset, host);
     engine.set_chance(Chance::Always);

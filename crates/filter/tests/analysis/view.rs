@@ -1,9 +1,9 @@
-//! What the interpreter and the analysis both say about a packet.
+//! The common view of interpreter and analysis on a packet.
 
 use pf_filter::analysis::{self, Outcome};
 use pf_filter::eval::{self, Cause, Decision, Engine};
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// Dropped before any rule.

@@ -1,8 +1,8 @@
 //! Scripts of table commands (`pfr*.in`), and lookups (`pf_table`).
 //!
-//! The scripts drive a kernel. What depends on addresses is compared: how many are added, deleted
-//! and replaced, which match, which are there, what a definition loads. What is the kernel's alone
-//! is not: lists of tables, hidden tables, counters of memory.
+//! The scripts drive a kernel. Answers about addresses are compared: how many are added, deleted
+//! and replaced, which match, which are there, which a definition loads. Those about the kernel
+//! alone are not: lists of tables, hidden tables, counters of memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use super::{errors, read_openbsd};
 
 type Entries = BTreeMap<(IpAddr, u8), TableEntry>;
 
-/// Runs a script and compares what it prints.
+/// Runs a script and compares its output.
 pub fn script(directory: &Path, name: &str) -> Result<(), Failed> {
     let script = fs::read_to_string(directory.join(format!("{name}.in")))?;
     let wanted = fs::read_to_string(directory.join(format!("{name}.ok")))?;
@@ -48,7 +48,7 @@ pub fn script(directory: &Path, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a script printed, by the headings of its commands.
+/// A script's output, by the headings of its commands.
 struct Sections<'t> {
     text: &'t str,
     from: usize,

@@ -1,4 +1,4 @@
-//! Anchors: the ten shapes of OpenBSD's `pf_policy` tests, and what they leave open.
+//! Anchors: the ten shapes of OpenBSD's `pf_policy` tests, and the cases that they leave open.
 
 use pf_filter::eval::Cause;
 use pf_filter::source::Memory;

@@ -11,7 +11,7 @@ pub struct Case {
     pub packets: &'static [(&'static str, &'static str)],
 }
 
-/// What went otherwise than expected.
+/// Deviations from the expected results.
 pub fn differences(case: &Case, net: &mut Net) -> Vec<String> {
     let mut differences = Vec::new();
     for (text, expected) in case.packets {

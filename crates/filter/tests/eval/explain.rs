@@ -1,4 +1,4 @@
-//! Explanations: each rule's outcome, the nearest rule, and what Linux does differently.
+//! Explanations: each rule's outcome, the nearest rule, and the differences on Linux.
 
 use pf_filter::eval::{Chance, Explanation, Field, LogCause, Outcome};
 use pf_filter::host::Host;

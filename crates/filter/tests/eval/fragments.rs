@@ -27,7 +27,7 @@ fn cut(packet: &Packet, size: usize) -> Vec<Packet> {
         let mut piece = packet.clone();
         piece.content = Content::Fragment(fragment);
         piece.id = 77;
-        // What decoding gives.
+        // The decoded packet.
         Packet::decode(&piece.to_bytes(), packet.direction, &packet.interface).expect("a fragment")
     };
     starts.iter().map(piece).collect()

@@ -1,4 +1,4 @@
-//! Packets against rule sets: what pf decides, and why.
+//! Packets against rule sets: pf's decisions and their causes.
 
 mod anchors;
 mod cases;

@@ -291,7 +291,7 @@ fn icmp_errors_pass_by_the_state_they_are_about() {
          seq 5001",
         "block @1",
     );
-    // The other way: an error about what came in.
+    // The other way: an error about a packet that came in.
     net.expect(
         "out icmp 192.0.2.1 > 10.0.0.5 icmp-type unreach code port-unr about proto tcp from 10.0.0.5 port 4000 to \
          192.0.2.1 port 22 seq 1001",

@@ -116,7 +116,7 @@ fn an_icmp_error_is_translated_with_what_it_is_about() {
     let about = packet
         .icmp()
         .and_then(|icmp| icmp.about)
-        .expect("what it is about");
+        .expect("the packet inside");
     assert_eq!(about.source, packet.destination);
 }
 

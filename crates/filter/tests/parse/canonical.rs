@@ -1,4 +1,4 @@
-//! What pfctl prints for a configuration, of each part of the language.
+//! pfctl's canonical text for each part of the language.
 
 use pf_filter::print;
 

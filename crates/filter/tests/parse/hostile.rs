@@ -9,7 +9,7 @@ use pf_filter::rule::Anchor;
 
 use super::{files, findings, known_host, read, read_with};
 
-/// As [`read`], in seconds: what is linear takes milliseconds, without optimization too.
+/// As [`read`], in seconds: linear work takes milliseconds, without optimization too.
 fn read_soon(text: impl AsRef<[u8]>) -> Parsed {
     let scale = std::env::var("WEIR_TEST_SCALE")
         .ok()

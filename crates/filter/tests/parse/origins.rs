@@ -1,4 +1,4 @@
-//! Where rules come from, and what is in them but not in their text.
+//! Origins of rules, and their fields that no text shows.
 
 use pf_filter::rule::{Address, Anchor, Rule};
 

@@ -1,4 +1,4 @@
-//! What holds of all configurations, tried on generated ones. `WEIR_TEST_LONG` tries more.
+//! Properties of all configurations, tried on generated ones. `WEIR_TEST_LONG` tries more.
 
 use pf_filter::eval::{Cause, Engine, Verdict};
 use pf_filter::print;
@@ -186,7 +186,7 @@ fn lists_are_rules_in_order() {
     });
 }
 
-/// What happens to packets one after the other.
+/// Decisions about packets one after the other.
 fn verdicts(ruleset: &Ruleset, bytes: &[u8]) -> Vec<(Verdict, Cause)> {
     let host = known_host();
     let mut engine = Engine::new(ruleset, &host);

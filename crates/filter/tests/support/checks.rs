@@ -1,4 +1,4 @@
-//! What holds of every configuration that was read, whatever its bytes are.
+//! Properties of every configuration that was read, whatever its bytes are.
 
 use pf_filter::diagnostic::{Diagnostic, Severity};
 use pf_filter::host::Host;
@@ -113,7 +113,7 @@ pub fn idempotent(parsed: &Parsed, host: &Host, dialect: Dialect, files: &Memory
     );
 }
 
-/// Whether a word is one token of text, so that pfctl prints what it can read.
+/// Whether a word is one token of text, so that pfctl can read its own output.
 fn is_word(text: &str) -> bool {
     let mut lexer = Lexer::default();
     let mut sources = Sources::default();

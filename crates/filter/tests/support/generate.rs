@@ -126,7 +126,7 @@ const ICMP6: &[&str] = &[
 ];
 const TOS: &[&str] = &["lowdelay", "0x10", "af21", "EF", "12", "cs0", "netcontrol"];
 
-/// What is defined so far.
+/// Names defined so far.
 struct Writer<'c, 'b> {
     choices: &'c mut Choices<'b>,
     text: String,

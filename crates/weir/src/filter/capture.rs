@@ -23,7 +23,7 @@ const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Directions in the flags of an enhanced packet block.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
-/// Largest packet of IP: what a file says beyond that is not believed.
+/// Largest packet of IP: larger lengths in a file are not believed.
 const MOST_PACKET: usize = 1 << 16;
 
 /// A packet of a file.
@@ -37,7 +37,7 @@ pub struct Frame {
     pub direction: Option<Direction>,
     /// Where, if the file tells.
     pub interface: Option<String>,
-    /// The IP packet; none for frames without one. What the capture left out is zero.
+    /// The IP packet; none for frames without one. Bytes that the capture left out are zero.
     pub ip: Option<Vec<u8>>,
     /// The capture left out its end.
     pub is_cut: bool,
@@ -176,7 +176,7 @@ impl File<'_> {
         })
     }
 
-    /// The error of what cannot be read at the start of `rest`.
+    /// The error of unreadable bytes at the start of `rest`.
     fn damage(&self, rest: &[u8], why: &dyn std::fmt::Display) -> anyhow::Error {
         let at = self.bytes.len() - rest.len();
         let after = self.number;

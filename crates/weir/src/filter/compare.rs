@@ -1,4 +1,4 @@
-//! Differences of two rule sets, and what the rules of one are good for, as text and as JSON.
+//! Differences of two rule sets, and the coverage of one, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub struct DiffReport {
     pub omitted: usize,
     /// The differences, the most important first.
     pub differences: Vec<Difference>,
-    /// What was taken for granted.
+    /// Assumptions.
     pub assumptions: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct Difference {
     pub certainty: &'static str,
     /// How many packets, all values of all fields counted.
     pub packets_count: f64,
-    /// The packets, by what a rule could name.
+    /// The packets, by fields of rules.
     pub packets: Vec<PacketSet>,
     /// At least so many further sets of packets.
     pub more: u64,
@@ -89,7 +89,7 @@ pub struct Fact {
 /// A decision.
 #[derive(Debug, Serialize)]
 pub struct Side {
-    /// What is done, in words of the language.
+    /// The outcome, in words of the language.
     pub outcome: String,
     /// `rule`, `default`, or `skip` for an interface of `set skip`.
     pub by: &'static str,
@@ -271,7 +271,7 @@ fn power(count: f64) -> String {
     }
 }
 
-/// What the rules of a file are good for.
+/// Coverage of a file's rules.
 #[derive(Debug, Serialize)]
 pub struct CoverReport {
     /// The file.
@@ -288,7 +288,7 @@ pub struct CoverReport {
     pub rules: Vec<Covered>,
 }
 
-/// What a rule is good for.
+/// Coverage of a rule.
 #[derive(Debug, Serialize)]
 pub struct Covered {
     /// The rule.
@@ -410,7 +410,7 @@ impl CoverReport {
 
 fn hidden(more: bool, skip: bool) -> Option<String> {
     match (more, skip) {
-        (_, true) => Some("set skip is among what hides it".to_owned()),
+        (_, true) => Some("set skip hides it too".to_owned()),
         (true, false) => Some("more rules hide it".to_owned()),
         (false, false) => None,
     }

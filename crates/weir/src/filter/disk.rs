@@ -12,7 +12,7 @@ use pf_filter::source::Loader;
 pub const MOST_BYTES: u64 = 64 << 20;
 /// The name of standard input on the command line, and as a source.
 pub const DASH: &str = "-";
-/// What pfctl calls it.
+/// pfctl's name for it.
 const STDIN: &str = "stdin";
 
 /// A configuration on disk, or on standard input, and the files that it names.
@@ -28,7 +28,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// For what cannot be read, is no text, or is larger than [`MOST_BYTES`].
+    /// For a file that cannot be read, is no text, or is larger than [`MOST_BYTES`].
     pub fn open(path: &Path) -> Result<Self> {
         let is_stdin = path.as_os_str() == DASH;
         let bytes = if is_stdin {

@@ -26,7 +26,7 @@ pub struct Report {
     pub packet: Option<String>,
     /// `pass`, `block`, or `wait` for a fragment that waits for others.
     pub verdict: &'static str,
-    /// What pf sends back.
+    /// pf's answer.
     pub answer: Option<String>,
     /// The cause, by a name that stays.
     pub cause: &'static str,
@@ -50,9 +50,9 @@ pub struct Report {
     pub tag: Option<String>,
     /// The queue that it goes to.
     pub queue: Option<String>,
-    /// What Linux would do differently.
+    /// Differences on Linux.
     pub linux: Vec<String>,
-    /// What is not known.
+    /// Unknown facts.
     pub notes: Vec<String>,
     #[serde(skip)]
     span: Option<Span>,
@@ -82,9 +82,9 @@ pub struct Nearest {
     pub rule: Deciding,
     /// The tests that failed, in pf's order.
     pub failed: Vec<&'static str>,
-    /// What the rule asks for in the first of them.
+    /// The rule's value in the first of them.
     pub wanted: String,
-    /// What the packet has.
+    /// The packet's value.
     pub found: String,
 }
 

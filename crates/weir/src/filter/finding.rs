@@ -87,7 +87,7 @@ impl Region {
 pub struct Counts {
     /// pf would refuse the rules.
     pub errors: usize,
-    /// The rules likely do not mean what was meant.
+    /// The rules likely have another meaning than the intended one.
     pub warnings: usize,
     /// A reader should know.
     pub notices: usize,

@@ -24,7 +24,7 @@ const PFLOG_DIRECTION: usize = 60;
 const PF_IN: u8 = 1;
 const PF_OUT: u8 = 2;
 
-/// What a frame has.
+/// The content of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found<'f> {
     /// The IP packet; none in frames of other protocols.

@@ -1,6 +1,6 @@
 //! pf rules: read from disk, for a host, with findings as text, JSON and SARIF.
 //!
-//! What rules mean is in the crate `pf_filter`, which reads no machine; here are the files, the
+//! The meaning of rules is in the crate `pf_filter`, which reads no machine; here are the files, the
 //! host and the pictures of source text.
 
 pub mod capture;

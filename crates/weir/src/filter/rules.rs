@@ -23,7 +23,7 @@ pub enum HostModel {
     File(PathBuf),
 }
 
-/// What rules are read with.
+/// Settings for reading rules.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The host that they are for.
@@ -41,7 +41,7 @@ pub struct Rules {
     pub name: String,
     /// The host that they were read for.
     pub host: Host,
-    /// The rules, and what was found.
+    /// The rules, and their findings.
     pub parsed: Parsed,
 }
 

@@ -1,4 +1,4 @@
-//! What XDP and tcx could honour of rules, as a table and as JSON.
+//! Support of rules by XDP and tcx, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ const MOST_COMMANDS: usize = 6;
 /// Characters of a statement that a table shows.
 const MOST_CHARACTERS: usize = 56;
 
-/// What could be honoured of a rule set.
+/// Support of a rule set.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The file.
@@ -51,7 +51,7 @@ pub struct Statement {
     pub tcx_out: Honour,
     /// Why not.
     pub refusals: Vec<Refusal>,
-    /// What a reader should know.
+    /// Notes.
     pub notes: Vec<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! From words to a packet: looking names up, and filling in what is not said.
+//! From words to a packet: looking names up, and filling in defaults.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -56,7 +56,7 @@ struct Word<'a> {
     text: &'a str,
 }
 
-/// Words that take a value, with what the value is.
+/// Words that take a value, with the value's description.
 const VALUES: &[(&str, &str)] = &[
     ("on", "an interface, such as em0"),
     ("received-on", "an interface, such as em1"),
@@ -105,7 +105,7 @@ const MARKS: &[&str] = &[
     "inet6",
 ];
 
-/// What the words say, before anything is looked up.
+/// The words, before names are looked up.
 #[derive(Default)]
 struct Raw<'a> {
     direction: Option<(usize, Direction)>,
@@ -128,12 +128,12 @@ impl Packet {
     /// Reads a packet in words, as [`to_words`](Self::to_words) writes it. Direction, interface,
     /// protocol, and both addresses must be given; TCP and UDP need a destination port.
     ///
-    /// Names of services, protocols, users, groups and hosts are the host's. What is not said is:
+    /// Names of services, protocols, users, groups and hosts are the host's. Defaults are:
     /// source port 49152, `flags S`, TTL 64 (255 for neighbour discovery, 1 for MLD and IGMP), no
     /// data, no options, no tag, routing domain 0, priority 3, owner and routes unknown.
     ///
     /// # Errors
-    /// The first word that does not fit, or what is missing.
+    /// The first word that does not fit, or the missing part.
     pub fn parse(text: &str, host: &Host) -> Result<Self> {
         let words = split(text)?;
         let raw = Raw::read(&words, text.len(), false)?;

@@ -1,4 +1,4 @@
-//! What commands of `weir filter` say, and their exit status.
+//! Answers of `weir filter`'s commands, and their exit status.
 
 use std::io::{ErrorKind, Write as _, stderr};
 use std::process::ExitCode;

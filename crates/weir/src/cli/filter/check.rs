@@ -31,7 +31,7 @@ Examples:
   git show HEAD~1:pf.conf | weir filter check -
       Check an older version
 
-A path in the rules is relative to the working directory, as with pfctl; what is not there is looked for in
+A path in the rules is relative to the working directory, as with pfctl; a file that is not there is looked for in
 the folder of FILE. A file has at most 64 MiB.
 
 A model of a host has its interfaces and names, in TOML:

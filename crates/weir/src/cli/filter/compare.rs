@@ -20,12 +20,12 @@ use crate::filter::text::Painter;
 const DIFF_HELP: &str = "\
 Examples:
   weir filter diff /etc/pf.conf pf.conf
-      What a new version changes
+      Differences of a new version
   weir filter diff --host office.toml <(git show HEAD:pf.conf) pf.conf
-      What an edit changes, on a host whose addresses are known
+      Differences of an edit, on a host whose addresses are known
 
 The comparison is exact and complete for packets that meet no state: the first packet of each connection. States
-outlive a reload, so what is newly blocked stays open where it is open. What nobody knows in advance, such as a
+outlive a reload, so a newly blocked connection stays open where it is open. A fact that nobody knows in advance, such as a
 table that is filled at run time or a name, is a fact: a difference that depends on it says so.
 
 Exit status:
@@ -74,7 +74,7 @@ pub struct EqualArgs {
     pub files: TwoFiles,
 }
 
-/// Two files and what they are read with.
+/// Two files and the settings for reading them.
 #[derive(Debug, Args)]
 pub struct TwoFiles {
     /// Rules before; `-` for standard input

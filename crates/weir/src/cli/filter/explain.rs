@@ -22,17 +22,17 @@ use crate::filter::text::{Painter, many};
 const AFTER_HELP: &str = "\
 Examples:
   weir filter explain pf.conf in on em0 proto tcp from 192.0.2.7 to 198.51.100.2 port 443
-      What becomes of a connection from the web
+      The verdict on a connection from the web
   weir filter explain pf.conf 'out on em0 proto icmp from 10.0.0.5 to 192.0.2.7 icmp-type echoreq'
       The packet as one word
   weir filter explain pf.conf --pcap pflog
-      What these rules make of the packets that pf logged
+      The verdicts of these rules on packets that pf logged
   weir filter explain pf.conf --pcap eth0.pcap --interface em0 --direction in --verbose
       A capture that tells neither, with all reasons
 
 A packet in words has a direction, an interface, a protocol and two addresses, TCP and UDP also a destination
 port. Further words: flags SA, icmp-type, code, length, tos, ttl, tag, user, group, received-on, options, and
-what is wrong is named. TCP has `flags S` without a word of it.
+mistakes are named. TCP has `flags S` without a word of it.
 
 The packets of a capture meet the states that those before them made, at the capture's times. Of frames that are not
 IP pf sees nothing: they are counted.

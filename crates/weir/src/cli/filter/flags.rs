@@ -8,7 +8,7 @@ use pf_filter::parse::Dialect;
 
 use crate::filter::rules::{HostModel, Settings};
 
-/// What rules are read with.
+/// Settings for reading rules.
 #[derive(Debug, Args)]
 pub struct ReadArgs {
     /// Host that the rules are for: this machine, or a model of a host in TOML [default: unknown]

@@ -41,7 +41,7 @@ pub struct FmtArgs {
     pub check: bool,
 }
 
-/// What became of a file.
+/// The fate of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Done {
     AsItWas,

@@ -23,7 +23,7 @@ pub enum FilterCommand {
     /// hosts and addresses of interfaces stay open.
     Check(check::CheckArgs),
 
-    /// Explain what becomes of a packet, and which rule decides
+    /// Explain the verdict on a packet, and the rule that decides
     ///
     /// pf's evaluation step by step: the rule that decides, those that it overrode, the rule that nearly decided,
     /// the state. Nothing is sent.
@@ -41,9 +41,9 @@ pub enum FilterCommand {
     /// Find rules that decide nothing: shadowed by others, or matching no packet
     Cover(compare::CoverArgs),
 
-    /// Tell for each rule whether XDP and tcx could honour it, and what Linux has instead
+    /// Tell for each rule whether XDP and tcx could honour it, and Linux's means for the rest
     ///
-    /// Nothing is loaded: this is what a filter in XDP and tcx could do, rule by rule. For the others there is
+    /// Nothing is loaded: the answer is about a possible filter in XDP and tcx, rule by rule. For the others there is
     /// the command of nft, tc or ip that does the same.
     Support(support::SupportArgs),
 

@@ -1,4 +1,4 @@
-//! The office of the guide: its rules, packets and edits are what the chapter says.
+//! The office of the guide: its rules, packets and edits are those of the chapter.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn guide() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src/operators")
 }
 
-/// Every `console` block of the chapter is what the program prints, `...` standing for lines left out.
+/// Every `console` block of the chapter is the program's output, `...` standing for lines left out.
 fn the_chapter_shows_real_output() -> Result<()> {
     let chapter = std::fs::read_to_string(guide().join("filter.md"))?;
     let mut seen = 0;
