@@ -2,7 +2,7 @@
 
 use super::decision::{Cause, Decision};
 use super::engine::Engine;
-use super::field::Field;
+use super::field::{Field, Fields};
 use super::linux;
 use super::program::RuleId;
 use crate::packet::Packet;
@@ -29,7 +29,7 @@ pub enum Outcome {
     Entered,
     /// These tests failed, in pf's order. pf itself stops at the first. Tests that count or draw
     /// are only there as the first.
-    Failed(Vec<Field>),
+    Failed(Fields),
 }
 
 /// A verdict with its reasons.
@@ -59,7 +59,7 @@ pub struct NearMiss {
     /// Its first test that failed.
     pub field: Field,
     /// All that failed.
-    pub failed: Vec<Field>,
+    pub failed: Fields,
     /// The rule's value, in pf's words.
     pub rule_value: String,
     /// The packet's value.
@@ -89,9 +89,9 @@ impl Engine<'_> {
         let decided = steps
             .iter()
             .rposition(|step| Some(step.rule) == decision.rule && step.outcome == Outcome::Matched);
-        let mut best: Option<(usize, Field, &Step, &[Field])> = None;
+        let mut best: Option<(usize, Field, &Step, Fields)> = None;
         for (at, step) in steps.iter().enumerate() {
-            let Outcome::Failed(failed) = &step.outcome else {
+            let Outcome::Failed(failed) = step.outcome else {
                 continue;
             };
             let rule = self.rule(step.rule).rule;
@@ -99,7 +99,7 @@ impl Engine<'_> {
             if rule.anchor.is_some() || !comes_late || !turns(rule, decision) {
                 continue;
             }
-            let Some(&first) = failed.first() else {
+            let Some(first) = failed.iter().next() else {
                 continue;
             };
             let nearer = best.is_none_or(|(fewest, latest, ..)| {
@@ -114,7 +114,7 @@ impl Engine<'_> {
         Some(NearMiss {
             rule: step.rule,
             field,
-            failed: failed.to_vec(),
+            failed,
             rule_value: rule_value(field, rule),
             packet_value: packet_value(field, packet),
         })

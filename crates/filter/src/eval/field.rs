@@ -8,7 +8,9 @@ use super::table::Table;
 use super::walk::Walk;
 use crate::names::{ICMP, ICMP6, TCP, UDP};
 use crate::packet::{NO_OWNER, RouteTo};
-use crate::rule::{Comparison, Direction, Family, IdMatch, KeepState, On, PortMatch, Rule};
+use crate::rule::{
+    Address, Comparison, Direction, Family, IdMatch, KeepState, On, PortMatch, Rule,
+};
 
 #[cfg(feature = "testing")]
 use super::defect::Defect;
@@ -64,6 +66,106 @@ fields! {
     Rate "max-pkt-rate",
 }
 
+/// A set of tests.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Fields(u32);
+
+impl Fields {
+    /// The tests in it, in pf's order.
+    pub fn iter(self) -> impl Iterator<Item = Field> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let field = Field::ALL.get(left.trailing_zeros() as usize).copied()?;
+            left &= left - 1;
+            Some(field)
+        })
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn bit(field: Field) -> u32 {
+        1 << field as u32
+    }
+
+    /// Those that come after a test.
+    pub(super) fn after(self, field: Field) -> Self {
+        Self(self.0 & !(Self::bit(field) | (Self::bit(field) - 1)))
+    }
+
+    fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// The tests that a rule asks for; of the others, none can fail.
+    pub(super) fn asked_by(rule: &Rule) -> Self {
+        let (source, destination) = (&rule.source, &rule.destination);
+        let ports = source.port.is_some() || destination.port.is_some();
+        let owner = rule.user.is_some() || rule.group.is_some();
+        let asked = [
+            (Field::Interface, rule.on.is_some()),
+            (Field::Direction, rule.direction.is_some()),
+            (Field::Rdomain, rule.on.is_some()),
+            (Field::Family, rule.family.is_some()),
+            (Field::Protocol, rule.protocol.is_some()),
+            (
+                Field::Source,
+                source.negated || source.address != Address::Any,
+            ),
+            (
+                Field::Destination,
+                destination.negated || destination.address != Address::Any,
+            ),
+            (Field::FragmentPorts, ports),
+            (Field::FragmentFlags, rule.flags.is_some()),
+            (Field::FragmentIcmp, rule.icmp.is_some()),
+            (Field::FragmentOwner, owner),
+            (Field::Flags, rule.flags.is_some()),
+            (Field::Os, rule.os.is_some()),
+            (Field::SourcePort, source.port.is_some()),
+            (Field::DestinationPort, destination.port.is_some()),
+            (Field::User, rule.user.is_some()),
+            (Field::Group, rule.group.is_some()),
+            (Field::IcmpType, rule.icmp.is_some()),
+            (Field::IcmpCode, rule.icmp.is_some()),
+            (Field::IcmpReply, rule.state != KeepState::No),
+            (Field::Fragment, rule.fragment),
+            (Field::Tos, rule.tos != 0),
+            (Field::Tagged, rule.tagged.is_some()),
+            (Field::ReceivedOn, rule.received_on.is_some()),
+            (Field::Prio, rule.prio.is_some()),
+        ];
+        asked
+            .into_iter()
+            .filter(|(_, asked)| *asked)
+            .map(|(field, _)| field)
+            .collect()
+    }
+}
+
+impl FromIterator<Field> for Fields {
+    fn from_iter<I: IntoIterator<Item = Field>>(fields: I) -> Self {
+        Self(
+            fields
+                .into_iter()
+                .fold(0, |bits, field| bits | Self::bit(field)),
+        )
+    }
+}
+
+impl std::fmt::Debug for Fields {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
 /// Facts that a rule is tested against, beside the packet.
 pub(super) struct Facts<'e> {
     pub program: &'e Program<'e>,
@@ -80,13 +182,16 @@ impl Facts<'_> {
         self.defect == Some(defect)
     }
 
-    /// The first test that fails, of those before [`Field::Probability`] and after it.
+    /// The first test that fails, of those before [`Field::Probability`] or after it.
     pub fn first_failure(&self, entry: &Entry<'_>, walk: &mut Walk, late: bool) -> Option<Field> {
-        let order = if late { LATE } else { EARLY };
-        order
-            .iter()
-            .copied()
-            .find(|&field| self.fails(field, entry, walk))
+        let later = entry.asked.after(Field::Probability);
+        let mut tests = if late {
+            later
+        } else {
+            entry.asked.without(later)
+        }
+        .iter();
+        tests.find(|&field| self.fails(field, entry, walk))
     }
 
     /// Whether a test fails. Those that count or draw never do here.
@@ -283,35 +388,6 @@ fn note_group(group: &str, interface: &str, walk: &mut Walk) {
         "nobody knows whether {interface} is in the group {group}: rules with it do not match"
     ));
 }
-
-/// Tests up to the one that draws.
-const EARLY: &[Field] = &[
-    Field::Interface,
-    Field::Direction,
-    Field::Rdomain,
-    Field::Family,
-    Field::Protocol,
-    Field::Source,
-    Field::Destination,
-    Field::FragmentPorts,
-    Field::FragmentFlags,
-    Field::FragmentIcmp,
-    Field::FragmentOwner,
-    Field::Flags,
-    Field::Os,
-    Field::SourcePort,
-    Field::DestinationPort,
-    Field::User,
-    Field::Group,
-    Field::IcmpType,
-    Field::IcmpCode,
-    Field::IcmpReply,
-    Field::Fragment,
-    Field::Tos,
-];
-
-/// Tests after the one that draws, before the one that counts.
-const LATE: &[Field] = &[Field::Tagged, Field::ReceivedOn, Field::Prio];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {

@@ -161,7 +161,12 @@ impl Engine<'_> {
                 self.first_failure(program, interface, id, entry, walk)
             };
             if let Some(field) = failure {
-                record(walk, id, depth, Outcome::Failed(vec![field]));
+                record(
+                    walk,
+                    id,
+                    depth,
+                    Outcome::Failed([field].into_iter().collect()),
+                );
                 continue;
             }
             self.take_tag(entry.rule, walk);

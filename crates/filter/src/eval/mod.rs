@@ -73,6 +73,6 @@ pub use decision::{
 pub use defect::Defect;
 pub use engine::{Chance, Engine};
 pub use explain::{Explanation, NearMiss, Outcome, Step};
-pub use field::Field;
+pub use field::{Field, Fields};
 pub use program::{RuleId, RuleRef};
 pub use state::{Key, StateInfo};

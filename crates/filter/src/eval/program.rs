@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::field::Fields;
 use super::interface;
 use super::table::Table;
 use crate::host::Host;
@@ -65,6 +66,8 @@ pub(super) enum AddressTest {
 /// A rule that is walked.
 pub(super) struct Entry<'a> {
     pub rule: &'a Rule,
+    /// The tests that it asks for.
+    pub asked: Fields,
     pub ruleset: usize,
     pub index: usize,
     pub target: Option<Target>,
@@ -88,6 +91,7 @@ impl<'a> Entry<'a> {
     ) -> Self {
         Self {
             rule,
+            asked: Fields::asked_by(rule),
             ruleset,
             index,
             target: None,

@@ -351,13 +351,9 @@ impl Engine<'_> {
         }
         let entry = program.entry(id);
         let facts = self.facts(program, interface);
-        let mut fields = vec![field];
-        let later = Field::ALL.iter().copied().filter(|&other| other > field);
-        for other in later {
-            if facts.fails(other, entry, walk) {
-                fields.push(other);
-            }
-        }
+        let later = entry.asked.after(field).iter();
+        let failed = later.filter(|&other| facts.fails(other, entry, walk));
+        let fields = std::iter::once(field).chain(failed).collect();
         record(walk, id, depth, Outcome::Failed(fields));
     }
 }

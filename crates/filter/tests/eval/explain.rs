@@ -1,6 +1,6 @@
 //! Explanations: each rule's outcome, the nearest rule, and the differences on Linux.
 
-use pf_filter::eval::{Chance, Explanation, Field, LogCause, Outcome};
+use pf_filter::eval::{Chance, Explanation, Field, Fields, LogCause, Outcome};
 use pf_filter::host::Host;
 
 use super::packets::Numbers;
@@ -27,10 +27,13 @@ fn each_rule_says_which_tests_failed() {
         outcomes,
         [
             Outcome::Matched,
-            Outcome::Failed(vec![Field::Interface, Field::DestinationPort]),
-            Outcome::Failed(vec![Field::Source, Field::DestinationPort]),
-            Outcome::Failed(vec![Field::Source, Field::DestinationPort]),
-            Outcome::Failed(vec![Field::DestinationPort]),
+            Outcome::Failed(Fields::from_iter([
+                Field::Interface,
+                Field::DestinationPort
+            ])),
+            Outcome::Failed(Fields::from_iter([Field::Source, Field::DestinationPort])),
+            Outcome::Failed(Fields::from_iter([Field::Source, Field::DestinationPort])),
+            Outcome::Failed(Fields::from_iter([Field::DestinationPort])),
         ]
     );
 }
