@@ -3,10 +3,12 @@
 mod random;
 mod view;
 
-use pf_filter::analysis::{Comparison, Compiled, Coverage, Limits, Witness, cover, diff, equal};
-use pf_filter::eval::{Chance, Engine};
+use pf_filter::analysis::{
+    Comparison, Compiled, Coverage, Limits, RulePath, Witness, cover, diff, equal,
+};
+use pf_filter::eval::{Cause, Chance, Engine, RuleId};
 use pf_filter::host::Host;
-use pf_filter::rule::Ruleset;
+use pf_filter::rule::{Origin, Ruleset};
 use random::{Random, configuration, edited, host, packet, read};
 use view::View;
 
@@ -157,7 +159,7 @@ fn nothing_differs_from_itself() {
 }
 
 #[test]
-fn a_rule_decides_if_and_only_if_it_is_missed() {
+fn rules_decide_their_witness_and_idle_ones_are_not_missed() {
     let host = host();
     for seed in 0..(samples() / 2000) as u64 {
         let mut random = Random::new(seed ^ 0xc0);
@@ -197,8 +199,69 @@ fn a_rule_decides_if_and_only_if_it_is_missed() {
     }
 }
 
+/// A rule, in rule sets that were read from the same lines.
+fn identity(engine: &Engine<'_>, id: RuleId) -> (String, Origin) {
+    let rule = engine.rule(id);
+    (rule.anchor.to_string(), rule.rule.origin.clone())
+}
+
+/// Without the rule that an explanation names, the verdict is another, or the rule that it names next decides; behind a
+/// quick rule, a quick anchor or a tag also one that was not reached.
+#[test]
+fn without_the_rule_that_decides_the_next_one_does() {
+    let host = host();
+    let (mut turned, mut exposed) = (0, 0);
+    for seed in 0..(samples() / 300) as u64 {
+        let mut random = Random::new(seed ^ 0xde1e);
+        let size = 1 + random.below(25);
+        let lines = configuration(&mut random, size, seed % 2 == 0);
+        let ruleset = read(&lines, &host);
+        for _ in 0..5 {
+            let packet = packet(&mut random, &[]).to_packet();
+            let mut engine = Engine::new(&ruleset, &host);
+            engine.set_chance(Chance::Always);
+            let before = engine.explain(&packet).decision;
+            let (Cause::Rule, Some(id)) = (before.cause, before.rule) else {
+                continue;
+            };
+            let named = engine.rule(id);
+            let mut without = read(&lines, &host);
+            let (anchor, number) = (named.anchor.clone(), named.index as u32);
+            remove(&mut without, &RulePath { anchor, number });
+            let mut other = Engine::new(&without, &host);
+            other.set_chance(Chance::Always);
+            let after = other.run(&packet);
+            if after.verdict != before.verdict {
+                turned += 1;
+                continue;
+            }
+            let next = before.overridden().last().map(|id| identity(&engine, id));
+            let found = after.rule.map(|id| identity(&other, id));
+            let reaches_more =
+                named.rule.quick || named.rule.tag.is_some() || !named.anchor.is_empty();
+            let met = |rule: &(String, Origin)| {
+                before
+                    .matches
+                    .iter()
+                    .any(|matched| identity(&engine, matched.rule) == *rule)
+            };
+            let new = found.as_ref().is_some_and(|rule| !met(rule));
+            assert!(
+                found == next || reaches_more && new,
+                "seed {seed}, {packet}: {next:?} was named, {found:?} decides\n{}",
+                lines.join("\n")
+            );
+            exposed += 1;
+        }
+    }
+    assert!(
+        turned > 100 && exposed > 100,
+        "{turned} turned, {exposed} exposed"
+    );
+}
+
 /// Takes a rule out of a rule set.
-fn remove(ruleset: &mut Ruleset, path: &pf_filter::analysis::RulePath) {
+fn remove(ruleset: &mut Ruleset, path: &RulePath) {
     let mut rules = &mut ruleset.rules;
     for name in path.anchor.split('/').filter(|name| !name.is_empty()) {
         let inner = rules
