@@ -10,7 +10,7 @@ use super::{Dialect, Parser, Step};
 use crate::diagnostic::Severity;
 use crate::lex::{At, Keyword, Kind};
 use crate::names;
-use crate::rule::{Dummynet, PoolKind, RouteKind, Rule, RuleKind};
+use crate::rule::{Dummynet, RouteKind, Rule, RuleKind};
 
 /// Words of FreeBSD's language that are refused, and their meaning. Each is an error with the
 /// code `unsupported`.
@@ -157,19 +157,7 @@ impl Parser<'_> {
                 self.print_option(format!("set fail-policy {word}"));
             }
             Keyword::RequireOrder => {
-                self.require_order = if self.accept(Keyword::No) {
-                    false
-                } else {
-                    let (word, at) = self.text("`yes` or `no`")?;
-                    if &*word != "yes" {
-                        return self.fail(
-                            "syntax",
-                            &at,
-                            format!("expected `yes` or `no`, found `{word}`"),
-                        );
-                    }
-                    true
-                };
+                self.require_order = self.yes_or_no()?;
                 let word = if self.require_order { "yes" } else { "no" };
                 self.print_option(format!("set require-order {word}"));
             }
@@ -244,18 +232,7 @@ impl Parser<'_> {
         };
         let start = self.take().at;
         let hosts: Vec<_> = self.list(Self::route_host)?.into_iter().flatten().collect();
-        let mut redirect = Redirect {
-            hosts,
-            ports: PortRange::default(),
-            kind: PoolKind::None,
-            sticky: false,
-            static_port: false,
-            binat: false,
-            family: None,
-            at: Rc::new(start.clone()),
-        };
-        while self.pool_option(&mut redirect)? {}
-        redirect.at = Rc::new(start.to(&self.last_at()));
+        let redirect = self.redirect_of(hosts, PortRange::default(), &start)?;
         Ok(Some((kind, redirect)))
     }
 

@@ -96,20 +96,20 @@ impl Parser<'_> {
         self.ruleset.preamble.push(Preamble::Option(text));
     }
 
+    pub(super) fn yes_or_no(&mut self) -> Step<bool> {
+        if self.accept(Keyword::No) {
+            return Ok(false);
+        }
+        let (word, at) = self.text("`yes` or `no`")?;
+        if &*word == "yes" {
+            return Ok(true);
+        }
+        let message = format!("expected `yes` or `no`, found `{word}`");
+        self.fail("syntax", &at, message)
+    }
+
     fn reassemble(&mut self) -> Step<()> {
-        let on = if self.accept(Keyword::No) {
-            false
-        } else {
-            let (word, at) = self.text("`yes` or `no`")?;
-            if &*word != "yes" {
-                return self.fail(
-                    "syntax",
-                    &at,
-                    format!("expected `yes` or `no`, found `{word}`"),
-                );
-            }
-            true
-        };
+        let on = self.yes_or_no()?;
         let no_df = self.accept(Keyword::NoDf);
         self.ruleset.options.reassemble = on;
         self.ruleset.options.reassemble_no_df = on && no_df;

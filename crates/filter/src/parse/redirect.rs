@@ -140,6 +140,16 @@ impl Parser<'_> {
         } else {
             PortRange::default()
         };
+        self.redirect_of(hosts, ports, &start)
+    }
+
+    /// The rest of a pool that began at `start`: its options.
+    pub(super) fn redirect_of(
+        &mut self,
+        hosts: Vec<Node<Host>>,
+        ports: PortRange,
+        start: &At,
+    ) -> Step<Redirect> {
         let mut redirect = Redirect {
             hosts,
             ports,

@@ -1,21 +1,11 @@
 //! FreeBSD's statements that translate: `nat`, `rdr`, `binat` and their anchors.
 
-use std::sync::Arc;
-
 use super::freebsd::Section;
 use super::rule::{Head, assemble};
 use super::syntax::{self, Host, HostAddress, Node, Options, Peer, Redirect};
 use super::{Parser, Step};
 use crate::lex::{At, Keyword, Kind};
-use crate::rule::{Action, Anchor, Comparison, Family, FreeBsd, Log, PoolKind, RuleKind};
-
-/// Options of a translation rule, behind its addresses.
-#[derive(Default)]
-struct Tail {
-    tag: Option<Node<Arc<str>>>,
-    tagged: Option<Node<crate::rule::Tagged>>,
-    rtable: Option<u32>,
-}
+use crate::rule::{Action, Anchor, Comparison, Family, Log, PoolKind, RuleKind};
 
 impl Parser<'_> {
     /// Interface, family, protocol and addresses.
@@ -52,13 +42,13 @@ impl Parser<'_> {
         Ok((pass, self.log_quick(true)?.0))
     }
 
-    fn tail(&mut self) -> Step<Tail> {
-        let mut tail = Tail::default();
+    fn tail(&mut self, pass: bool) -> Step<Options> {
+        let mut options = Options::default();
+        options.freebsd.pass = pass;
         if self.accept(Keyword::Tag) {
             let (tag, at) = self.text("a tag")?;
-            tail.tag = Some(Node::new(tag, &at));
+            options.tag = Some(Node::new(tag, &at));
         }
-        let mut options = Options::default();
         if self.accept_byte(b'!') {
             if self.peek_keyword() != Some(Keyword::Tagged) {
                 return self.unexpected("`tagged` after `!`");
@@ -67,11 +57,10 @@ impl Parser<'_> {
         } else if self.peek_keyword() == Some(Keyword::Tagged) {
             self.tagged(&mut options, false)?;
         }
-        tail.tagged = options.tagged;
         if self.accept(Keyword::Rtable) {
-            tail.rtable = Some(self.rtable()?);
+            options.rtable = Some(self.rtable()?);
         }
-        Ok(tail)
+        Ok(options)
     }
 
     /// `nat` and `rdr`.
@@ -80,7 +69,7 @@ impl Parser<'_> {
         let (pass, log) = self.pass_log(no)?;
         let mut head = self.translation_head()?;
         head.log = log;
-        let tail = self.tail()?;
+        let mut options = self.tail(pass)?;
         let mut target = self.arrow(kind, no, start)?;
         if let Some(target) = &mut target {
             choose_family(&mut head.family, [&head.source, &head.destination], target);
@@ -98,29 +87,11 @@ impl Parser<'_> {
                 );
             }
         }
-        let (nat, rdr) = if kind == RuleKind::Nat {
-            (target, None)
+        if kind == RuleKind::Nat {
+            options.nat = target;
         } else {
-            (None, target)
-        };
-        let freebsd = FreeBsd {
-            pass,
-            ..FreeBsd::default()
-        };
-        let Tail {
-            tag,
-            tagged,
-            rtable,
-        } = tail;
-        let options = Options {
-            tag,
-            tagged,
-            rtable,
-            nat,
-            rdr,
-            freebsd,
-            ..Options::default()
-        };
+            options.rdr = target;
+        }
         let rule = self.assemble_kind(kind, head, options, start);
         self.check_options(&rule)?;
         self.expand(rule);
@@ -163,7 +134,7 @@ impl Parser<'_> {
         let (pass, log) = self.pass_log(no)?;
         let mut head = self.translation_head()?;
         head.log = log;
-        let tail = self.tail()?;
+        let mut options = self.tail(pass)?;
         let mut target = self.arrow(RuleKind::Binat, no, start)?;
         self.check_binat_lists(&head)?;
         if let Some(target) = &mut target {
@@ -182,23 +153,7 @@ impl Parser<'_> {
             let message = "the family of this `binat` is not known";
             return self.fail_with("family", &whole, message, "write `inet` or `inet6`");
         }
-        let freebsd = FreeBsd {
-            pass,
-            ..FreeBsd::default()
-        };
-        let Tail {
-            tag,
-            tagged,
-            rtable,
-        } = tail;
-        let options = Options {
-            nat: target,
-            tag,
-            tagged,
-            rtable,
-            freebsd,
-            ..Options::default()
-        };
+        options.nat = target;
         let rule = self.assemble_kind(RuleKind::Binat, head, options, start);
         self.check_options(&rule)?;
         self.expand(rule);

@@ -3,17 +3,12 @@
 use std::fmt::{self, Write as _};
 
 use super::rule::{
-    Ports, is_any, state_options, write_action, write_comparison, write_flags, write_icmp,
-    write_id, write_log, write_on, write_pool, write_probability, write_route, write_scrub,
-    write_translation,
+    Ports, state_options, write_action, write_from_to, write_log, write_matches, write_on,
+    write_pool, write_probability, write_route, write_scrub, write_translation,
 };
-use super::write_address;
 use crate::names;
 use crate::parse::Dialect;
-use crate::rule::{
-    Action, Anchor, Comparison, Divert, FreeBsd, KeepState, Peer, PortMatch, Rule, RuleKind, Scrub,
-    Set,
-};
+use crate::rule::{Action, Anchor, Divert, FreeBsd, KeepState, Rule, RuleKind, Scrub, Set};
 
 pub(super) fn write(f: &mut String, rule: &Rule) -> fmt::Result {
     match rule.kind {
@@ -40,8 +35,8 @@ pub(super) fn write(f: &mut String, rule: &Rule) -> fmt::Result {
             None => write!(f, " proto {protocol}")?,
         }
     }
-    write_from_to(f, rule)?;
-    write_matches(f, rule)?;
+    write_from_to(f, rule, Dialect::FreeBsd)?;
+    write_matches(f, rule, Dialect::FreeBsd)?;
     write_state(f, rule)?;
     write_effects(f, rule)?;
     write_marks(f, rule)?;
@@ -65,74 +60,6 @@ fn write_kind(f: &mut String, rule: &Rule) -> fmt::Result {
         if no { "no " } else { "" },
         if pass { " pass" } else { "" }
     )
-}
-
-fn write_from_to(f: &mut String, rule: &Rule) -> fmt::Result {
-    if is_any(&rule.source) && is_any(&rule.destination) && rule.os.is_none() {
-        return f.write_str(" all");
-    }
-    write_peer(f, " from ", &rule.source, rule)?;
-    if let Some(os) = &rule.os {
-        write!(f, " os \"{os}\"")?;
-    }
-    write_peer(f, " to ", &rule.destination, rule)
-}
-
-fn write_peer(f: &mut String, word: &str, peer: &Peer, rule: &Rule) -> fmt::Result {
-    f.write_str(word)?;
-    f.write_str(if peer.negated { "! " } else { "" })?;
-    write_address(f, &peer.address, rule.family)?;
-    match peer.port {
-        Some(port) => write_port(f, port, rule.protocol == Some(names::TCP)),
-        None => Ok(()),
-    }
-}
-
-/// A port by its name, where one port is meant.
-fn write_port(f: &mut String, port: PortMatch, tcp: bool) -> fmt::Result {
-    f.write_str(" port")?;
-    let one = matches!(port.comparison, Comparison::Equal | Comparison::NotEqual);
-    match names::freebsd::port_name(port.low, tcp).filter(|_| one) {
-        Some(name) => write_comparison(f, port.comparison, name, ""),
-        None => write_comparison(
-            f,
-            port.comparison,
-            &port.low.to_string(),
-            &port.high.to_string(),
-        ),
-    }
-}
-
-/// Matches beside addresses.
-fn write_matches(f: &mut String, rule: &Rule) -> fmt::Result {
-    if let Some(on) = &rule.received_on {
-        write!(
-            f,
-            " {}received-on {}",
-            if on.negated { "!" } else { "" },
-            on.name
-        )?;
-    }
-    if let Some(user) = rule.user {
-        write_id(f, "user", user)?;
-    }
-    if let Some(group) = rule.group {
-        write_id(f, "group", group)?;
-    }
-    write_flags(f, rule)?;
-    if let Some(icmp) = rule.icmp {
-        write_icmp(f, rule, (icmp.kind, icmp.code), Dialect::FreeBsd)?;
-    }
-    if rule.tos != 0 {
-        write!(f, " tos 0x{:02x}", rule.tos)?;
-    }
-    if let Some(prio) = rule.prio {
-        write!(f, " prio {prio}")?;
-    }
-    match rule.max_packet_rate {
-        Some(rate) => write!(f, " max-pkt-rate {}/{}", rate.limit, rate.seconds),
-        None => Ok(()),
-    }
 }
 
 fn write_set(f: &mut String, set: &Set) -> fmt::Result {

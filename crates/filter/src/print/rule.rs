@@ -7,8 +7,7 @@ use crate::parse::Dialect;
 use crate::print::write_address;
 use crate::rule::{
     Action, Address, Anchor, Comparison, Divert, Family, IcmpError, IdMatch, KeepState, Log, On,
-    Peer, Pool, PoolKind, PortMatch, Return, Route, RouteKind, Rule, Scrub, Set, SourceTrack,
-    StateOptions,
+    Peer, Pool, PoolKind, Return, Route, RouteKind, Rule, Scrub, Set, SourceTrack, StateOptions,
 };
 
 /// A rule's text in OpenBSD's form, in one line, without the rules of its anchor and without the newline.
@@ -50,8 +49,8 @@ pub(super) fn write(f: &mut String, rule: &Rule) -> fmt::Result {
             None => write!(f, " proto {protocol}")?,
         }
     }
-    write_from_to(f, rule)?;
-    write_matches(f, rule)?;
+    write_from_to(f, rule, Dialect::OpenBsd)?;
+    write_matches(f, rule, Dialect::OpenBsd)?;
     write_set(f, rule)?;
     write_state(f, rule)?;
     write_effects(f, rule)?;
@@ -140,7 +139,7 @@ pub(super) fn write_on(f: &mut String, rule: &Rule) -> fmt::Result {
     }
 }
 
-pub(super) fn is_any(peer: &Peer) -> bool {
+fn is_any(peer: &Peer) -> bool {
     let everything = match peer.address {
         Address::Any => true,
         Address::Network(network) => network.bits == 0,
@@ -149,43 +148,43 @@ pub(super) fn is_any(peer: &Peer) -> bool {
     everything && !peer.negated && peer.port.is_none()
 }
 
-fn write_from_to(f: &mut String, rule: &Rule) -> fmt::Result {
+pub(super) fn write_from_to(f: &mut String, rule: &Rule, dialect: Dialect) -> fmt::Result {
     if is_any(&rule.source) && is_any(&rule.destination) && rule.os.is_none() {
         return f.write_str(" all");
     }
-    write_peer(f, " from ", &rule.source, rule.family)?;
+    write_peer(f, " from ", &rule.source, rule, dialect)?;
     if let Some(os) = &rule.os {
         write!(f, " os \"{os}\"")?;
     }
-    write_peer(f, " to ", &rule.destination, rule.family)
+    write_peer(f, " to ", &rule.destination, rule, dialect)
 }
 
-fn write_peer(f: &mut String, word: &str, peer: &Peer, family: Option<Family>) -> fmt::Result {
+fn write_peer(
+    f: &mut String,
+    word: &str,
+    peer: &Peer,
+    rule: &Rule,
+    dialect: Dialect,
+) -> fmt::Result {
     f.write_str(word)?;
     f.write_str(if peer.negated { "! " } else { "" })?;
-    write_address(f, &peer.address, family)?;
-    match peer.port {
-        Some(port) => write_port(f, port),
-        None => Ok(()),
-    }
-}
-
-fn write_port(f: &mut String, port: PortMatch) -> fmt::Result {
+    write_address(f, &peer.address, rule.family)?;
+    let Some(port) = peer.port else {
+        return Ok(());
+    };
+    let tcp = rule.protocol == Some(names::TCP);
+    let one = matches!(port.comparison, Comparison::Equal | Comparison::NotEqual);
+    // FreeBSD's pfctl prints a port by its name, where one port is meant.
+    let name = match dialect {
+        Dialect::FreeBsd if one => names::freebsd::port_name(port.low, tcp),
+        _ => None,
+    };
+    let low = name.map_or_else(|| port.low.to_string(), str::to_owned);
     f.write_str(" port")?;
-    write_comparison(
-        f,
-        port.comparison,
-        &port.low.to_string(),
-        &port.high.to_string(),
-    )
+    write_comparison(f, port.comparison, &low, &port.high.to_string())
 }
 
-pub(super) fn write_comparison(
-    f: &mut String,
-    comparison: Comparison,
-    low: &str,
-    high: &str,
-) -> fmt::Result {
+fn write_comparison(f: &mut String, comparison: Comparison, low: &str, high: &str) -> fmt::Result {
     match comparison {
         Comparison::Equal => write!(f, " = {low}"),
         Comparison::NotEqual => write!(f, " != {low}"),
@@ -199,7 +198,7 @@ pub(super) fn write_comparison(
     }
 }
 
-pub(super) fn write_id(f: &mut String, word: &str, id: IdMatch) -> fmt::Result {
+fn write_id(f: &mut String, word: &str, id: IdMatch) -> fmt::Result {
     write!(f, " {word}")?;
     let name = |id: u32| {
         if id == u32::MAX {
@@ -212,7 +211,7 @@ pub(super) fn write_id(f: &mut String, word: &str, id: IdMatch) -> fmt::Result {
 }
 
 /// Matches beside addresses.
-fn write_matches(f: &mut String, rule: &Rule) -> fmt::Result {
+pub(super) fn write_matches(f: &mut String, rule: &Rule, dialect: Dialect) -> fmt::Result {
     if let Some(on) = &rule.received_on {
         write!(
             f,
@@ -229,7 +228,7 @@ fn write_matches(f: &mut String, rule: &Rule) -> fmt::Result {
     }
     write_flags(f, rule)?;
     if let Some(icmp) = rule.icmp {
-        write_icmp(f, rule, (icmp.kind, icmp.code), Dialect::OpenBsd)?;
+        write_icmp(f, rule, (icmp.kind, icmp.code), dialect)?;
     }
     if rule.tos != 0 {
         write!(f, " tos 0x{:02x}", rule.tos)?;
@@ -243,7 +242,7 @@ fn write_matches(f: &mut String, rule: &Rule) -> fmt::Result {
     }
 }
 
-pub(super) fn write_flags(f: &mut String, rule: &Rule) -> fmt::Result {
+fn write_flags(f: &mut String, rule: &Rule) -> fmt::Result {
     if let Some(flags) = rule.flags {
         f.write_str(" flags ")?;
         write_letters(f, flags.set)?;
@@ -266,7 +265,7 @@ fn write_letters(f: &mut String, flags: u8) -> fmt::Result {
         .try_for_each(|(_, letter)| f.write_char(letter))
 }
 
-pub(super) fn write_icmp(
+fn write_icmp(
     f: &mut String,
     rule: &Rule,
     (kind, code): (u8, Option<u8>),

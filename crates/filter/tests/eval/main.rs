@@ -7,7 +7,6 @@ mod defects;
 mod explain;
 mod fragments;
 mod packets;
-mod speed;
 mod states;
 mod support;
 mod translate;
