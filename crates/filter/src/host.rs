@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use crate::names;
-use crate::parse::Dialect;
+use crate::rule::Dialect;
 use crate::rule::{Family, Network};
 
 /// The host that a configuration is for.

@@ -14,6 +14,24 @@
 //! code, and no dependency on an operating system.
 #![forbid(unsafe_code)]
 
+// # Layers
+//
+// Highest first; a module imports from the layers below it, and files never in a circle.
+// `tests/layers.rs` reads this list and every import.
+//
+//     lint                  findings about whole rule sets
+//     analysis, support     rule sets compared; support by Linux
+//     eval                  verdicts of packets
+//     expand                lists of rules
+//     packet, parse         packets, and rules from text
+//     print, format         text from rules, and from text
+//     lex                   tokens
+//     host                  the host that a configuration is for
+//     names                 names that need no host
+//     rule                  rules
+//     diagnostic            findings
+//     source                files and places
+
 pub mod analysis;
 pub mod diagnostic;
 pub mod eval;

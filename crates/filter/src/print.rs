@@ -1,20 +1,16 @@
 //! pfctl's canonical text (`pfctl -o none -nv`), byte for byte.
 
+mod address;
 mod freebsd;
 mod queue;
 mod rule;
 
 use std::fmt::{self, Write as _};
-use std::net::IpAddr;
 
-use crate::rule::{
-    Address, Anchor, DynamicInterface, Family, InterfacePart, Preamble, Rule, Ruleset, Table,
-    TablePart,
-};
+use crate::rule::{Anchor, Dialect, Preamble, Rule, Ruleset, Table, TablePart};
 
-use crate::parse::Dialect;
-
-pub use rule::{rule, rule_in};
+use address::write_network;
+pub use address::{address, network};
 
 /// The text of a rule set: macros, options and tables, queues, rules; then those of
 /// `load anchor`. In FreeBSD's dialect scrub rules and translations stand before the filter rules.
@@ -23,6 +19,24 @@ pub fn canonical(ruleset: &Ruleset) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_ruleset(&mut text, ruleset);
+    text
+}
+
+/// A rule's text in OpenBSD's form, in one line, without the rules of its anchor and without the newline.
+#[must_use]
+pub fn rule(rule: &Rule) -> String {
+    let mut text = String::new();
+    let _ = rule::write(&mut text, rule);
+    text
+}
+
+/// As [`rule`], in the form of a dialect.
+pub fn rule_in(rule: &Rule, dialect: Dialect) -> String {
+    let mut text = String::new();
+    let _ = match dialect {
+        Dialect::OpenBsd => rule::write(&mut text, rule),
+        Dialect::FreeBsd => freebsd::write(&mut text, rule),
+    };
     text
 }
 
@@ -125,76 +139,4 @@ fn write_table(f: &mut String, table: &Table) -> fmt::Result {
         f.write_str(" { }")?;
     }
     f.write_char('\n')
-}
-
-/// A network: `192.0.2.0/24`, without the length where it is full; `any` for all of a family.
-#[must_use]
-pub fn network(address: IpAddr, bits: u8) -> String {
-    let mut text = String::new();
-    let _ = write_network(&mut text, address, bits);
-    text
-}
-
-fn write_network(f: &mut String, address: IpAddr, bits: u8) -> fmt::Result {
-    if address.is_unspecified() && bits == 0 {
-        return f.write_str("any");
-    }
-    write_ip(f, address)?;
-    if bits < Family::of(address).bits() {
-        write!(f, "/{bits}")
-    } else {
-        Ok(())
-    }
-}
-
-/// As `inet_ntop(3)` of BSD writes it.
-fn write_ip(f: &mut String, address: IpAddr) -> fmt::Result {
-    write!(f, "{address}")
-}
-
-/// An address as rules have it.
-#[must_use]
-pub fn address(address: &Address, family: Option<Family>) -> String {
-    let mut text = String::new();
-    let _ = write_address(&mut text, address, family);
-    text
-}
-
-fn write_address(f: &mut String, address: &Address, family: Option<Family>) -> fmt::Result {
-    match address {
-        Address::Any => f.write_str("any"),
-        Address::Network(network) => write_network(f, network.address, network.bits),
-        Address::Range(first, last) => {
-            write_ip(f, *first)?;
-            f.write_str(" - ")?;
-            write_ip(f, *last)
-        }
-        Address::Interface(interface) => write_dynamic(f, interface, family),
-        Address::Unresolved(name) => f.write_str(name),
-        Address::Table(name) => write!(f, "<{name}>"),
-        Address::NoRoute => f.write_str("no-route"),
-        Address::UrpfFailed => f.write_str("urpf-failed"),
-        Address::RouteLabel(label) => write!(f, "route \"{label}\""),
-    }
-}
-
-fn write_dynamic(
-    f: &mut String,
-    interface: &DynamicInterface,
-    family: Option<Family>,
-) -> fmt::Result {
-    write!(f, "({}", interface.name)?;
-    f.write_str(match interface.part {
-        None => "",
-        Some(InterfacePart::Network) => ":network",
-        Some(InterfacePart::Broadcast) => ":broadcast",
-        Some(InterfacePart::Peer) => ":peer",
-    })?;
-    f.write_str(if interface.no_alias { ":0)" } else { ")" })?;
-    let full = family.unwrap_or(Family::Inet6).bits();
-    if interface.bits < full {
-        write!(f, "/{}", interface.bits)
-    } else {
-        Ok(())
-    }
 }

@@ -6,8 +6,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::parse::Dialect;
 use crate::source::{Sources, Span};
+
+/// Which system's language is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// OpenBSD 7.8.
+    #[default]
+    OpenBsd,
+    /// FreeBSD, with `nat`, `rdr`, `binat` and `scrub` rules.
+    FreeBsd,
+}
 
 /// A rule set: the meaning of a configuration file.
 ///
@@ -135,6 +144,21 @@ impl Default for Options {
             limit_tables: 1000,
             limit_table_entries: 200_000,
             syncookies: Syncookies::Never,
+        }
+    }
+}
+
+impl Options {
+    /// Options without any `set`. FreeBSD reassembles fragments only where a rule or an option says
+    /// so, and keeps fewer of them.
+    pub fn of(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::OpenBsd => Self::default(),
+            Dialect::FreeBsd => Self {
+                reassemble: false,
+                limit_fragments: 5000,
+                ..Self::default()
+            },
         }
     }
 }
@@ -762,6 +786,13 @@ pub struct DynamicInterface {
     pub bits: u8,
 }
 
+impl DynamicInterface {
+    /// Whether it can stand for several addresses.
+    pub fn has_several_addresses(&self) -> bool {
+        !self.no_alias || !self.name.ends_with(|c: char| c.is_ascii_digit())
+    }
+}
+
 /// A modifier of an interface's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterfacePart {
@@ -981,6 +1012,9 @@ pub enum Divert {
         port: u16,
     },
 }
+
+/// Ports that `nat-to` chooses from (`PF_NAT_PROXY_PORT_*`).
+pub(crate) const NAT_PORTS: (u16, u16) = (50_001, 65_535);
 
 /// Addresses and ports of a translation or a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -86,21 +86,24 @@ fn rows(folder: &Path) -> Result<Vec<Row>> {
         });
         let pcap = folder.join("packets.pcap");
         fs::write(&pcap, packets())?;
-        rows.push(Row {
-            name: format!("explain {PACKETS} packets, {count} rules"),
-            command: weir(&[
-                "explain",
-                &name(&before),
+        for (how, options) in [("verdicts", &[][..]), ("reasons", &["--verbose"])] {
+            let packets = [
                 "--pcap",
                 &name(&pcap),
                 "--interface",
                 "em0",
                 "--direction",
                 "in",
-            ]),
-            rounds: if count > 1000 { 1 } else { ROUNDS },
-            good: &[0, 1],
-        });
+            ];
+            let mut command = weir(&["explain", &name(&before)]);
+            command.extend(packets.iter().chain(options).map(|&word| word.to_owned()));
+            rows.push(Row {
+                name: format!("explain {PACKETS} packets, {count} rules, {how}"),
+                command,
+                rounds: if count > 1000 { 1 } else { ROUNDS },
+                good: &[0, 1],
+            });
+        }
     }
     Ok(rows)
 }

@@ -7,7 +7,7 @@ use super::flatten::{Flat, List, Step};
 use super::item::{Act, Interner, NO_RULE, NewValue, Rewrite, Role, Store, TagTest};
 use super::outcome::Effect;
 use super::sentence;
-use super::sets::ValueSet;
+use super::sets::{ValueSet, number};
 use super::space::{Class, Field, Kind, address_max};
 use super::tables::{Content, interface_addresses, table_addresses};
 use super::vocabulary::{Fact, Known, Vocabulary};
@@ -645,14 +645,6 @@ fn union(networks: &[Network]) -> ValueSet {
             .map(|&network| super::sets::network_range(network))
             .collect(),
     )
-}
-
-/// An address as a number.
-pub fn number(address: std::net::IpAddr) -> u128 {
-    match address {
-        std::net::IpAddr::V4(address) => u128::from(u32::from(address)),
-        std::net::IpAddr::V6(address) => u128::from(address),
-    }
 }
 
 /// Numbers anchors and atoms in the order of the list, so that the same rule gets the same number

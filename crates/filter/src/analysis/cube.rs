@@ -417,7 +417,7 @@ fn value_words(
         Field::SOURCE | Field::DESTINATION => {
             let networks = sentence::networks(low, high, family, 8);
             if networks.is_empty() {
-                let address = |value| super::witness::address(value, family);
+                let address = |value| super::sets::address(value, family);
                 return vec![format!("{} - {}", address(low), address(high))];
             }
             networks.into_iter().map(sentence::network_words).collect()

@@ -1,9 +1,8 @@
 //! Sets of packets and rules in the words of pf.conf.
 
-use super::sets::{ValueSet, network_range};
+use super::sets::{ValueSet, address, network_range};
 use super::space::{Field, normalized_flags};
 use super::vocabulary::Vocabulary;
-use super::witness::address;
 use crate::names;
 use crate::rule::{
     Action, Address, Comparison, DynamicInterface, Family, InterfacePart, Network, On, Peer,

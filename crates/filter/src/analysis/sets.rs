@@ -1,9 +1,10 @@
 //! Sets of values of one field: sorted, disjoint, inclusive ranges.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::rule::{Comparison, Network};
+use crate::rule::{Comparison, Family, Network};
 
 /// A set of values: sorted ranges that neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -191,6 +192,22 @@ impl SetTable {
     /// All sets, by number.
     pub fn all(&self) -> &[Arc<ValueSet>] {
         &self.sets
+    }
+}
+
+/// An address as a number.
+pub fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// The address of a family with this number.
+pub fn address(value: u128, family: Family) -> IpAddr {
+    match family {
+        Family::Inet => IpAddr::V4((value as u32).into()),
+        Family::Inet6 => IpAddr::V6(value.into()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::compile::number;
+use super::sets::{address, number};
 use super::space::{Class, Field, Kind, normalized_flags};
 use super::vocabulary::{Fact, Vocabulary};
 use crate::names;
@@ -376,14 +376,6 @@ pub(super) fn likely(field: Field, class: Class) -> u128 {
         Field::ICMP_TYPE if class.family == Family::Inet => 8,
         Field::ICMP_TYPE => 128,
         _ => 0,
-    }
-}
-
-/// The address of a family with this number.
-pub(super) fn address(value: u128, family: Family) -> IpAddr {
-    match family {
-        Family::Inet => IpAddr::V4((value as u32).into()),
-        Family::Inet6 => IpAddr::V6(value.into()),
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::packet::{Content, Packet};
+use crate::packet::{Content, ECN, Packet};
 use crate::rule::{Family, Rule};
-
-use super::descriptor::ECN;
 
 /// Settings of the rules that matched; the last one for a field wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

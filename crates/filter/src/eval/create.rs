@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::decision::{Answer, Cause};
 use super::descriptor::Descriptor;
 use super::engine::Engine;
-use super::icmp;
+use super::icmp_key;
 use super::pool::{PoolError, PoolOf};
 use super::program::{Program, RuleId};
 use super::source_node::{NodeKey, Purpose, SourceNode, Threshold};
@@ -357,7 +357,7 @@ fn key(
             other => other,
         };
     }
-    let addresses = icmp::addresses(packet, source.0, destination.0, false)
+    let addresses = icmp_key::addresses(packet, source.0, destination.0, false)
         .unwrap_or([source.0, destination.0]);
     let mut key = Key {
         family,

@@ -4,11 +4,9 @@ use std::net::IpAddr;
 
 use super::icmp::{self, Mapping};
 use crate::packet::flags::ACK;
-use crate::packet::{Content, Packet, Tcp};
+use crate::packet::{Content, ECN, Packet, Tcp};
 use crate::rule::{Direction, Family};
 
-/// Bits of TOS that rules do not see.
-pub(super) const ECN: u8 = 3;
 /// `IPTOS_LOWDELAY`
 const LOW_DELAY: u8 = 0x10;
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cursor::Cursor;
 use super::fragment::Fragments;
-use super::pool::Cursor;
 use super::program::{Builder, Program, RuleId, RuleRef};
 use super::random::Random;
 use super::source_node::{SourceNodes, Threshold};

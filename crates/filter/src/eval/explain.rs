@@ -5,32 +5,10 @@ use super::engine::Engine;
 use super::field::{Field, Fields};
 use super::linux;
 use super::program::RuleId;
+use super::step::{Outcome, Step};
 use crate::packet::Packet;
 use crate::print;
 use crate::rule::{Action, Rule};
-
-/// The outcome of a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The rule.
-    pub rule: RuleId,
-    /// How many anchors it is in.
-    pub depth: usize,
-    /// Its outcome.
-    pub outcome: Outcome,
-}
-
-/// Whether a rule matched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It matched.
-    Matched,
-    /// It calls an anchor, and its own tests succeeded: the anchor's rules follow.
-    Entered,
-    /// These tests failed, in pf's order. pf itself stops at the first. Tests that count or draw
-    /// are only there as the first.
-    Failed(Fields),
-}
 
 /// A verdict with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +218,7 @@ fn packet_value(field: Field, packet: &Packet) -> String {
         | Field::FragmentFlags
         | Field::FragmentIcmp
         | Field::FragmentOwner => "a fragment".into(),
-        Field::Tos => format!("{:#04x}", packet.tos & !super::descriptor::ECN),
+        Field::Tos => format!("{:#04x}", packet.tos & !crate::packet::ECN),
         Field::Tagged => packet.tag.as_deref().unwrap_or("no tag at first").into(),
         Field::ReceivedOn => packet
             .received_on

@@ -7,11 +7,12 @@ use super::actions::Actions;
 use super::decision::Match;
 use super::descriptor::Descriptor;
 use super::engine::Engine;
-use super::explain::Outcome;
+use super::match_rule::DEPTH;
 use super::pool::in_network;
 use super::program::{AddressTest, Entry, Program, RuleId, Target};
 use super::random::to_number;
-use super::walk::{DEPTH, Walk, record};
+use super::step::Outcome;
+use super::walk::Walk;
 use crate::packet::Packet;
 use crate::rule::{Direction, Family, Network, Peer, Rule, RuleKind};
 
@@ -161,21 +162,16 @@ impl Engine<'_> {
                 self.first_failure(program, interface, id, entry, walk)
             };
             if let Some(field) = failure {
-                record(
-                    walk,
-                    id,
-                    depth,
-                    Outcome::Failed([field].into_iter().collect()),
-                );
+                walk.record(id, depth, Outcome::Failed([field].into_iter().collect()));
                 continue;
             }
             self.take_tag(entry.rule, walk);
             walk.actions.rtable = entry.rule.rtable.or(walk.actions.rtable);
             let Some(target) = entry.target else {
-                record(walk, id, depth, Outcome::Matched);
+                walk.record(id, depth, Outcome::Matched);
                 return Some(id);
             };
-            record(walk, id, depth, Outcome::Entered);
+            walk.record(id, depth, Outcome::Entered);
             for child in children(program, target) {
                 if depth >= DEPTH {
                     walk.note("anchors of translations call each other too deep".into());

@@ -42,25 +42,30 @@
 
 mod actions;
 mod create;
+mod cursor;
 mod decision;
 #[cfg(feature = "testing")]
 mod defect;
 mod descriptor;
 mod engine;
 mod explain;
+mod facts;
 mod field;
 mod fragment;
 mod freebsd;
 mod icmp;
+mod icmp_key;
 mod interface;
 mod judge;
 mod linux;
+mod match_rule;
 mod pool;
 mod program;
 mod random;
 mod source_node;
 mod state;
 mod state_test;
+mod step;
 mod table;
 mod tcp;
 mod translate;
@@ -72,7 +77,8 @@ pub use decision::{
 #[cfg(feature = "testing")]
 pub use defect::Defect;
 pub use engine::{Chance, Engine};
-pub use explain::{Explanation, NearMiss, Outcome, Step};
+pub use explain::{Explanation, NearMiss};
 pub use field::{Field, Fields};
 pub use program::{RuleId, RuleRef};
 pub use state::{Key, StateInfo};
+pub use step::{Outcome, Step};

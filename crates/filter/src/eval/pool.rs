@@ -3,20 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::cursor::Cursor;
 use super::engine::Engine;
 use super::program::{AddressTest, Program, RuleId};
 use super::random::{from_number, sip_hash, to_number};
 use super::source_node::{NodeKey, Purpose, SourceNode, Threshold};
 use crate::rule::{Family, Network, Pool, PoolKind, Rate};
-
-/// Where a pool stands.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cursor {
-    /// Index of the network, for tables and interfaces.
-    index: usize,
-    /// Number of the host in it.
-    host: u128,
-}
 
 /// Why a pool gives no address.
 #[derive(Clone, Debug, PartialEq, Eq)]

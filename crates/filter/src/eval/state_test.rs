@@ -3,7 +3,8 @@
 use super::decision::{Answer, Cause, StateUse};
 use super::descriptor::Descriptor;
 use super::engine::Engine;
-use super::icmp::{self, about_key, goes_right_way};
+use super::icmp::goes_right_way;
+use super::icmp_key::{self, about_key};
 use super::judge::StateTest;
 use super::program::Program;
 use super::state::{Key, State, peer_state, track_other};
@@ -207,7 +208,7 @@ impl Engine<'_> {
         let mapping = packet.icmp?;
         let own = &packet.packet;
         let [source, destination] =
-            icmp::addresses(packet, own.source, own.destination, multicast)?;
+            icmp_key::addresses(packet, own.source, own.destination, multicast)?;
         let (from, to) = (packet.source_index(), packet.destination_index());
         let mut key = Key {
             family: packet.family,

@@ -1,29 +1,17 @@
-//! The walk over the rules: the last match wins, unless one is quick (`pf_match_rule`).
+//! Results of a walk over the rules (`struct pf_test_ctx`).
 
 use std::sync::Arc;
 
 use super::actions::Actions;
 use super::decision::{Cause, LogCause, LogEvent, Match};
 use super::descriptor::Descriptor;
-use super::engine::Engine;
-use super::explain::{Outcome, Step};
-use super::field::{Facts, Field};
-use super::program::{Entry, Program, RuleId, Target};
+use super::program::{Program, RuleId};
 use super::source_node::NodeKey;
-use crate::rule::{Action, Rule};
+use super::step::{Outcome, Step};
+use crate::rule::Rule;
 
-#[cfg(feature = "testing")]
-use super::defect::Defect;
-
-/// Anchors that can be nested: one less than `PF_ANCHOR_STACK_MAX`.
-pub(super) const DEPTH: usize = 63;
 /// Most notes on one packet.
 const NOTES: usize = 32;
-/// How often each rule may be tested for one packet, on average: anchors that are called twice at
-/// each depth would take forever.
-const VISITS: usize = 64;
-/// Tests that any rule set may take.
-const TESTS_MIN: usize = 1 << 16;
 
 /// Results of the walk: `struct pf_test_ctx`.
 #[derive(Debug)]
@@ -32,7 +20,7 @@ pub(super) struct Walk {
     pub tag: Option<Arc<str>>,
     /// The last pass or block rule that matched, and the rule that called its anchor.
     pub winner: Option<RuleId>,
-    winner_anchor: Option<RuleId>,
+    pub winner_anchor: Option<RuleId>,
     pub matches: Vec<Match>,
     pub match_rules: Vec<RuleId>,
     pub actions: Actions,
@@ -41,7 +29,7 @@ pub(super) struct Walk {
     pub log: Vec<LogEvent>,
     pub notes: Vec<String>,
     /// How many rules were tested.
-    tested: usize,
+    pub tested: usize,
     /// Why the walk failed.
     pub failure: Option<Cause>,
     /// The outcome of each rule, for explanations.
@@ -103,276 +91,15 @@ impl Walk {
             }
         }
     }
-}
 
-/// How the walk over a rule set ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
-    Ok,
-    Quick,
-    Fail,
-}
-
-impl Engine<'_> {
-    /// Walks a rule set that `anchor` calls.
-    pub(super) fn walk(
-        &mut self,
-        program: &Program<'_>,
-        interface: &[Option<bool>],
-        level: usize,
-        anchor: Option<RuleId>,
-        depth: usize,
-        walk: &mut Walk,
-    ) -> Status {
-        let Some(level) = program.levels.get(level) else {
-            return Status::Ok;
-        };
-        for &id in &level.rules {
-            walk.tested += 1;
-            let most = (program.entries.len() * VISITS).max(TESTS_MIN);
-            if walk.tested > most {
-                walk.note(format!("the walk was given up after {most} rules"));
-                walk.failure = Some(Cause::AnchorDepth);
-                return Status::Fail;
-            }
-            let entry = program.entry(id);
-            if let Some(field) = self.first_failure(program, interface, id, entry, walk) {
-                self.record_failure(program, interface, id, field, depth, walk);
-                continue;
-            }
-            self.take_tag(entry.rule, walk);
-            let status = match entry.target {
-                None => self.matched(program, id, anchor, depth, walk),
-                Some(target) => {
-                    record(walk, id, depth, Outcome::Entered);
-                    self.call(program, interface, id, target, depth, walk)
-                }
-            };
-            if status != Status::Ok {
-                return status;
-            }
-        }
-        Status::Ok
-    }
-
-    /// The first test of a rule that fails, counting and drawing where it comes to that.
-    pub(super) fn first_failure(
-        &mut self,
-        program: &Program<'_>,
-        interface: &[Option<bool>],
-        id: RuleId,
-        entry: &Entry<'_>,
-        walk: &mut Walk,
-    ) -> Option<Field> {
-        if self
-            .counters
-            .get(id.index())
-            .is_some_and(|counters| counters.expired)
-        {
-            return Some(Field::Once);
-        }
-        let facts = self.facts(program, interface);
-        if let Some(field) = facts.first_failure(entry, walk, false) {
-            return Some(field);
-        }
-        let rule = entry.rule;
-        if let Some(probability) = rule.probability
-            && !self.happens(probability)
-        {
-            return Some(Field::Probability);
-        }
-        let facts = self.facts(program, interface);
-        if let Some(field) = facts.first_failure(entry, walk, true) {
-            return Some(field);
-        }
-        if rule.max_packet_rate.is_some() && self.exceeds_rate(id) {
-            return Some(Field::Rate);
-        }
-        None
-    }
-
-    pub(super) fn take_tag(&self, rule: &Rule, walk: &mut Walk) {
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::TagFromWinnerOnly) {
-            return;
-        }
-        if let Some(tag) = &rule.tag {
-            walk.tag = Some(Arc::clone(tag));
-        }
-    }
-
-    /// A rule matched that is no call of an anchor.
-    fn matched(
-        &mut self,
-        program: &Program<'_>,
-        id: RuleId,
-        anchor: Option<RuleId>,
-        depth: usize,
-        walk: &mut Walk,
-    ) -> Status {
-        let rule = program.entry(id).rule;
-        if rule.once
-            && let Some(counters) = self.counters.get_mut(id.index())
-        {
-            counters.expired = true;
-        }
-        record(walk, id, depth, Outcome::Matched);
-        if rule.action == Action::Match {
-            walk.match_rules.push(id);
-            walk.actions.add(rule);
-            let Ok(translated) = self.translate(program, id, walk) else {
-                walk.failure = Some(Cause::Translate);
-                return Status::Fail;
-            };
-            walk.log_rule(program, id);
-            walk.matches.push(Match {
-                rule: id,
-                decides: false,
-                translated: translated.map(Box::new),
+    /// Records a rule's outcome, for explanations.
+    pub fn record(&mut self, rule: RuleId, depth: usize, outcome: Outcome) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(Step {
+                rule,
+                depth,
+                outcome,
             });
-        } else {
-            walk.matches.push(Match {
-                rule: id,
-                decides: true,
-                translated: None,
-            });
-            if !self.keeps_first(walk) {
-                walk.winner = Some(id);
-                walk.winner_anchor = anchor;
-            }
         }
-        walk.log_matches(program, id);
-        if rule.quick && !self.ignores_quick(rule, anchor) {
-            Status::Quick
-        } else {
-            Status::Ok
-        }
-    }
-
-    /// Whether the first match wins, unlike in pf.
-    fn keeps_first(&self, walk: &Walk) -> bool {
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::FirstMatchWins) {
-            return walk.winner.is_some();
-        }
-        let _ = walk;
-        false
-    }
-
-    /// Whether quick does not stop the walk, unlike in pf.
-    fn ignores_quick(&self, rule: &Rule, anchor: Option<RuleId>) -> bool {
-        #[cfg(feature = "testing")]
-        match self.defect {
-            Some(Defect::QuickIgnoredInAnchors) => return anchor.is_some(),
-            Some(Defect::MatchQuickDoesNotStop) => return rule.action == Action::Match,
-            _ => {}
-        }
-        let _ = (rule, anchor);
-        false
-    }
-
-    /// Walks the rules that an anchor's rule calls.
-    fn call(
-        &mut self,
-        program: &Program<'_>,
-        interface: &[Option<bool>],
-        id: RuleId,
-        target: Target,
-        depth: usize,
-        walk: &mut Walk,
-    ) -> Status {
-        let children: Vec<usize> = match target {
-            Target::Nowhere => {
-                let anchor = anchor_name(program, id);
-                walk.note(format!(
-                    "anchor \"{anchor}\" leads above the main rule set: it has no rules"
-                ));
-                return Status::Ok;
-            }
-            Target::One(level) => {
-                if program
-                    .levels
-                    .get(level)
-                    .is_some_and(|level| level.rules.is_empty())
-                {
-                    let anchor = anchor_name(program, id);
-                    walk.note(format!("anchor \"{anchor}\" has no rules here"));
-                }
-                vec![level]
-            }
-            Target::Children(level) => program
-                .levels
-                .get(level)
-                .map(|level| level.children.values().copied().collect())
-                .unwrap_or_default(),
-        };
-        for child in children {
-            if depth >= DEPTH {
-                walk.failure = Some(Cause::AnchorDepth);
-                return Status::Fail;
-            }
-            let status = self.walk(program, interface, child, Some(id), depth + 1, walk);
-            if status != Status::Ok {
-                return status;
-            }
-            // A quick anchor stops only if the last match is a direct child of its rules.
-            if program.entry(id).rule.quick && walk.winner_anchor == Some(id) {
-                return Status::Quick;
-            }
-        }
-        Status::Ok
-    }
-
-    pub(super) fn facts<'e>(
-        &'e self,
-        program: &'e Program<'e>,
-        interface: &'e [Option<bool>],
-    ) -> Facts<'e> {
-        Facts {
-            program,
-            tables: &self.tables,
-            interface,
-            #[cfg(feature = "testing")]
-            defect: self.defect,
-        }
-    }
-
-    fn record_failure(
-        &mut self,
-        program: &Program<'_>,
-        interface: &[Option<bool>],
-        id: RuleId,
-        field: Field,
-        depth: usize,
-        walk: &mut Walk,
-    ) {
-        if walk.steps.is_none() {
-            return;
-        }
-        let entry = program.entry(id);
-        let facts = self.facts(program, interface);
-        let later = entry.asked.after(field).iter();
-        let failed = later.filter(|&other| facts.fails(other, entry, walk));
-        let fields = std::iter::once(field).chain(failed).collect();
-        record(walk, id, depth, Outcome::Failed(fields));
-    }
-}
-
-pub(super) fn record(walk: &mut Walk, rule: RuleId, depth: usize, outcome: Outcome) {
-    if let Some(steps) = &mut walk.steps {
-        steps.push(Step {
-            rule,
-            depth,
-            outcome,
-        });
-    }
-}
-
-fn anchor_name(program: &Program<'_>, id: RuleId) -> String {
-    match program.entry(id).rule.anchor.as_deref() {
-        Some(crate::rule::Anchor::Inline { name, .. } | crate::rule::Anchor::Call(name)) => {
-            name.to_string()
-        }
-        None => String::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of a rule in itself (`rule_consistent` of pfctl).
 
-use super::{Combination, is_match};
+use super::combination::Combination;
 use crate::lex::At;
 use crate::names;
 use crate::parse::syntax;
@@ -181,7 +181,11 @@ impl Parser<'_> {
                 help,
             );
         }
-        if let Some(divert) = options.divert.as_ref().filter(|_| is_match(made)) {
+        if let Some(divert) = options
+            .divert
+            .as_ref()
+            .filter(|_| made.action == Action::Match)
+        {
             self.complain(
                 "needs-pass",
                 &divert.at.clone(),
@@ -189,7 +193,11 @@ impl Parser<'_> {
                 "",
             );
         }
-        if let Some(at) = options.af_to.as_ref().filter(|_| is_match(made)) {
+        if let Some(at) = options
+            .af_to
+            .as_ref()
+            .filter(|_| made.action == Action::Match)
+        {
             self.complain(
                 "needs-pass",
                 &at.clone(),
@@ -267,7 +275,7 @@ impl Parser<'_> {
         let target = options.nat.as_ref().or(options.rdr.as_ref());
         if let Some(target) = target {
             let at = target.at.clone();
-            if !is_match(made) && made.state == KeepState::No {
+            if !(made.action == Action::Match) && made.state == KeepState::No {
                 self.complain(
                     "needs-state",
                     &at,

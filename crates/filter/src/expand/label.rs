@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Combination;
+use super::combination::Combination;
 use crate::parse::syntax::{self, HostAddress, Port};
 use crate::parse::{Failed, Parser};
-use crate::rule::{Anchor, Comparison, Family, On, Rule, Tagged};
+use crate::rule::{Comparison, Family, On, Rule, Tagged};
 use crate::{names, print};
 
 impl Parser<'_> {
@@ -133,36 +133,5 @@ fn port(port: Option<&Port>) -> String {
         Comparison::GreaterOrEqual => format!(">={low}"),
         // pfctl leaves it empty.
         Comparison::Range => String::new(),
-    }
-}
-
-/// Fills `$nr` in: the rule's number among those of its kind in its rule set.
-pub(crate) fn number(rules: &mut [Rule]) {
-    let fill = |text: &mut Arc<str>, nr: usize| {
-        if text.contains("$nr") {
-            *text = text.replace("$nr", &nr.to_string()).into();
-        }
-    };
-    let kinds = rules.chunk_by_mut(|rule, next| rule.kind == next.kind);
-    for (nr, rule) in kinds.flat_map(|kind| kind.iter_mut().enumerate()) {
-        if let Some(label) = &mut rule.label {
-            fill(label, nr);
-        }
-        for label in rule
-            .freebsd
-            .iter_mut()
-            .flat_map(|freebsd| &mut freebsd.more_labels)
-        {
-            fill(label, nr);
-        }
-        if let Some(tag) = &mut rule.tag {
-            fill(tag, nr);
-        }
-        if let Some(tagged) = &mut rule.tagged {
-            fill(&mut tagged.name, nr);
-        }
-        if let Some(Anchor::Inline { rules, .. }) = rule.anchor.as_deref_mut() {
-            number(rules);
-        }
     }
 }

@@ -1,87 +1,22 @@
 //! Rules with lists to rules without (`expand_rule` of pfctl).
 
+mod combination;
 mod consistent;
 mod label;
 mod translate;
 
-pub(crate) use label::number;
-pub(crate) use translate::{NAT_PORTS, has_several_addresses};
-
-use std::rc::Rc;
 use std::sync::Arc;
 
+use combination::{Choice, Combination, Peers, choices, decide_family};
+
 use crate::lex::At;
-use crate::parse::syntax::{self, Divert, Host, HostAddress, IcmpType, Id, Interface, Node, Port};
+use crate::parse::syntax::{self, Divert, Host, HostAddress, IcmpType, Id, Node, Port};
 use crate::parse::{Dialect, Failed, Parser, RULES_MAX};
 use crate::rule::{
-    Action, Address, Anchor, Direction, DynamicInterface, Element, Family, FreeBsd, Icmp, IdMatch,
+    Address, Anchor, Direction, DynamicInterface, Element, Family, FreeBsd, Icmp, IdMatch,
     InterfaceMatch, KeepState, Network, On, Origin, Peer, PortMatch, Rule, RuleKind, Set,
 };
 use crate::{names, rule};
-
-/// An element of a list, or the only one of a dimension without a list.
-struct Choice<'r, T> {
-    node: Option<&'r Node<T>>,
-    index: u32,
-    count: u32,
-}
-
-impl<T> Clone for Choice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Choice<'_, T> {}
-
-impl<T> Choice<'_, T> {
-    fn value(&self) -> Option<&T> {
-        self.node.map(|node| &node.value)
-    }
-
-    fn at(&self) -> Option<&Rc<At>> {
-        self.node.map(|node| &node.at)
-    }
-}
-
-/// The elements of a dimension, or one that is none.
-fn choices<T>(list: &[Node<T>]) -> impl Iterator<Item = Choice<'_, T>> {
-    let none = list.is_empty().then_some(Choice {
-        node: None,
-        index: 0,
-        count: 0,
-    });
-    let count = list.len() as u32;
-    let some = list.iter().enumerate().map(move |(index, node)| Choice {
-        node: Some(node),
-        index: index as u32,
-        count,
-    });
-    none.into_iter().chain(some)
-}
-
-/// One element of each dimension.
-struct Combination<'r> {
-    interface: Choice<'r, Interface>,
-    protocol: Choice<'r, u8>,
-    icmp: Choice<'r, IcmpType>,
-    source: Choice<'r, Host>,
-    destination: Choice<'r, Host>,
-    source_port: Choice<'r, Port>,
-    destination_port: Choice<'r, Port>,
-    os: Choice<'r, Arc<str>>,
-    user: Choice<'r, Id>,
-    group: Choice<'r, Id>,
-}
-
-/// One element of each dimension of `from` and `to`.
-struct Peers<'r> {
-    source: Choice<'r, Host>,
-    destination: Choice<'r, Host>,
-    source_port: Choice<'r, Port>,
-    destination_port: Choice<'r, Port>,
-    os: Choice<'r, Arc<str>>,
-}
 
 /// Visits all elements of `from` and `to`, in the order of the dialect.
 fn each_peers<'r>(rule: &'r syntax::Rule, dialect: Dialect, mut visit: impl FnMut(Peers<'r>)) {
@@ -479,19 +414,6 @@ impl Parser<'_> {
     }
 }
 
-/// The family that all addresses share, if the rule has none.
-fn decide_family(hosts: &[Node<Host>], family: &mut Option<Family>) {
-    if family.is_some() {
-        return;
-    }
-    let mut families = hosts.iter().map(|node| node.value.family);
-    if let Some(first) = families.next()
-        && families.all(|other| other == first)
-    {
-        *family = first;
-    }
-}
-
 /// The family of a combination; an error if its parts disagree.
 fn agreed_family(
     rule: Option<Family>,
@@ -578,9 +500,4 @@ fn elements(combination: &Combination<'_>) -> Vec<Element> {
         element("group", &combination.group),
     ];
     all.into_iter().flatten().collect()
-}
-
-/// Whether a rule keeps no packet's verdict: pfctl's checks ask for the action alone.
-fn is_match(rule: &Rule) -> bool {
-    rule.action == Action::Match
 }

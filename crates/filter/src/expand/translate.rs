@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Combination;
+use super::combination::{Combination, decide_family};
 use crate::lex::At;
 use crate::parse::syntax::{self, HostAddress, RangeKind, Redirect};
 use crate::parse::{Dialect, Failed, Parser, RULES_MAX};
 use crate::rule::{
-    Address, Direction, DynamicInterface, Family, Hop, Network, Peer, Pool, PoolKind, Route, Rule,
-    Table, TableEntry, TablePart,
+    Address, Direction, Family, Hop, NAT_PORTS, Network, Peer, Pool, PoolKind, Route, Rule, Table,
+    TableEntry, TablePart,
 };
-
-/// Ports that `nat-to` chooses from (`PF_NAT_PROXY_PORT_*`).
-pub(crate) const NAT_PORTS: (u16, u16) = (50_001, 65_535);
 
 impl Parser<'_> {
     /// Makes the pools of a rule, and gives it their family where it has none.
@@ -144,7 +141,7 @@ impl Parser<'_> {
             .flatten()
         {
             for hosts in [&source.hosts, &destination.hosts, &redirect.hosts] {
-                super::decide_family(hosts, family);
+                decide_family(hosts, family);
             }
             let (at, what) = (redirect.at.clone(), "target");
             self.keep_family(&mut redirect.hosts, family, &at, what)?;
@@ -322,7 +319,7 @@ impl Parser<'_> {
             .chain(pool.more.iter().map(|hop| &hop.address));
         let mut open = addresses.map(|address| match address {
             Address::Table(_) => true,
-            Address::Interface(interface) => has_several_addresses(interface),
+            Address::Interface(interface) => interface.has_several_addresses(),
             _ => false,
         });
         let several = open.any(|open| open) || !pool.more.is_empty();
@@ -375,7 +372,7 @@ impl Parser<'_> {
         let nat_at = nat.at.clone();
         let fits = |address: &Address| match address {
             Address::Network(network) => network.bits > 0,
-            Address::Interface(interface) => !has_several_addresses(interface),
+            Address::Interface(interface) => !interface.has_several_addresses(),
             Address::Unresolved(_) => true,
             _ => false,
         };
@@ -448,9 +445,4 @@ fn nat_ports(redirect: &Redirect) -> (u16, u16) {
         syntax::PortRange { low, high: 0, .. } => (low, low),
         syntax::PortRange { low, high, .. } => (low, high),
     }
-}
-
-/// Whether an interface in parentheses can stand for several addresses.
-pub(crate) fn has_several_addresses(interface: &DynamicInterface) -> bool {
-    !interface.no_alias || !interface.name.ends_with(|c: char| c.is_ascii_digit())
 }

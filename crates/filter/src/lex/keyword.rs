@@ -1,6 +1,6 @@
 //! Reserved words.
 
-use crate::parse::Dialect;
+use crate::rule::Dialect;
 
 macro_rules! keywords {
     ($($variant:ident $text:literal,)*) => {

@@ -11,7 +11,7 @@ pub use keyword::Keyword;
 pub use reader::{At, Macro, Macros, Piece, Reader};
 
 use crate::diagnostic::Diagnostic;
-use crate::parse::Dialect;
+use crate::rule::Dialect;
 use reader::Byte;
 
 /// Most bytes of a token.

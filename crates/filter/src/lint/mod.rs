@@ -18,12 +18,14 @@ mod anchors;
 mod decide;
 mod never;
 mod reach;
+mod rules;
 mod tables;
 
 use crate::analysis::Limits;
 use crate::diagnostic::Diagnostic;
 use crate::host::Host;
-use crate::rule::{Action, Anchor, Direction, On, Rule, Ruleset};
+use crate::rule::{Action, Direction, On, Rule, Ruleset};
+use rules::each_rule;
 
 /// Settings of [`lint`].
 #[derive(Clone, Debug)]
@@ -87,16 +89,6 @@ fn analyse(ruleset: &Ruleset, host: &Host, settings: &Settings, found: &mut Vec<
             format!("{number} rules are too many or too complex to look for hidden ones here");
         let notice = Diagnostic::notice("not-analysed", first.origin.span, message);
         found.push(notice.help("`weir filter cover` takes its time for it"));
-    }
-}
-
-/// Calls `visit` with each rule, those inside anchors too.
-fn each_rule<'r>(rules: &'r [Rule], visit: &mut impl FnMut(&'r Rule)) {
-    for rule in rules {
-        visit(rule);
-        if let Some(Anchor::Inline { rules, .. }) = rule.anchor.as_deref() {
-            each_rule(rules, visit);
-        }
     }
 }
 

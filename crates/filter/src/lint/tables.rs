@@ -1,5 +1,6 @@
 //! Tables without addresses.
 
+use super::rules::each_rule;
 use crate::diagnostic::Diagnostic;
 use crate::parse::tables_of;
 use crate::rule::{Address, Rule, Ruleset, Table};
@@ -7,7 +8,7 @@ use crate::rule::{Address, Rule, Ruleset, Table};
 /// A table without addresses that nothing fills: neither `persist`, nor a file, nor `overload`.
 pub(super) fn empty(ruleset: &Ruleset, found: &mut Vec<Diagnostic>) {
     let mut filled = Vec::new();
-    super::each_rule(&ruleset.rules, &mut |rule| {
+    each_rule(&ruleset.rules, &mut |rule| {
         let options = rule.state_options.as_deref();
         filled.extend(
             options
@@ -21,7 +22,7 @@ pub(super) fn empty(ruleset: &Ruleset, found: &mut Vec<Diagnostic>) {
         .filter(|table| table.entries.is_empty() && (table.constant || !table.persist))
         .filter(|table| !filled.contains(&&table.name))
         .collect();
-    super::each_rule(&ruleset.rules, &mut |rule| {
+    each_rule(&ruleset.rules, &mut |rule| {
         for table in &empty {
             if tables_of(rule).any(|name| *name == table.name) {
                 found.push(finding(rule, table));

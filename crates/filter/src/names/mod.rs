@@ -7,7 +7,7 @@ mod icmp;
 mod protocols;
 mod services;
 
-use crate::parse::Dialect;
+use crate::rule::Dialect;
 use crate::rule::Family;
 
 /// Most characters of an interface's name (`IFNAMSIZ` less the terminator).

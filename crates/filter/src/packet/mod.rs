@@ -11,11 +11,14 @@
 //! assert_eq!(Packet::decode(&bytes, packet.direction, "em0"), Ok(packet));
 //! ```
 
+mod bytes;
 mod checksum;
 mod decode;
-mod decode6;
 mod encode;
+mod headers4;
+mod headers6;
 mod refusal;
+mod transport;
 mod words;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -60,6 +63,9 @@ pub(crate) const DESTINATION_OPTIONS: u8 = 60;
 pub const DEFAULT_PRIO: u8 = 3;
 /// A user or group that is not known because the packet belongs to no socket.
 pub const NO_OWNER: u32 = u32::MAX;
+
+/// Bits of TOS that rules do not see: those of ECN (RFC 3168).
+pub(crate) const ECN: u8 = 3;
 
 /// A packet, with facts beside its bytes.
 ///

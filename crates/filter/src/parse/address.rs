@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::parser::{Parser, Step};
 use super::resolve::Resolved;
 use super::syntax::{Host, HostAddress, Node, Peer, Port, PortRange, RangeKind};
-use super::{Parser, Step};
 use crate::lex::{At, Keyword, Kind, nearest};
 use crate::names;
-use crate::rule::{Comparison, DynamicInterface, InterfacePart};
+use crate::rule::{Comparison, DynamicInterface};
 
 impl Parser<'_> {
     /// `from` or `to`: hosts, ports or both.
@@ -265,7 +265,7 @@ impl Parser<'_> {
                     error = error.help(help);
                 }
                 self.report(error);
-                Err(super::Failed)
+                Err(super::parser::Failed)
             }
         }
     }
@@ -430,7 +430,7 @@ impl Parser<'_> {
             None => error.help("write the port's number, or add it to the host's `services`"),
         };
         self.report(error);
-        Err(super::Failed)
+        Err(super::parser::Failed)
     }
 }
 
@@ -470,6 +470,3 @@ pub(super) fn plain(address: HostAddress) -> Host {
         weight: 0,
     }
 }
-
-/// How an interface's name is looked up, for both forms.
-pub(super) type Modifiers<'t> = (&'t str, Option<InterfacePart>, bool);

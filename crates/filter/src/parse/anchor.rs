@@ -1,39 +1,19 @@
 //! Anchors, `load anchor` and `antispoof`.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::freebsd::Section;
+use super::config::BRACE_DEPTH_MAX;
+use super::parser::{Parser, Step};
 use super::rule::{Head, assemble};
+use super::scope::Section;
+use super::scope::{Load, Scope};
 use super::syntax::{HostAddress, Interface, Node, Options};
-use super::{BRACE_DEPTH_MAX, Parser, Step};
 use crate::lex::{At, Keyword, Kind};
-use crate::rule::{Action, Anchor, Direction, DynamicInterface, InterfacePart, Return, Rule};
-
-/// A rule set that is being read: the main one, or an anchor's between braces.
-#[derive(Default)]
-pub(crate) struct Scope {
-    pub rules: Vec<Rule>,
-    /// FreeBSD's `scrub` rules.
-    pub scrubs: Vec<Rule>,
-    /// FreeBSD's `nat`, `rdr` and `binat` rules.
-    pub translations: Vec<Rule>,
-    /// Names of anchors with braces in it.
-    names: HashSet<Arc<str>>,
-    /// The anchor's name; empty for the main rule set.
-    name: Arc<str>,
-}
+use crate::rule::{Action, Anchor, Direction, DynamicInterface, InterfacePart, Return};
 
 /// An anchor's name, and where it stands.
 type Name = (Arc<str>, At);
-
-/// A `load anchor` statement.
-pub(super) struct Load {
-    pub path: Arc<str>,
-    pub file: Arc<str>,
-    pub at: At,
-}
 
 /// Longest path of an anchor.
 const PATH_MAX: usize = 1023;
@@ -44,7 +24,7 @@ impl Parser<'_> {
         self.in_order(Section::Filter, &start)?;
         let Ok((name, head, options)) = self.anchor_head() else {
             self.check_body();
-            return Err(super::Failed);
+            return Err(super::parser::Failed);
         };
         let mut rule = assemble(
             Action::Pass,
@@ -197,7 +177,7 @@ impl Parser<'_> {
         }
         self.statements(true);
         let Some(scope) = self.scopes.pop() else {
-            return Err(super::Failed);
+            return Err(super::parser::Failed);
         };
         if !self.accept_byte(b'}') {
             return self.fail_with(
@@ -209,7 +189,7 @@ impl Parser<'_> {
         }
         if let Some(error) = wrong_name {
             self.report(error);
-            return Err(super::Failed);
+            return Err(super::parser::Failed);
         }
         let duplicate = self
             .scopes

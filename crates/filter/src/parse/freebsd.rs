@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::parser::{Parser, Step};
+use super::scope::Section;
 use super::syntax::{self, Host, HostAddress, Node, Options, PortRange, Redirect};
-use super::{Dialect, Parser, Step};
 use crate::diagnostic::Severity;
 use crate::lex::{At, Keyword, Kind};
 use crate::names;
+use crate::rule::Dialect;
 use crate::rule::{Dummynet, RouteKind, Rule, RuleKind};
 
 /// Words of FreeBSD's language that are refused, and their meaning. Each is an error with the
@@ -37,28 +39,6 @@ const LABELS_MAX: usize = 5;
 /// Levels of `set debug`.
 const DEBUG_LEVELS: &[&str] = &["none", "urgent", "misc", "loud"];
 
-/// Sections of a file: under `set require-order yes`, none may follow a later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Section {
-    None,
-    Option,
-    Scrub,
-    Translation,
-    Filter,
-}
-
-impl Section {
-    fn name(self) -> &'static str {
-        match self {
-            Self::None => "nothing",
-            Self::Option => "options",
-            Self::Scrub => "scrub rules",
-            Self::Translation => "translation rules",
-            Self::Filter => "filter rules",
-        }
-    }
-}
-
 /// Whether a statement that starts with this word translates, or calls an anchor that does.
 pub(super) fn is_translation(keyword: Keyword) -> bool {
     matches!(
@@ -76,20 +56,6 @@ pub(super) fn is_translation(keyword: Keyword) -> bool {
 pub(super) fn by_kind(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules.sort_by_key(|rule| rule.kind);
     rules
-}
-
-/// Options without any `set`. FreeBSD reassembles fragments only where a rule or an option says
-/// so, and keeps fewer of them.
-pub(super) fn default_options(dialect: Dialect) -> crate::rule::Options {
-    let defaults = crate::rule::Options::default();
-    match dialect {
-        Dialect::OpenBsd => defaults,
-        Dialect::FreeBsd => crate::rule::Options {
-            reassemble: false,
-            limit_fragments: 5000,
-            ..defaults
-        },
-    }
 }
 
 impl Parser<'_> {

@@ -1,6 +1,6 @@
 //! `set …`
 
-use super::{Parser, Step};
+use super::parser::{Parser, Step};
 use crate::lex::{At, Keyword, Kind};
 use crate::rule::{IcmpError, Preamble, Return, Syncookies, Timeout};
 
@@ -86,7 +86,7 @@ impl Parser<'_> {
                 let error =
                     Self::error("syntax", &at, format!("`{}` is no option", keyword.text()));
                 self.report(error.help(format!("options are {OPTIONS}")));
-                Err(super::Failed)
+                Err(super::parser::Failed)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Parser, Step};
+use super::parser::{Parser, Step};
 use crate::diagnostic::Diagnostic;
 use crate::lex::{At, Keyword, Kind};
 use crate::rule::{Anchor, Queue, Rule, ServiceCurve};
@@ -90,7 +90,7 @@ impl Parser<'_> {
                 );
                 let error = error.related(first.span, "the first root queue");
                 self.report(error);
-                return Err(super::Failed);
+                return Err(super::parser::Failed);
             }
         } else {
             self.queue_names.push(queue.name.clone());
@@ -315,7 +315,7 @@ impl Parser<'_> {
             error = error.help("define it above its first use");
         }
         self.report(error);
-        Err(super::Failed)
+        Err(super::parser::Failed)
     }
 
     /// Checks the trees of queues, and puts each behind its parent.

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use md5::{Digest, Md5};
 
+use super::parser::{Parser, Step};
 use super::syntax::{Divert, Host, HostAddress, Node, Options, PortRange, Redirect};
-use super::{Parser, Step};
 use crate::lex::{At, Keyword, Kind};
 use crate::rule::{Action, PoolKind, RouteKind};
 

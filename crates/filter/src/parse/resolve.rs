@@ -3,11 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::Parser;
-use super::address::Modifiers;
+use super::parser::Parser;
 use super::syntax::{Host, HostAddress};
 use crate::host::Interface;
 use crate::rule::{Family, InterfacePart, Network};
+
+/// How an interface's name is looked up, for both forms.
+type Modifiers<'t> = (&'t str, Option<InterfacePart>, bool);
 
 /// The meaning of a name.
 pub(super) enum Resolved {

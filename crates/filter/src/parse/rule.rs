@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::freebsd::Section;
+use super::parser::{Parser, Step};
+use super::scope::Section;
 use super::syntax::{self, IcmpType, Id, Interface, Node, Options, Peer, Redirect};
-use super::{Parser, Step, block};
 use crate::lex::{At, Keyword, Kind};
 use crate::names;
 use crate::rule::{
@@ -75,26 +75,26 @@ impl Parser<'_> {
             Some(Keyword::Return) => Return::Return { icmp },
             Some(Keyword::ReturnRst) => {
                 self.take();
-                return Ok(block(Return::Rst {
+                return Ok(Action::Block(Return::Rst {
                     ttl: self.return_ttl()?,
                 }));
             }
             Some(Keyword::ReturnIcmp) => {
                 self.take();
-                return Ok(block(Return::Icmp {
+                return Ok(Action::Block(Return::Icmp {
                     icmp: self.return_icmp()?,
                 }));
             }
             Some(Keyword::ReturnIcmp6) => {
                 self.take();
-                return Ok(block(Return::Icmp {
+                return Ok(Action::Block(Return::Icmp {
                     icmp: self.return_icmp6()?,
                 }));
             }
-            _ => return Ok(block(self.block_policy)),
+            _ => return Ok(Action::Block(self.block_policy)),
         };
         self.take();
-        Ok(block(answer))
+        Ok(Action::Block(answer))
     }
 
     fn return_ttl(&mut self) -> Step<u8> {
@@ -167,7 +167,7 @@ impl Parser<'_> {
             error = error.help(format!("did you mean `{other}`?"));
         }
         self.report(error);
-        Err(super::Failed)
+        Err(super::parser::Failed)
     }
 
     /// Direction, log, interface, family, protocol and addresses. Anchors have no `log`.

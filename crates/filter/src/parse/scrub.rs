@@ -1,8 +1,8 @@
 //! FreeBSD's `scrub` statement, and `scrub (…)` of its filter rules.
 
-use super::freebsd::Section;
+use super::parser::{Parser, Step};
+use super::scope::Section;
 use super::syntax::Options;
-use super::{Parser, Step};
 use crate::diagnostic::Severity;
 use crate::lex::{At, Keyword};
 use crate::rule::RuleKind;

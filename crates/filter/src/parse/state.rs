@@ -1,7 +1,7 @@
 //! `keep state` and its options.
 
+use super::parser::{Parser, Step};
 use super::syntax::{self, Node, StateOption, Track};
-use super::{Parser, Step};
 use crate::lex::{Keyword, Kind};
 use crate::names;
 use crate::rule::{Action, Flags, KeepState, Overload, Rate, SourceTrack, StateOptions, Timeout};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use super::parser::{Parser, Step};
 use super::syntax::{Host, HostAddress, Node, TableOptions, TablePart};
-use super::{Parser, Step};
 use crate::diagnostic::Diagnostic;
 use crate::lex::{At, Keyword, Kind, nearest};
 use crate::names;
@@ -186,7 +186,7 @@ impl Parser<'_> {
             }
         };
         let Some((file, text)) = self.add_file(&path.value, &bytes, Some(path.at.usage)) else {
-            return Err(super::Failed);
+            return Err(super::parser::Failed);
         };
         let mut entries: Vec<TableEntry> = Vec::new();
         let mut expect_weight = false;
@@ -262,7 +262,7 @@ impl Parser<'_> {
         names.dedup();
         let mut seen = HashSet::new();
         missing.retain(|found| seen.insert(found.clone()));
-        missing.truncate(super::ERRORS_MAX + 1);
+        missing.truncate(super::config::ERRORS_MAX + 1);
         let warnings: Vec<_> = missing
             .into_iter()
             .map(|(name, span)| {

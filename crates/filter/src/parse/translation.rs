@@ -1,9 +1,9 @@
 //! FreeBSD's statements that translate: `nat`, `rdr`, `binat` and their anchors.
 
-use super::freebsd::Section;
+use super::parser::{Parser, Step};
 use super::rule::{Head, assemble};
+use super::scope::Section;
 use super::syntax::{self, Host, HostAddress, Node, Options, Peer, Redirect};
-use super::{Parser, Step};
 use crate::lex::{At, Keyword, Kind};
 use crate::rule::{Action, Anchor, Comparison, Family, Log, PoolKind, RuleKind};
 
@@ -217,7 +217,7 @@ impl Parser<'_> {
         for node in source.into_iter().chain([to]) {
             let single = match &node.value.address {
                 HostAddress::Network(..) | HostAddress::Unresolved(_) => true,
-                HostAddress::Dynamic(interface) => !crate::expand::has_several_addresses(interface),
+                HostAddress::Dynamic(interface) => !interface.has_several_addresses(),
                 _ => false,
             };
             if !single || node.value.negated {

@@ -7,7 +7,7 @@ use super::rule::{
     write_pool, write_probability, write_route, write_scrub, write_translation,
 };
 use crate::names;
-use crate::parse::Dialect;
+use crate::rule::Dialect;
 use crate::rule::{Action, Anchor, Divert, FreeBsd, KeepState, Rule, RuleKind, Scrub, Set};
 
 pub(super) fn write(f: &mut String, rule: &Rule) -> fmt::Result {

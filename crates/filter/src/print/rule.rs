@@ -2,31 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
+use super::address::write_address;
 use crate::names;
-use crate::parse::Dialect;
-use crate::print::write_address;
 use crate::rule::{
-    Action, Address, Anchor, Comparison, Divert, Family, IcmpError, IdMatch, KeepState, Log, On,
-    Peer, Pool, PoolKind, Return, Route, RouteKind, Rule, Scrub, Set, SourceTrack, StateOptions,
+    Action, Address, Anchor, Comparison, Dialect, Divert, Family, IcmpError, IdMatch, KeepState,
+    Log, On, Peer, Pool, PoolKind, Return, Route, RouteKind, Rule, Scrub, Set, SourceTrack,
+    StateOptions,
 };
-
-/// A rule's text in OpenBSD's form, in one line, without the rules of its anchor and without the newline.
-#[must_use]
-pub fn rule(rule: &Rule) -> String {
-    let mut text = String::new();
-    let _ = write(&mut text, rule);
-    text
-}
-
-/// As [`rule`], in the form of a dialect.
-pub fn rule_in(rule: &Rule, dialect: Dialect) -> String {
-    let mut text = String::new();
-    let _ = match dialect {
-        Dialect::OpenBsd => write(&mut text, rule),
-        Dialect::FreeBsd => super::freebsd::write(&mut text, rule),
-    };
-    text
-}
 
 pub(super) fn write(f: &mut String, rule: &Rule) -> fmt::Result {
     write_action(f, rule, Dialect::OpenBsd)?;
@@ -517,7 +499,7 @@ pub(super) fn write_pool(
     write_pool_addresses(f, pool, family)?;
     let (first, last) = pool.ports;
     match ports {
-        Ports::Nat if pool.ports == crate::expand::NAT_PORTS || pool.ports == (0, 0) => {}
+        Ports::Nat if pool.ports == crate::rule::NAT_PORTS || pool.ports == (0, 0) => {}
         Ports::Nat if first == last => write!(f, " port {first}")?,
         Ports::Nat => write!(f, " port {first}:{last}")?,
         Ports::Rdr if first != 0 && last != 0 && last != first => {

@@ -7,8 +7,8 @@ mod nft;
 mod queue;
 
 use crate::rule::{
-    Address, Direction, Divert, Family, KeepState, On, Options, Pool, PoolKind, Return, RouteKind,
-    Rule, Ruleset, Set, Syncookies,
+    Address, Direction, Divert, Family, KeepState, On, Options, Return, RouteKind, Rule, Ruleset,
+    Set, Syncookies,
 };
 use nft::{Chain, Line};
 
@@ -420,11 +420,6 @@ fn notes(rule: &Rule) -> Vec<&'static str> {
         notes.push("no-sync has no effect: states are not sent to other hosts");
     }
     notes
-}
-
-/// Whether an address of a pool is chosen for each connection anew.
-fn is_random(pool: &Pool) -> bool {
-    matches!(pool.kind, PoolKind::Random)
 }
 
 #[cfg(test)]

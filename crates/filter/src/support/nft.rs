@@ -7,7 +7,6 @@
 
 use std::net::IpAddr;
 
-use super::is_random;
 use crate::rule::{
     Action, Address, Comparison, Direction, Family, IdMatch, InterfaceMatch, InterfacePart,
     Network, On, Peer, Pool, PortMatch, Return, Rule,
@@ -381,7 +380,7 @@ pub(super) fn dnat(rule: &Rule, pool: &Pool) -> Vec<String> {
 }
 
 fn options(pool: &Pool) -> &'static str {
-    match (is_random(pool), pool.sticky) {
+    match (pool.kind == crate::rule::PoolKind::Random, pool.sticky) {
         (true, true) => " random,persistent",
         (true, false) => " random",
         (false, true) => " persistent",

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::rule::{
-    Action, Comparison, DynamicInterface, InterfaceMatch, Network, Origin, PortMatch, Queue, Rate,
-    Route, Scrub, ServiceCurve, Tagged,
+    Action, Comparison, DynamicInterface, InterfaceMatch, Network, Origin, Pool, PoolKind,
+    PortMatch, Queue, Rate, Route, Scrub, ServiceCurve, Tagged,
 };
 use crate::source::{FileId, Span};
 

@@ -1,62 +1,22 @@
-//! From bytes to packets: IPv6 (`pf_walk_header6` of `sys/net/pf.c`).
+//! Headers of IPv6 (`pf_walk_header6` of `sys/net/pf.c`).
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use super::decode::{Bytes, HEADER_LIMIT, Header, Walk, assemble, transport};
-use super::{
-    AH, Content, DESTINATION_OPTIONS, FRAGMENT, Fragment, HOP_BY_HOP, IpOptions, Packet, ROUTING,
-    Refusal, is_mld,
-};
+use super::bytes::{Bytes, HEADER_LIMIT, Walk};
+use super::{AH, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, IpOptions, ROUTING, Refusal, is_mld};
 use crate::names;
 
-const HEADER: usize = 40;
+/// Length of the header.
+pub(super) const HEADER: usize = 40;
 /// Least length of a jumbo payload.
 const JUMBO_MIN: u32 = 65_535;
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Packet, Refusal> {
-    let short = Refusal::ShortIpHeader;
-    let all = Bytes::new(bytes, bytes.len());
-    all.pull(0, HEADER).ok_or(short)?;
-    let total = HEADER + usize::from(all.u16(4).ok_or(short)?);
-    if bytes.len() < total {
-        return Err(Refusal::IpLength);
-    }
-    let data = Bytes::new(bytes, total);
+/// Walks the headers of a whole IPv6 packet. Jumbograms are refused.
+pub(super) fn walk_packet(data: Bytes<'_>) -> Result<Walk, Refusal> {
     let mut walker = Walker::new(0, data)?;
     let walk = walker.run()?;
     if walker.jumbo.is_some() {
         return Err(Refusal::Jumbo);
     }
-    let header = Header {
-        source: IpAddr::V6(all.v6(8).ok_or(short)?),
-        destination: IpAddr::V6(all.v6(24).ok_or(short)?),
-        tos: (all.u16(0).ok_or(short)? >> 4) as u8,
-        ttl: all.byte(7).ok_or(short)?,
-        total,
-    };
-    let content = match walk.fragment_at {
-        Some(at) => Content::Fragment(fragment(bytes, at, total)?),
-        None => transport(data, walk, &header)?,
-    };
-    let mut packet = assemble(&header, walk, content, data);
-    if let Some(at) = walk.fragment_at {
-        packet.id = data.u32(at + 4).ok_or(Refusal::ShortExtensionHeader)?;
-    }
-    Ok(packet)
-}
-
-fn fragment(bytes: &[u8], at: usize, total: usize) -> Result<Fragment, Refusal> {
-    let short = Refusal::ShortExtensionHeader;
-    let header = bytes.get(at..at + 8).ok_or(short)?;
-    let field = u16::from_be_bytes([header[2], header[3]]);
-    let payload = bytes.get(at + 8..total).ok_or(short)?;
-    Ok(Fragment {
-        offset: field & 0xfff8,
-        more: field & 1 != 0,
-        next: header[0],
-        payload: Arc::from(payload),
-    })
+    Ok(walk)
 }
 
 /// Walks the headers of an IPv6 packet at `at`.
