@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use xsk::Wait;
 use xsk::testing::kernel::play::{Fate, Play, Step};
-use xsk::testing::kernel::{Answer, Config, Ring, Word, umem};
+use xsk::testing::kernel::{Answer, Config, Ring, Word, umem, umem_with_fragments};
 
 const CHUNKS: u32 = 16;
 const CHUNK_SIZE: u32 = 2048;
@@ -24,7 +24,11 @@ fn play(input: &mut Unstructured<'_>) -> Result<()> {
     let queues = input.int_in_range(1..=2)?;
     let config = config(input)?;
     let by_waiting = bool::arbitrary(input)?;
-    let umem = umem(CHUNKS, CHUNK_SIZE);
+    let umem = if bool::arbitrary(input)? {
+        umem_with_fragments(CHUNKS, CHUNK_SIZE)
+    } else {
+        umem(CHUNKS, CHUNK_SIZE)
+    };
     let mut play = Play::new(&umem, queues, config);
     for _ in 0..STEPS {
         let Ok(step) = step(input) else { break };
@@ -71,7 +75,7 @@ fn step(input: &mut Unstructured<'_>) -> Result<Step> {
 
 fn receiving(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
     let max = input.int_in_range(0..=16)?;
-    Ok(match input.int_in_range(0..=2)? {
+    Ok(match input.int_in_range(0..=3)? {
         0 => Step::Recv {
             queue,
             socket: u8::arbitrary(input)?,
@@ -85,6 +89,12 @@ fn receiving(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
             fates: fates(input)?,
             forward: bool::arbitrary(input)?,
         },
+        2 => Step::RecvFragments {
+            queue,
+            socket: u8::arbitrary(input)?,
+            max,
+            fates: fates(input)?,
+        },
         _ => Step::RecvFrames { queue, max },
     })
 }
@@ -93,7 +103,7 @@ fn sending(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
     let len = input.int_in_range(0..=2049)?;
     let count = input.int_in_range(0..=8)?;
     let which = u8::arbitrary(input)?;
-    Ok(match input.int_in_range(0..=5)? {
+    Ok(match input.int_in_range(0..=6)? {
         0 => Step::Alloc { queue, len },
         1 => Step::Send {
             queue,
@@ -109,6 +119,11 @@ fn sending(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
             panics: bool::arbitrary(input)?,
         },
         4 => Step::SendFrames { queue, count },
+        5 => Step::SendFragments {
+            queue,
+            socket: u8::arbitrary(input)?,
+            count,
+        },
         _ => Step::FreeFrames { queue, count },
     })
 }
@@ -138,7 +153,7 @@ fn kernel(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
             queue,
             socket,
             // XDP leaves a packet no shorter than an Ethernet header (ETH_HLEN).
-            len: input.int_in_range(14..=1800)?,
+            len: input.int_in_range(14..=8000)?,
         },
         2 => Step::Announce { queue },
         3 => Step::Transmit {
@@ -189,7 +204,7 @@ fn peer(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
             ahead: input.int_in_range(0..=8)?,
             addr: addr(input)?,
             len: len(input)?,
-            options: u32::arbitrary(input)?,
+            options: *input.choose(&[0, 1, 2, u32::MAX])?,
         },
         _ => Step::ForgeCompletion {
             queue,

@@ -3,7 +3,8 @@
 use crate::error::errno_text;
 use crate::sys::{self, open_socket};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags};
+use rustix::net::{bind, sockopt};
 use std::fmt;
 use std::os::fd::AsFd;
 
@@ -28,6 +29,9 @@ pub enum Feature {
     RingStatistics,
     /// XDP programs held by a `bpf_link`. The built-in program needs it.
     XdpLink,
+    /// `XDP_USE_SG`: packets of several chunks. A UMEM with
+    /// [fragments](crate::UmemBuilder::fragments) needs it.
+    Fragments,
     /// `XDP_MAX_TX_SKB_BUDGET`: packets that one copy-mode send(2) transmits.
     TxBudget,
 }
@@ -62,11 +66,12 @@ impl std::error::Error for MissingFeature {}
 
 impl Feature {
     /// Every feature, oldest first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Sockets,
         Self::NeedWakeup,
         Self::XdpLink,
         Self::RingStatistics,
+        Self::Fragments,
         Self::TxBudget,
     ];
 
@@ -76,6 +81,7 @@ impl Feature {
             Self::Sockets => "4.18",
             Self::NeedWakeup => "5.4",
             Self::XdpLink | Self::RingStatistics => "5.9",
+            Self::Fragments => "6.6",
             Self::TxBudget => "6.17",
         }
     }
@@ -106,6 +112,14 @@ impl Feature {
             }
             Self::XdpLink if sys::xdp_link_known().map_err(refused)? => Ok(()),
             Self::XdpLink => Err(missing("bpf(2) knows no XDP links".into())),
+            // No device has index 0; a kernel that does not know the flag refuses it before it looks.
+            Self::Fragments => {
+                let address = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_USE_SG, 0, 0);
+                match bind(socket()?, &address) {
+                    Err(errno @ Errno::INVAL) => Err(refused(errno)),
+                    _ => Ok(()),
+                }
+            }
             // Without a TX ring the value is invalid; a kernel without the option rejects that.
             Self::TxBudget => match sys::set_tx_budget(socket()?.as_fd(), 32) {
                 Err(errno @ Errno::NOPROTOOPT) => Err(refused(errno)),
@@ -122,6 +136,7 @@ impl fmt::Display for Feature {
             Self::NeedWakeup => "need_wakeup",
             Self::RingStatistics => "ring statistics",
             Self::XdpLink => "XDP links",
+            Self::Fragments => "packets of several chunks",
             Self::TxBudget => "TX budget",
         })
     }

@@ -80,8 +80,7 @@
 //!
 //! # Not supported
 //!
-//! Packets of several buffers (so an MTU of at most 3822 bytes), unaligned chunks, TX and RX
-//! metadata, busy polling. Linux 5.9 is required; [`Feature`] probes for later additions.
+//! Unaligned chunks, TX and RX metadata, busy polling. Linux 5.9 is required; [`Feature`] probes for later additions.
 
 // # Layers
 //
@@ -97,6 +96,7 @@
 //     socket                     receiving, sending, waiting, closing
 //     batch                      received packets, borrowed from a socket
 //     umem_rings                 FILL, COMPLETION and the chunks lent through them
+//     fragments                  packets of several chunks that the program owns
 //     frame, send_error          packets that the program owns
 //     umem                       memory shared with the kernel, and the owner of each chunk
 //     program                    XDP programs that redirect packets to sockets, and filters
@@ -123,6 +123,8 @@ mod device;
 mod error;
 #[cfg(not(loom))]
 mod feature;
+#[cfg(not(loom))]
+mod fragments;
 #[cfg(not(loom))]
 mod frame;
 #[cfg(not(loom))]
@@ -160,6 +162,7 @@ pub use crate::{
     device::{AttachMode, AttachedProgram, Device, QueueCounts, Silence},
     error::{Error, ErrorKind, Result},
     feature::{Feature, MissingFeature},
+    fragments::Fragments,
     frame::Frame,
     handover::{HandOverError, Parts},
     port::{Port, PortBuilder, StopFlag, WorkerError, WorkerErrors},
@@ -169,7 +172,7 @@ pub use crate::{
         Done, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
         Statistics, Transmit, TxHalf,
     },
-    umem::{Accounting, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
+    umem::{Accounting, MAX_FRAGMENTS, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
     wait::{Interest, Ready, Wait},
 };
 

@@ -20,6 +20,8 @@ pub enum SendErrorKind {
     Empty,
     /// The socket was opened without a TX ring.
     NoRing,
+    /// The packet has several chunks, and the UMEM is not for such packets.
+    Fragmented,
 }
 
 impl fmt::Display for SendErrorKind {
@@ -28,12 +30,16 @@ impl fmt::Display for SendErrorKind {
             Self::Full => "the TX ring is full: flush the socket and try again",
             Self::Foreign => "the packet is in another UMEM: copy it into a frame of this one",
             Self::Empty => "the packet is empty: write it before sending it",
+            Self::Fragmented => {
+                "the packet has several chunks: build the UMEM with `fragments`, or make it linear"
+            }
             Self::NoRing => "the socket has no TX ring: open it with `tx_ring` above zero",
         })
     }
 }
 
-/// A [`Frame`](crate::Frame) or [`Packet`](crate::Packet) that was not sent, with the reason.
+/// A [`Frame`](crate::Frame), [`Packet`](crate::Packet) or [`Fragments`](crate::Fragments) not sent, with
+/// the reason.
 ///
 /// ```no_run
 /// use xsk::{SendError, SendErrorKind, Socket, Umem};

@@ -4,11 +4,15 @@ mod packet;
 
 pub use packet::Packet;
 
+use crate::fragments::Fragments;
 use crate::frame::Frame;
-use crate::ring::Cursor;
+use crate::ring::{Cursor, Size};
 use crate::send_error::SendError;
-use crate::umem::{Area, Cache, LentChunks, Memory};
-use crate::umem_rings::{FillRing, Outgoing, RxRing, cannot_send};
+use crate::sys::XDP_PKT_CONTD;
+use crate::umem::{Area, Cache, Extent, LentChunks, Memory};
+use crate::umem_rings::{
+    FillRing, Outgoing, RxRing, cannot_send, cannot_send_fragments, write_fragments,
+};
 
 /// Packets ahead of the one returned whose first bytes are loaded into the CPU's caches: a miss takes
 /// as long as a few packets.
@@ -63,7 +67,11 @@ impl<'s> RxBatch<'s> {
         area: &'s Area,
         max: u32,
     ) -> Self {
-        let received = rx.as_mut().map_or(Cursor::NONE, |rx| rx.peek(max));
+        let received = match &mut rx {
+            None => Cursor::NONE,
+            Some(rx) if area.fragments() => rx.peek_packets(max, goes_on),
+            Some(rx) => rx.peek(max),
+        };
         fill.received(received.left());
         let recycled = fill.reserve(received.left());
         let send = match &mut out {
@@ -97,26 +105,123 @@ impl<'s> RxBatch<'s> {
         self.received.left() == 0
     }
 
-    /// The next packet. Descriptors of chunks that were not lent for receiving on this queue are
-    /// skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs).
+    /// The next packet of one chunk. Descriptors of chunks that were not lent for receiving on this queue
+    /// are skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs), packets
+    /// of several chunks in [`Statistics::fragmented`](crate::Statistics::fragmented): with those, call
+    /// [`next_fragments`](Self::next_fragments).
     #[inline(always)]
     pub fn next_packet(&mut self) -> Option<Packet<'_, 's>> {
         let rx = self.rx.as_deref_mut()?;
-        for index in self.received.by_ref() {
+        while let Some(index) = self.received.next() {
             // Beyond the batch this is an old descriptor, or a forged one: no harm to a prefetch.
             let ahead = rx.slot(index.wrapping_add(PREFETCH)).addr();
             self.memory.prefetch(ahead);
-            let (addr, len) = rx.slot(index).packet();
-            if self.lent.has(addr, len) {
+            let (addr, size) = rx.slot(index).packet();
+            if self.lent.has(addr, size) {
                 return Some(Packet {
                     addr,
-                    len,
+                    len: size.len(),
                     batch: self,
                 });
             }
-            self.fill.reject(addr, self.cache);
+            let rest = std::mem::replace(&mut self.received, Cursor::NONE);
+            self.received = refuse(rx, self.fill, self.cache, self.lent, index, rest);
         }
         None
+    }
+
+    /// The next packet, of one chunk or several, as an owned one. Packets with an invalid descriptor, or of
+    /// more than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS), are skipped and counted.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// # let umem = xsk::Umem::builder().fragments(true).build()?;
+    /// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+    /// let mut batch = socket.recv(64);
+    /// while let Some(packet) = batch.next_fragments() {
+    ///     println!("{} bytes in {} chunks", packet.len(), packet.frames().len());
+    ///     // When the TX ring is full, the packet is dropped.
+    ///     let _ = batch.send_fragments(packet);
+    /// }
+    /// drop(batch);
+    /// socket.flush()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn next_fragments(&mut self) -> Option<Fragments> {
+        loop {
+            let mut packet = Fragments::new();
+            if self.take_packet(&mut packet)? {
+                return Some(packet);
+            }
+            for frame in packet.into_frames() {
+                self.cache.put(frame.into_chunk());
+            }
+        }
+    }
+
+    /// Takes the chunks of the next packet; returns whether it is whole, and `None` when there is no other.
+    fn take_packet(&mut self, packet: &mut Fragments) -> Option<bool> {
+        let first = self.received.next;
+        let (mut whole, mut more) = (true, true);
+        while more && let Some(index) = self.received.next() {
+            let (addr, size) = self.rx.as_deref()?.slot(index).packet();
+            more = size.options() == XDP_PKT_CONTD;
+            whole &= self.take_fragment(addr, size, packet);
+        }
+        let read = self.received.next.wrapping_sub(first);
+        // Only a broken ring has packets without an end.
+        let whole = whole && !more;
+        if !whole && (read > 1 || read == 1 && more) {
+            self.fill.drop_fragmented(1);
+        }
+        (read > 0).then_some(whole)
+    }
+
+    /// Takes the chunk of a descriptor; false when it has none, or the packet has no room for it.
+    fn take_fragment(&mut self, addr: u64, size: Size, packet: &mut Fragments) -> bool {
+        let is_known = matches!(size.options(), 0 | XDP_PKT_CONTD);
+        if !is_known || !self.lent.has(addr, size.without_options()) {
+            self.fill.reject(addr, self.cache);
+            return false;
+        }
+        let extent = Extent {
+            offset: (addr - self.lent.start(addr)) as u32,
+            len: size.len(),
+        };
+        // From here on a second descriptor of this chunk is invalid.
+        let chunk = self.fill.take_received(addr);
+        match packet.push(Frame::new(chunk, extent)) {
+            Ok(()) => true,
+            Err(frame) => {
+                self.cache.put(frame.into_chunk());
+                false
+            }
+        }
+    }
+
+    /// Allocates a packet, as [`Socket::alloc_fragments`](crate::Socket::alloc_fragments) does.
+    pub fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
+        Fragments::alloc(len, || self.alloc())
+    }
+
+    /// Puts a packet into the TX ring, as [`Socket::send_fragments`](crate::Socket::send_fragments) does.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).
+    pub fn send_fragments(&mut self, packet: Fragments) -> Result<(), SendError<Fragments>> {
+        self.stage_sent();
+        if let Some(kind) = cannot_send_fragments(self.out.as_mut(), &packet) {
+            return Err(SendError { packet, kind });
+        }
+        if let Some(out) = &mut self.out {
+            let count = packet.frames().len() as u32;
+            self.send = out.tx.reserve(self.received.left() + count);
+            write_fragments(out, &mut self.send, packet);
+            self.frames += count;
+        }
+        Ok(())
     }
 
     /// Allocates a frame, as [`Socket::alloc`](crate::Socket::alloc) does.
@@ -165,6 +270,41 @@ impl<'s> RxBatch<'s> {
             stage_sent(out, self.fill, &self.send, frames);
         }
     }
+}
+
+/// Whether a packet goes on behind a slot of RX.
+pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {
+    rx.slot(index).packet().1.options() == XDP_PKT_CONTD
+}
+
+/// Frees the chunks of a packet that is none of one chunk, from the slot `index` on. Returns the slots behind
+/// it. All by value, so that the batch's cursors stay in registers.
+#[cold]
+#[inline(never)]
+fn refuse(
+    rx: &RxRing,
+    fill: &mut FillRing,
+    cache: &mut Cache,
+    lent: LentChunks<'_>,
+    index: u32,
+    mut received: Cursor,
+) -> Cursor {
+    let (mut slot, mut fragmented) = (Some(index), false);
+    while let Some(index) = slot.take() {
+        let (addr, size) = rx.slot(index).packet();
+        let goes_on = size.options() == XDP_PKT_CONTD;
+        if (goes_on || fragmented) && lent.has(addr, size.without_options()) {
+            fill.keep_received(addr, cache);
+        } else {
+            fill.reject(addr, cache);
+        }
+        if goes_on {
+            fragmented = true;
+            slot = received.next();
+        }
+    }
+    fill.drop_fragmented(fragmented.into());
+    received
 }
 
 #[inline(always)]
@@ -232,8 +372,8 @@ fn recycle_unread(
         let mut read = 0;
         let mut written = 0;
         for (packet, slot) in packets.iter().zip(fill.ring().run(&recycled)) {
-            let (addr, len) = packet.packet();
-            if !lent.has(addr, len) {
+            let (addr, size) = packet.packet();
+            if !lent.has(addr, size.without_options()) {
                 break;
             }
             slot.write(lent.start(addr));
@@ -244,8 +384,8 @@ fn recycle_unread(
         recycled.advance(written);
         if let Some(index) = received.next() {
             // No slot next to the last, or none at all, or no such chunk.
-            let (addr, len) = rx.slot(index).packet();
-            if lent.has(addr, len) {
+            let (addr, size) = rx.slot(index).packet();
+            if lent.has(addr, size.without_options()) {
                 fill.recycle(lent.start(addr), &mut recycled, cache);
             } else {
                 fill.reject(addr, cache);

@@ -10,6 +10,7 @@ pub(crate) use rings::{map_own_rings, map_ring};
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::feature::Feature;
 use crate::program::{CallersProgram, Filter, Program};
 use crate::socket::{Mode, Socket};
 use crate::sys::{Kernel, Linux};
@@ -266,6 +267,12 @@ impl SocketBuilder {
                 self.tx_ring
             )));
         }
+        if self.umem.fragments()
+            && let Err(missing) = Feature::Fragments.probe()
+        {
+            let message = format!("{missing}; build the UMEM without `fragments`");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         self.check_filter()
     }
 
@@ -310,7 +317,7 @@ impl SocketBuilder {
         let most = self.umem.max_rx_packet();
         if self.rx_ring > 0 && mtu.saturating_add(LINK_HEADER) > most {
             let message = format!(
-                "the MTU of {name}, {mtu}, is too large: with {LINK_HEADER} bytes of link header a packet does not fit into the {most} bytes available in a chunk of {}; use chunks of 4096 bytes or less headroom, or lower the MTU with `ip link set dev {name} mtu {}`",
+                "the MTU of {name}, {mtu}, is too large: with {LINK_HEADER} bytes of link header a packet does not fit into the {most} bytes available in a chunk of {}; use chunks of 4096 bytes, less headroom or a UMEM with `fragments`, or lower the MTU with `ip link set dev {name} mtu {}`",
                 self.umem.chunk_size(),
                 most - LINK_HEADER
             );

@@ -301,6 +301,7 @@ impl Opening<'_> {
         match source {
             Source::Map(_) => Ok(None),
             Source::Shared(program) if program.ifindex() == self.device.index => {
+                self.check_shared(program)?;
                 Ok(Some(program.clone()))
             }
             Source::Shared(program) => Err(Error::new(
@@ -317,13 +318,26 @@ impl Opening<'_> {
         }
     }
 
+    fn check_shared(&self, program: &Program) -> Result<()> {
+        if self.config.umem.fragments() && !program.takes_fragments() {
+            return Err(Error::invalid(
+                "the program to share takes packets of one buffer only, and the UMEM has `fragments`: attach it with a socket on such a UMEM",
+            ));
+        }
+        Ok(())
+    }
+
     fn attach_in(&self, mode: AttachMode, source: &Source) -> Result<Program> {
         let patience = self.deadline.saturating_duration_since(Instant::now());
         match source {
             Source::Callers(program) => program.attach(self.device, mode, patience),
             #[cfg(feature = "libxdp")]
             Source::Dispatcher => Program::attach_by_dispatcher(self.device, mode),
-            _ => Program::attach(self.device, mode, patience, self.config.filter.as_ref()),
+            _ => {
+                let filter = self.config.filter.as_ref();
+                let fragments = self.config.umem.fragments();
+                Program::attach(self.device, mode, patience, filter, fragments)
+            }
         }
     }
 
@@ -446,7 +460,12 @@ impl Opening<'_> {
         } else {
             SocketAddrXdpFlags::empty()
         };
-        let flags = flags | wakeup;
+        let fragments = if self.config.umem.fragments() {
+            SocketAddrXdpFlags::XDP_USE_SG
+        } else {
+            SocketAddrXdpFlags::empty()
+        };
+        let flags = flags | wakeup | fragments;
         Ok((flags, unbound.socket.bind(address(flags), None)))
     }
 

@@ -13,6 +13,7 @@
 //! | one by one, by closures or by arrays? | [`bursts`] |
 //! | several queues, threads, devices? | [`queues`] |
 //! | chunk size, number of chunks, rings, batch? | [`sizes`] |
+//! | packets longer than a chunk? | [`fragments`] |
 //! | an event loop, or tokio? | [`event_loops`] |
 //! | a socket for an unprivileged process? | [`processes`] |
 //!
@@ -20,6 +21,7 @@
 
 pub mod bursts;
 pub mod event_loops;
+pub mod fragments;
 pub mod modes;
 pub mod packets;
 pub mod processes;

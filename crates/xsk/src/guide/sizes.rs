@@ -10,6 +10,9 @@
 //! | 2048 | 1792 bytes | 1774 |
 //! | 4096 | 3840 bytes | 3822 |
 //!
+//! With [`UmemBuilder::fragments`](crate::UmemBuilder::fragments) a packet takes [several
+//! chunks](crate::guide::fragments).
+//!
 //! The MTU does not count the link header: 14 bytes, and 4 for a VLAN tag. Add headroom when
 //! the program prepends headers, such as a tunnel's; [`Frame::adjust_head`] moves into it.
 //!

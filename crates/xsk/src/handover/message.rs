@@ -15,7 +15,7 @@ use std::time::Duration;
 const MAGIC: [u8; 4] = *b"xsk\0";
 
 /// Of the form below; a change of it is another version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Chunks whose places are in one byte.
 const PLACES_PER_BYTE: u32 = 4;
@@ -95,6 +95,7 @@ impl Description {
             program.map_or(0, |mode| 1 + number(&ATTACH_MODES, &mode)),
             u32::from(has_map),
             u32::from(state.fill_adapts),
+            u32::from(geometry.fragments),
         ];
         let mut rest: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let max_delay = u64::try_from(max_delay.as_nanos()).unwrap_or(u64::MAX);
@@ -115,10 +116,11 @@ impl Description {
             return Err(malformed("it is cut off"));
         }
         let mut reader = Reader(message.get(Length::BYTES..).unwrap_or_default());
-        let geometry = Geometry {
+        let mut geometry = Geometry {
             chunks: reader.u32()?,
             chunk_size: reader.u32()?,
             headroom: reader.u32()?,
+            fragments: false,
         };
         geometry.check()?;
         let rings = RingSizes {
@@ -146,6 +148,7 @@ impl Description {
         };
         let has_map = value(&[false, true], reader.u32()?)?;
         let fill_adapts = value(&[false, true], reader.u32()?)?;
+        geometry.fragments = value(&[false, true], reader.u32()?)?;
         let max_delay = Duration::from_nanos(reader.u64()?);
         let wait = value(
             &[Wait::Spin, Wait::Poll, Wait::Adaptive { max_delay }],
@@ -261,6 +264,7 @@ mod tests {
                 chunks: 9,
                 chunk_size: 2048,
                 headroom: 32,
+                fragments: true,
             },
             state: State {
                 rings: RingSizes {

@@ -182,7 +182,8 @@ impl Parts {
             return Ok(None);
         };
         let ifindex = self.description.state.queue.ifindex;
-        Program::take_over(link, map, mode, ifindex).map(Some)
+        let fragments = self.description.geometry.fragments;
+        Program::take_over(link, map, mode, ifindex, fragments).map(Some)
     }
 
     /// Sends the parts to the process at the other end of `stream`, a blocking one. They are gone from

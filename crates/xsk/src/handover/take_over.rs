@@ -69,6 +69,7 @@ fn take_over(parts: Parts) -> Result<Socket> {
     let mode = check_socket(&*socket, &state)?;
     let kernel: Arc<dyn Kernel> = Arc::new(Linux);
     let program = link.zip(program);
+    let program = program.map(|(link, mode)| (link, mode, geometry.fragments));
     let entry = map.map(|map| take_entry(&kernel, map, program, state.queue));
     let entry = entry.transpose()?;
     let rings = map_rings(&*socket, state.rings)?;
@@ -146,7 +147,7 @@ fn check_socket(socket: &dyn KernelSocket, state: &State) -> Result<ModeObtained
 fn take_entry(
     kernel: &Arc<dyn Kernel>,
     map: OwnedFd,
-    program: Option<(OwnedFd, AttachMode)>,
+    program: Option<(OwnedFd, AttachMode, bool)>,
     queue: DeviceQueue,
 ) -> Result<XskmapEntry> {
     match check_map(map.as_fd(), queue.queue) {
@@ -159,7 +160,10 @@ fn take_entry(
         map.map_err(|_| Error::new(ErrorKind::Os, "duplicating the XSKMAP's descriptor"))
     };
     let program = match program {
-        Some((link, mode)) => Some(Program::take_over(link, duplicate()?, mode, queue.ifindex)?),
+        Some((link, mode, fragments)) => {
+            let (map, ifindex) = (duplicate()?, queue.ifindex);
+            Some(Program::take_over(link, map, mode, ifindex, fragments)?)
+        }
         None => None,
     };
     Ok(XskmapEntry::existing(kernel, map, queue.queue, program))

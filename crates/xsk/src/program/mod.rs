@@ -58,6 +58,8 @@ struct Attached {
     map: OwnedFd,
     mode: AttachMode,
     ifindex: u32,
+    /// Whether it takes packets of several buffers, as far as is known.
+    fragments: bool,
 }
 
 /// Whatever keeps the program attached.
@@ -69,17 +71,24 @@ enum Attachment {
 }
 
 impl Program {
-    fn new(attachment: Attachment, map: OwnedFd, mode: AttachMode, ifindex: u32) -> Self {
+    fn new(
+        attachment: Attachment,
+        map: OwnedFd,
+        mode: AttachMode,
+        ifindex: u32,
+        fragments: bool,
+    ) -> Self {
         Self(Arc::new(Attached {
             attachment,
             map,
             mode,
             ifindex,
+            fragments,
         }))
     }
 
-    /// Loads the built-in program, which takes the packets of `filter`, or all, and attaches it to
-    /// `device`.
+    /// Loads the built-in program, which takes the packets of `filter`, or all, in one buffer or also in
+    /// several `fragments`, and attaches it to `device`.
     ///
     /// It waits up to `patience` for the program of a socket that was just closed.
     ///
@@ -93,14 +102,18 @@ impl Program {
         mode: AttachMode,
         patience: Duration,
         filter: Option<&Filter>,
+        fragments: bool,
     ) -> Result<Self> {
         let queues = device.rx_queues.max(device.tx_queues).max(1);
         let map = sys::xskmap_create(NAME, queues).map_err(refused("creating the XSKMAP"))?;
-        let program = load(&redirect(map.as_fd(), filter))?;
-        Self::attach_loaded(device, mode, patience, map, program.as_fd())
+        let program = load(&redirect(map.as_fd(), filter), fragments)?;
+        let link = link(device, mode, program.as_fd(), patience)?;
+        let link = Attachment::Link(link);
+        Ok(Self::new(link, map, mode, device.index, fragments))
     }
 
-    /// Attaches a loaded program, which redirects to `map`.
+    /// Attaches a loaded program, which redirects to `map`. Its loader knows whether it takes packets of
+    /// several buffers.
     pub(crate) fn attach_loaded(
         device: &Device,
         mode: AttachMode,
@@ -108,8 +121,8 @@ impl Program {
         map: OwnedFd,
         program: BorrowedFd<'_>,
     ) -> Result<Self> {
-        let link = link(device, mode, program, patience)?;
-        Ok(Self::new(Attachment::Link(link), map, mode, device.index))
+        let link = Attachment::Link(link(device, mode, program, patience)?);
+        Ok(Self::new(link, map, mode, device.index, true))
     }
 
     /// Attaches libxdp's redirect program by its dispatcher, or shares it with its other users on the
@@ -126,7 +139,7 @@ impl Program {
         let now = Device::lookup(&device.name)?;
         let mode = now.obstacle().map_or(mode, |program| program.mode);
         let part = Attachment::Dispatcher(part);
-        Ok(Self::new(part, map, mode, device.index))
+        Ok(Self::new(part, map, mode, device.index, true))
     }
 
     /// The program of another process, which `link` attaches to the device `ifindex`.
@@ -139,6 +152,7 @@ impl Program {
         map: OwnedFd,
         mode: AttachMode,
         ifindex: u32,
+        fragments: bool,
     ) -> Result<Self> {
         let known = match sys::xdp_link_ifindex(link.as_fd()) {
             // 0 when the device is gone.
@@ -150,7 +164,8 @@ impl Program {
             let message = format!("the link handed over is no XDP link of the device {ifindex}");
             return Err(Error::new(ErrorKind::Foreign, message));
         }
-        Ok(Self::new(Attachment::Link(link), map, mode, ifindex))
+        let link = Attachment::Link(link);
+        Ok(Self::new(link, map, mode, ifindex, fragments))
     }
 
     /// The link that holds it; none in libxdp's dispatcher.
@@ -179,15 +194,21 @@ impl Program {
         self.0.ifindex
     }
 
+    /// Whether it takes packets of several buffers, as far as is known.
+    pub(crate) fn takes_fragments(&self) -> bool {
+        self.0.fragments
+    }
+
     /// Its XSKMAP; that of the built-in program has a slot for each queue of the device.
     pub fn map(&self) -> BorrowedFd<'_> {
         self.0.map.as_fd()
     }
 }
 
-/// Loads an XDP program.
-pub(crate) fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
-    sys::xdp_program_load(NAME, instructions, c"Dual BSD/GPL").map_err(|(errno, log)| {
+/// Loads an XDP program, for packets of several buffers as well or not.
+pub(crate) fn load(instructions: &[Instruction], fragments: bool) -> Result<OwnedFd> {
+    let loaded = sys::xdp_program_load(NAME, instructions, fragments, c"Dual BSD/GPL");
+    loaded.map_err(|(errno, log)| {
         if log.is_empty() {
             return refused("loading the XDP program")(errno);
         }

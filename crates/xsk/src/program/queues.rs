@@ -44,7 +44,7 @@ impl Program {
     /// [`SocketBuilder::open`]: crate::SocketBuilder::open
     pub fn attach_to(device: &str, mode: AttachMode) -> Result<Self> {
         let device = Device::lookup(device)?;
-        Self::attach(&device, mode, Duration::from_millis(100), None)
+        Self::attach(&device, mode, Duration::from_millis(100), None, false)
             .map_err(|error| error.context(&device.name))
     }
 
@@ -57,7 +57,8 @@ impl Program {
     /// of libxdp's dispatcher, or when the verifier refuses it; the filters stay as they are.
     pub fn set_filters(&self, filters: &BTreeMap<u32, Filter>) -> Result<()> {
         filters.values().try_for_each(Filter::check)?;
-        let program = load(&redirect_by_queue(self.map(), filters))?;
+        let fragments = self.takes_fragments();
+        let program = load(&redirect_by_queue(self.map(), filters), fragments)?;
         sys::xdp_link_update(self.held_link()?, program.as_fd())
             .map_err(refused("replacing the XDP program"))
     }
@@ -132,7 +133,7 @@ impl Program {
             );
             return Err(Error::new(ErrorKind::Foreign, message));
         };
-        Self::take_over(link, map, attached.mode, device.index).map(Some)
+        Self::take_over(link, map, attached.mode, device.index, false).map(Some)
     }
 
     fn held_link(&self) -> Result<BorrowedFd<'_>> {

@@ -52,7 +52,7 @@ pub(super) fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error 
         }
         Errno::RANGE => {
             let message = format!(
-                "the driver of {name} cannot run {mode} XDP at MTU {}: lower it with `ip link set dev {name} mtu 1500`",
+                "the driver of {name} cannot run {mode} XDP at MTU {} (of a veth it is the peer's that counts): lower it with `ip link set dev {name} mtu 1500`, or build the UMEM with `fragments`",
                 device.mtu
             );
             Error::os(ErrorKind::MtuTooLarge, errno, message)

@@ -81,6 +81,33 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         }
     }
 
+    /// The same for packets of several slots: `goes_on` tells whether a packet goes on behind a slot. The
+    /// last packet is taken whole, which can be more slots than `max`, or not at all while its end is
+    /// missing.
+    pub(crate) fn peek_packets(
+        &mut self,
+        max: u32,
+        goes_on: impl Fn(&Self, u32) -> bool,
+    ) -> Cursor {
+        let mut count = self.available(max);
+        let ends = |ring: &Self, count: u32| !goes_on(ring, ring.next.wrapping_add(count - 1));
+        while count > 0 && !ends(self, count) {
+            if self.limit == self.next.wrapping_add(count) {
+                self.reload();
+            }
+            if self.limit == self.next.wrapping_add(count) {
+                // No end can come into a full ring: its reader refuses such a packet.
+                let is_full = count == self.shared.size();
+                while !is_full && count > 0 && !ends(self, count) {
+                    count -= 1;
+                }
+                break;
+            }
+            count += 1;
+        }
+        self.peek(count)
+    }
+
     /// Reads a slot of a [`Cursor`].
     #[cfg(all(test, loom))]
     pub(crate) fn read_at(&self, index: u32) -> T {

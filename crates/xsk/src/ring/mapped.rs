@@ -65,6 +65,54 @@ impl<T: Slot> Mapped<T> {
     }
 }
 
+/// Length and options of a descriptor, as one number, so that one comparison refuses a packet that is
+/// too long for its chunk, and one with options.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size(u64);
+
+impl Size {
+    /// The size of a packet in one buffer.
+    #[cfg(test)]
+    pub(crate) fn of(len: u32) -> Self {
+        Self(len.into())
+    }
+
+    /// Whether the packet, without options, ends at most `room` bytes behind its first. One without bytes
+    /// does not.
+    #[inline(always)]
+    pub(crate) fn ends_within(self, room: u64) -> bool {
+        self.0.wrapping_sub(1) <= room
+    }
+
+    /// Number of bytes.
+    #[inline(always)]
+    pub(crate) fn len(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Without the options.
+    #[inline(always)]
+    pub(crate) fn without_options(self) -> Self {
+        Self(self.len().into())
+    }
+
+    /// The options.
+    #[inline(always)]
+    pub(crate) fn options(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Between the order of the numbers in the slot and that in this value.
+    #[inline(always)]
+    fn swap_halves(self) -> Self {
+        if cfg!(target_endian = "little") {
+            self
+        } else {
+            Self(self.0.rotate_left(32))
+        }
+    }
+}
+
 /// One slot, in memory that others may write.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -98,22 +146,20 @@ impl SharedSlot<Desc> {
     #[inline(always)]
     pub(crate) fn write_packet(&self, addr: u64, len: u32) {
         // Length and options are written together.
-        let rest = if cfg!(target_endian = "little") {
-            u64::from(len)
-        } else {
-            u64::from(len) << 32
-        };
+        let size = Size(len.into()).swap_halves();
         // SAFETY: as in `Mapped::write`. A descriptor is as large and as aligned as two u64.
-        unsafe { self.0.get().cast::<[u64; 2]>().write([addr, rest]) };
+        unsafe { self.0.get().cast::<[u64; 2]>().write([addr, size.0]) };
     }
 
-    /// Address and length of the packet.
+    /// Address and size of the packet.
     #[inline(always)]
-    pub(crate) fn packet(&self) -> (u64, u32) {
-        // SAFETY: as in `addr`.
-        let len = unsafe { &raw const (*self.0.get()).len };
-        // SAFETY: as in `Mapped::read`. Each field is read once; the two need not be of one write.
-        (self.addr(), unsafe { len.read_volatile() })
+    pub(crate) fn packet(&self) -> (u64, Size) {
+        // SAFETY: needed to form the pointer. The second half of the slot, which is as large and as
+        // aligned as two u64.
+        let size = unsafe { self.0.get().cast::<u64>().add(1) };
+        // SAFETY: as in `Mapped::read`. Each half is read once; the two need not be of one write.
+        let size = Size(unsafe { size.read_volatile() });
+        (self.addr(), size.swap_halves())
     }
 }
 
@@ -185,5 +231,31 @@ impl<T: Slot> Shared<T> for Mapped<T> {
         let slot = unsafe { self.slots.add((index & self.mask) as usize) };
         // SAFETY: the protocol gives the slot to us until we publish it.
         unsafe { slot.write(value) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Size;
+
+    #[test]
+    fn a_size_with_options_or_without_bytes_ends_nowhere() {
+        assert!(Size::of(1).ends_within(0));
+        assert!(Size::of(2048).ends_within(2047));
+        for size in [
+            0,
+            2049,
+            1 << 32,
+            1 << 32 | 0x3c,
+            u64::MAX,
+            u64::MAX << 32 | 0x3c,
+        ] {
+            assert!(!Size(size).ends_within(2047), "{size:#x}");
+        }
+        assert!(Size(1 << 32 | 0x3c).without_options().ends_within(59));
+        assert_eq!(
+            (Size(3 << 32 | 0x3c).len(), Size(3 << 32).options()),
+            (60, 3)
+        );
     }
 }

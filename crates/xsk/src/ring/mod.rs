@@ -19,7 +19,7 @@ mod producer;
 
 pub(crate) use consumer::Consumer;
 #[cfg(not(loom))]
-pub(crate) use mapped::{Mapped, SharedSlot, Slot};
+pub(crate) use mapped::{Mapped, SharedSlot, Size, Slot};
 pub(crate) use producer::Producer;
 
 #[cfg(loom)]

@@ -4,10 +4,11 @@
 use super::Socket;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use crate::batch::goes_on;
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::ring::{Cursor, SharedSlot};
-use crate::sys::Desc;
+use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, Umem};
 use crate::umem_rings::{FillRing, Outgoing, RxRing};
 use std::marker::PhantomData;
@@ -180,12 +181,15 @@ struct Pass<'s> {
     rejected: Rejected,
 }
 
-/// Descriptors that named no chunk lent here, or a packet outside its chunk.
+/// Descriptors that named no chunk lent here, or a packet outside its chunk; and packets of several chunks.
 #[derive(Debug, Default)]
 struct Rejected {
     descs: u32,
     /// Of those, with a chunk that was lent here.
     lent: u32,
+    fragmented: u32,
+    /// Whether the packet before goes on.
+    goes_on: bool,
 }
 
 impl<'s> Pass<'s> {
@@ -205,7 +209,11 @@ impl<'s> Pass<'s> {
         if let Some(out) = &mut out {
             max = max.min(out.tx.free(max));
         }
-        let received = rx.peek(max);
+        let received = if umem.area().fragments() {
+            rx.peek_packets(max, goes_on)
+        } else {
+            rx.peek(max)
+        };
         // Packets that wait for room in TX are counted when they are read.
         if received.left() > 0 || known == 0 {
             fill.received(received.left());
@@ -250,11 +258,30 @@ impl<'s> Pass<'s> {
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
         while self.received.left() > 0 {
+            if self.recycled.left() == 0 {
+                self.refuse_rest();
+                return;
+            }
+            let goes_on = self.rejected.goes_on;
             let mut block = self.block::<SHIFT>();
+            if goes_on {
+                block.refuse();
+            }
             for packet in block.received.as_slice() {
                 block.memory.prefetch(packet.addr());
             }
             block.run(&mut each);
+        }
+    }
+
+    /// Frees the chunks behind the last slot for a packet: those of a packet of several, which was taken whole.
+    #[cold]
+    #[inline(never)]
+    fn refuse_rest(&mut self) {
+        let (umem, id) = (self.umem, self.fill.id());
+        for index in self.received.by_ref() {
+            let slot = std::slice::from_ref(self.rx.slot(index));
+            refuse(slot, umem, self.cache, id, &mut self.rejected);
         }
     }
 
@@ -294,13 +321,14 @@ impl Pass<'_> {
         let lent = self.fill.lent_chunks(self.umem.area());
         let first = self.received.next;
         for index in self.received.by_ref() {
-            let (addr, len) = self.rx.slot(index).packet();
-            if lent.has(addr, len) {
+            let (addr, size) = self.rx.slot(index).packet();
+            let size = size.without_options();
+            if lent.has(addr, size) {
                 let slot = self.recycled.next().expect("a slot for each packet");
                 self.fill.write_at(slot, lent.start(addr));
             } else if index != first {
                 let (id, rejected) = (self.fill.id(), &mut self.rejected);
-                reject(self.umem, self.cache, id, addr, rejected);
+                reject(self.umem, self.cache, id, addr, false, rejected);
             }
             // Else the closure that panicked had kept it.
         }
@@ -318,9 +346,15 @@ impl Drop for Pass<'_> {
             let sent = out.tx.stage(&self.sent);
             out.completion.sent(sent);
         }
-        let Rejected { descs, lent } = self.rejected;
+        let Rejected {
+            descs,
+            lent,
+            fragmented,
+            ..
+        } = self.rejected;
         let taken = self.read - (descs - lent);
         self.fill.end_pass(&self.recycled, taken, descs);
+        self.fill.drop_fragmented(fragmented);
     }
 }
 
@@ -348,15 +382,14 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
         while let Some(slot) = self.received.as_slice().first() {
-            let (addr, len) = slot.packet();
-            if !self.lent.has(addr, len) {
-                self.received.next();
-                reject(self.umem, self.cache, self.id, addr, self.rejected);
+            let (addr, size) = slot.packet();
+            if !self.lent.has(addr, size) {
+                self.refuse();
                 continue;
             }
             let Done { fate, .. } = each(Received {
                 addr,
-                len,
+                len: size.len(),
                 memory: self.memory,
                 umem: self.umem,
                 id: self.id,
@@ -370,6 +403,14 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
                 Fate::Send(addr, len) => self.forward(addr, len),
             }
         }
+    }
+
+    /// Frees the chunks of a packet that is none of one chunk, as far as it lies in this block.
+    #[inline(always)]
+    fn refuse(&mut self) {
+        let slots = self.received.as_slice();
+        let read = refuse(slots, self.umem, self.cache, self.id, self.rejected);
+        self.received = slots[read..].iter();
     }
 
     #[inline(always)]
@@ -403,18 +444,50 @@ impl<const SHIFT: u32> Drop for Block<'_, SHIFT> {
 
 // "C" because these do not unwind: otherwise the places in the rings could not stay in registers.
 
+/// Returns the number of slots of the packet.
 #[cold]
 #[inline(never)]
-extern "C" fn reject(
+#[expect(improper_ctypes_definitions, reason = "no C code calls it")]
+extern "C" fn refuse(
+    slots: &[SharedSlot<Desc>],
+    umem: &Umem,
+    cache: &mut Cache,
+    id: RingsId,
+    rejected: &mut Rejected,
+) -> usize {
+    let lent = umem.area().lent_to_receive(id);
+    let mut read = 0;
+    for slot in slots {
+        let (addr, size) = slot.packet();
+        let goes_on = size.options() == XDP_PKT_CONTD;
+        let is_part = goes_on || rejected.goes_on;
+        rejected.fragmented += u32::from(is_part && !goes_on);
+        rejected.goes_on = goes_on;
+        read += 1;
+        let has = lent.has(addr, size.without_options());
+        reject(umem, cache, id, addr, is_part && has, rejected);
+        if !goes_on {
+            break;
+        }
+    }
+    read
+}
+
+/// Frees the chunk of a descriptor, which is valid, or counted as not.
+fn reject(
     umem: &Umem,
     cache: &mut Cache,
     id: RingsId,
     addr: u64,
+    is_valid: bool,
     rejected: &mut Rejected,
 ) {
-    rejected.descs += 1;
-    if let Some(chunk) = umem.received(addr, id) {
-        rejected.lent += 1;
+    let chunk = umem.received(addr, id);
+    if !is_valid {
+        rejected.descs += 1;
+        rejected.lent += u32::from(chunk.is_some());
+    }
+    if let Some(chunk) = chunk {
         cache.put(chunk);
     }
 }

@@ -8,6 +8,7 @@ use super::waiting::Waiting;
 use super::{Socket, recv_only};
 use crate::batch::RxBatch;
 use crate::error::Result;
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::send_error::SendError;
 use crate::umem::{Cache, Umem};
@@ -158,6 +159,23 @@ impl TxHalf {
     #[inline]
     pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
         self.sender.send(frame)
+    }
+
+    /// Same as [`Socket::alloc_fragments`].
+    pub fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
+        self.sender.alloc_fragments(len)
+    }
+
+    /// Same as [`Socket::send_fragments`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_fragments`].
+    pub fn send_fragments(
+        &mut self,
+        packet: Fragments,
+    ) -> std::result::Result<(), SendError<Fragments>> {
+        self.sender.send_fragments(packet)
     }
 
     /// Same as [`Socket::tx_room`].

@@ -36,6 +36,7 @@ pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 use crate::batch::RxBatch;
 use crate::device::{Device, QueueCounts, Silence};
 use crate::error::Result;
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::program::Program;
 use crate::send_error::SendError;
@@ -254,6 +255,31 @@ impl Socket {
     #[inline]
     pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
         self.sender.send(frame)
+    }
+
+    /// Allocates a packet of `len` bytes, in as many frames as it needs, each filled up behind the UMEM's
+    /// headroom; their bytes are the chunks' former content. `None` when fewer are free, or it would need
+    /// more than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS).
+    pub fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
+        self.sender.alloc_fragments(len)
+    }
+
+    /// Puts a packet of one frame or several into the TX ring, all or none of them. The next
+    /// [`flush`](Self::flush) transmits it, without copying it together.
+    ///
+    /// In copy mode the kernel refuses a packet of more than 18 frames, in zero-copy mode of more than the
+    /// card has segments for one ([`Statistics::tx_invalid_descs`]).
+    ///
+    /// # Errors
+    ///
+    /// A [`SendError`] with the packet when the ring has not as many free slots, a frame is empty or in
+    /// another UMEM, the UMEM is without [fragments](crate::UmemBuilder::fragments) and they are several, or
+    /// the socket has no TX ring.
+    pub fn send_fragments(
+        &mut self,
+        packet: Fragments,
+    ) -> std::result::Result<(), SendError<Fragments>> {
+        self.sender.send_fragments(packet)
     }
 
     /// Reclaims completed chunks and refills FILL.

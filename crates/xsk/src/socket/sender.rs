@@ -2,11 +2,12 @@
 
 use super::bound::Bound;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::send_error::SendError;
 use crate::sys::KernelSocket;
 use crate::umem::Cache;
-use crate::umem_rings::{CompletionRing, Outgoing, TxRing, send};
+use crate::umem_rings::{CompletionRing, Outgoing, TxRing, send, send_fragments};
 use crate::wait::Wait;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -197,6 +198,17 @@ impl Sender {
             self.completion.reclaim_sent(&mut self.cache);
         }
         self.cache.take().map(Frame::empty)
+    }
+
+    pub(super) fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
+        Fragments::alloc(len, || self.alloc())
+    }
+
+    pub(super) fn send_fragments(
+        &mut self,
+        packet: Fragments,
+    ) -> std::result::Result<(), SendError<Fragments>> {
+        send_fragments(self.outgoing(), packet)
     }
 
     pub(super) fn flush(&mut self) -> Result<()> {

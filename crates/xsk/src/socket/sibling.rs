@@ -8,10 +8,11 @@ use super::statistics::Statistics;
 use super::waiting::Waiting;
 use crate::batch::RxBatch;
 use crate::error::Result;
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::send_error::SendError;
 use crate::umem::{Cache, Umem};
-use crate::umem_rings::{CompletionRing, FillRing, Outgoing, send};
+use crate::umem_rings::{CompletionRing, FillRing, Outgoing, send, send_fragments};
 use crate::wait::{Interest, Ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -157,6 +158,20 @@ impl Sibling<'_> {
         let completion = &mut *self.completion;
         let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
         send(out, frame)
+    }
+
+    /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).
+    pub fn send_fragments(
+        &mut self,
+        packet: Fragments,
+    ) -> std::result::Result<(), SendError<Fragments>> {
+        let completion = &mut *self.completion;
+        let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
+        send_fragments(out, packet)
     }
 
     /// Same as [`Socket::flush`](crate::Socket::flush).

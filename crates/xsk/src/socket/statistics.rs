@@ -21,13 +21,16 @@ use crate::umem_rings::{CompletionRing, FillRing};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Packets read from the RX ring.
+    /// Packets read from the RX ring; of a packet of several chunks each chunk, as in the next two.
     pub received: u64,
     /// Packets published in the TX ring.
     pub sent: u64,
     /// Sent packets that were completed, of all sockets on the queue. Completed does not mean
     /// delivered.
     pub completed: u64,
+    /// Packets of several chunks that were dropped, of all sockets on the queue: the program reads packets
+    /// of one chunk, or they had more chunks than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS), or an invalid one.
+    pub fragmented: u64,
     /// RX descriptors and completions of chunks that were not lent for that, of all sockets on the
     /// queue.
     pub invalid_descs: u64,
@@ -72,6 +75,7 @@ impl Statistics {
     /// Adds the counters of the receiving side.
     pub(super) fn with_rx(mut self, rx: &RxEnd, fill: &FillRing) -> Self {
         self.received = rx.received;
+        self.fragmented += fill.fragmented();
         self.invalid_descs += fill.invalid_descs();
         self.invalid_indices += rx.invalid_indices() + fill.invalid_indices();
         self.wakeups += rx.wakeups;

@@ -34,6 +34,8 @@ enum BpfCommand {
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_XDP: u32 = 37;
+/// The program takes packets of several buffers (5.18).
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const BPF_LINK_TYPE_XDP: u32 = 6;
 /// `enum bpf_prog_type`.
 #[derive(Debug, Clone, Copy)]
@@ -245,14 +247,18 @@ const _: () = assert!(size_of::<Instruction>() == 8);
 /// Length of the buffer for the verifier's log.
 const LOG_LEN: usize = 64 << 10;
 
-/// Loads an XDP program. A failure has the verifier's log, which can be empty.
+/// Loads an XDP program, for packets of several buffers as well or not. A failure has the verifier's log,
+/// which can be empty.
 pub(crate) fn xdp_program_load(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
+    fragments: bool,
     license: &CStr,
 ) -> Result<OwnedFd, (Errno, String)> {
+    let flags = if fragments { BPF_F_XDP_HAS_FRAGS } else { 0 };
     // With a log, Linux before 6.4 refuses a program whose log does not fit.
-    let load = |log: &mut [u8]| program_load(ProgramType::Xdp, name, instructions, license, log);
+    let load =
+        |log: &mut [u8]| program_load(ProgramType::Xdp, name, instructions, flags, license, log);
     load(&mut []).or_else(|errno| {
         let mut log = vec![0_u8; LOG_LEN];
         load(&mut log).map_err(|_| {
@@ -274,6 +280,7 @@ pub(crate) fn socket_filter_load(
         ProgramType::SocketFilter,
         name,
         instructions,
+        0,
         license,
         &mut [],
     )
@@ -284,6 +291,7 @@ fn program_load(
     program_type: ProgramType,
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
+    flags: u32,
     license: &CStr,
     log: &mut [u8],
 ) -> SysResult<OwnedFd> {
@@ -313,7 +321,7 @@ fn program_load(
         // The kernel wants either all of a log or none.
         log_buf: if logged { log.as_mut_ptr() as u64 } else { 0 },
         kern_version: 0,
-        prog_flags: 0,
+        prog_flags: flags,
         prog_name: name,
         prog_ifindex: 0,
         expected_attach_type: match program_type {

@@ -30,7 +30,7 @@ pub(crate) use libxdp::{Attachments, Libxdp};
 pub(crate) use linux::Linux;
 pub(crate) use mapping::Mapping;
 pub(crate) use prefetch::prefetch;
-pub(crate) use xdp::{Desc, open_socket, set_tx_budget};
+pub(crate) use xdp::{Desc, XDP_PKT_CONTD, open_socket, set_tx_budget};
 
 use rustix::io::Errno;
 

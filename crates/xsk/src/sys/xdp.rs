@@ -18,7 +18,11 @@ pub(crate) struct Desc {
     pub(crate) options: u32,
 }
 
+/// The packet goes on in the next descriptor.
+pub(crate) const XDP_PKT_CONTD: u32 = 1;
+
 const _: () = {
+    assert!(XDP_PKT_CONTD == libc::XDP_PKT_CONTD);
     assert!(size_of::<Desc>() == size_of::<libc::xdp_desc>());
     assert!(align_of::<Desc>() == align_of::<libc::xdp_desc>());
     assert!(offset_of!(Desc, addr) == offset_of!(libc::xdp_desc, addr));

@@ -30,7 +30,7 @@ pub enum Kind {
     DropHalf,
     /// Prepends the sequence number, 8 bytes, as metadata.
     Metadata,
-    /// Moves the end of the packet by a number of bytes.
+    /// Moves the end of the packet by a number of bytes, if the device can.
     AdjustTail(i32),
 }
 
@@ -42,7 +42,7 @@ pub enum Kind {
 pub fn attach(device: &Device, mode: AttachMode, kind: Kind, slots: u32) -> Result<Program> {
     let map = sys::xskmap_create(NAME, slots)
         .map_err(|errno| Error::os(ErrorKind::Os, errno, "creating an XSKMAP"))?;
-    let loaded = program::load(&assemble(kind, map.as_fd()))?;
+    let loaded = program::load(&assemble(kind, map.as_fd()), true)?;
     Program::attach_loaded(device, mode, Duration::ZERO, map, loaded.as_fd())
 }
 
@@ -64,7 +64,7 @@ pub fn load_kind(kind: Kind, map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 pub fn load_filter(filter: Option<&Filter>, map: BorrowedFd<'_>) -> Result<(OwnedFd, usize)> {
     filter.map_or(Ok(()), Filter::check)?;
     let instructions = program::redirect(map, filter);
-    Ok((program::load(&instructions)?, instructions.len()))
+    Ok((program::load(&instructions, false)?, instructions.len()))
 }
 
 /// Runs a program on a packet of at least 14 bytes, received on queue 0; returns its `xdp_action`.
@@ -111,7 +111,7 @@ pub fn attach_other(device: &Device, mode: AttachMode) -> io::Result<OwnedFd> {
 }
 
 fn load_named(name: [u8; BPF_NAME_LEN], instructions: &[Instruction]) -> io::Result<OwnedFd> {
-    sys::xdp_program_load(name, instructions, c"GPL").map_err(|(errno, _)| errno.into())
+    sys::xdp_program_load(name, instructions, false, c"GPL").map_err(|(errno, _)| errno.into())
 }
 
 /// Name of the programs and maps.
@@ -165,8 +165,9 @@ fn slot_to_r2(program: &mut Assembler, kind: Kind, drop: Label) {
             ]);
         }
         Kind::AdjustTail(delta) => {
+            check_length(program, 14, drop);
+            // Where that is refused, the packet arrives as it is.
             program.extend([set(R2, delta), call(ADJUST_TAIL)]);
-            program.jump_if(R0, IsNot(0), drop);
         }
     }
     program.push(load(U32, R2, CONTEXT, RX_QUEUE_INDEX));

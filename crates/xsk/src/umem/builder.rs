@@ -55,6 +55,17 @@ impl UmemBuilder {
         self
     }
 
+    /// Lets packets take several chunks, up to [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS), as jumbo frames
+    /// do (`XDP_USE_SG`, Linux 6.6): all sockets on the UMEM receive and send [`Fragments`]. Default off:
+    /// then the kernel drops packets that do not fit into a chunk. See [the
+    /// guide](crate::guide::fragments).
+    ///
+    /// [`Fragments`]: crate::Fragments
+    pub fn fragments(mut self, on: bool) -> Self {
+        self.geometry.fragments = on;
+        self
+    }
+
     /// Requests pages of 2 MiB. Without enough free ones the UMEM has ordinary pages, and
     /// [`Umem::pages`] is [`Pages::FellBack`](super::Pages::FellBack). Default off.
     pub fn huge_pages(mut self, on: bool) -> Self {
@@ -96,6 +107,7 @@ impl Geometry {
             chunks,
             chunk_size,
             headroom,
+            fragments: _,
         } = self;
         if !matches!(chunk_size, 2048 | 4096) {
             return Err(Error::invalid(format!(
@@ -126,6 +138,7 @@ impl Umem {
                 chunks: 4096,
                 chunk_size: 2048,
                 headroom: 0,
+                fragments: false,
             },
             huge_pages: false,
             collapse: false,

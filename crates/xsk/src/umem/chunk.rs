@@ -523,7 +523,8 @@ mod tests {
         for addr in [4 * 2048, u64::MAX, 1 << 48, u64::from(u32::MAX) * 2048] {
             assert!(umem.received(addr, rings).is_none());
             assert!(umem.completed(addr, rings).is_none());
-            assert!(!umem.area().lent_to_receive(rings).has(addr, 1));
+            let one = crate::ring::Size::of(1);
+            assert!(!umem.area().lent_to_receive(rings).has(addr, one));
         }
     }
 

@@ -23,6 +23,7 @@ impl Umem {
             chunks: self.chunks(),
             chunk_size: self.chunk_size(),
             headroom: self.headroom(),
+            fragments: self.fragments(),
         }
     }
 

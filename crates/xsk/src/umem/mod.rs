@@ -49,6 +49,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// ```
 pub const XDP_PACKET_HEADROOM: u32 = 256;
 
+/// Most chunks of one packet: those of a `struct sk_buff`, `MAX_SKB_FRAGS` (17 by default,
+/// `include/linux/skbuff.h`) and its linear part. A card in zero-copy mode may send fewer.
+pub const MAX_FRAGMENTS: usize = 18;
+
 /// The sizes of a UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -57,6 +61,8 @@ pub(crate) struct Geometry {
     pub(crate) chunk_size: u32,
     /// Bytes kept free in front of every packet.
     pub(crate) headroom: u32,
+    /// Whether packets may take several chunks.
+    pub(crate) fragments: bool,
 }
 
 impl Geometry {
@@ -97,6 +103,7 @@ pub(crate) struct Area {
     /// The bits of an address that are the offset in a chunk.
     chunk_mask: u64,
     headroom: u32,
+    fragments: bool,
     pages: Pages,
     owners: OwnerTable,
     /// Indices of free chunks.
@@ -184,6 +191,7 @@ impl Umem {
             chunks,
             chunk_size,
             headroom,
+            fragments,
         } = geometry;
         let claim = memory.file.as_ref().map(Claim::new).transpose()?;
         let registry = Registry {
@@ -197,6 +205,7 @@ impl Umem {
             chunk_shift: chunk_size.trailing_zeros(),
             chunk_mask: u64::from(chunk_size) - 1,
             headroom,
+            fragments,
             pages,
             owners: OwnerTable::new(chunks),
             pool: Pool::full(chunks),
@@ -208,11 +217,17 @@ impl Umem {
     /// A UMEM on the heap, for tests without a kernel.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn on_heap(chunks: u32, chunk_size: u32) -> Self {
-        let geometry = Geometry {
+        Self::of_geometry_on_heap(Geometry {
             chunks,
             chunk_size,
             headroom: 0,
-        };
+            fragments: false,
+        })
+    }
+
+    /// The same with any sizes.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of_geometry_on_heap(geometry: Geometry) -> Self {
         let memory = Backing {
             mapping: Mapping::heap(geometry.len()),
             file: None,
@@ -235,9 +250,20 @@ impl Umem {
         self.0.headroom
     }
 
-    /// Longest packet that can be received, in bytes, link header included.
+    /// Whether packets may take several chunks; see [`UmemBuilder::fragments`].
+    pub fn fragments(&self) -> bool {
+        self.0.fragments
+    }
+
+    /// Longest packet that can be received, in bytes, link header included. With
+    /// [fragments](Self::fragments) that is one of [`MAX_FRAGMENTS`] chunks.
     pub fn max_rx_packet(&self) -> u32 {
-        self.chunk_size() - XDP_PACKET_HEADROOM - self.headroom()
+        let chunk = self.chunk_size() - XDP_PACKET_HEADROOM - self.headroom();
+        if self.fragments() {
+            chunk * MAX_FRAGMENTS as u32
+        } else {
+            chunk
+        }
     }
 
     /// The kind of pages that the memory has.
@@ -351,6 +377,12 @@ impl Area {
     #[inline(always)]
     pub(crate) fn headroom(&self) -> u32 {
         self.headroom
+    }
+
+    /// Whether packets may take several chunks.
+    #[inline(always)]
+    pub(crate) fn fragments(&self) -> bool {
+        self.fragments
     }
 
     /// The chunks that are lent through `rings` for receiving.

@@ -1,7 +1,7 @@
 //! The owner of each chunk: user space, or the FILL and COMPLETION rings that it was lent through.
 #![allow(unsafe_code)] // One entry is reached without a check.
 
-use crate::ring::SharedSlot;
+use crate::ring::{SharedSlot, Size};
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -211,14 +211,13 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
         (addr >> SHIFT) as usize
     }
 
-    /// Whether a packet lies inside a chunk of this owner. One without bytes does not.
+    /// Whether a packet lies inside a chunk of this owner. One without bytes does not, nor one with
+    /// options.
     #[inline(always)]
-    pub(crate) fn has(self, addr: u64, len: u32) -> bool {
+    pub(crate) fn has(self, addr: u64, size: Size) -> bool {
         let entry = self.owners.get((addr >> SHIFT) as usize);
         let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.owner);
-        // The first byte and the last differ in the bits inside a chunk only.
-        let last = addr.wrapping_add(u64::from(len.wrapping_sub(1)));
-        found && (addr ^ last) <= Self::MASK
+        found && size.ends_within(!addr & Self::MASK)
     }
 
     /// Gives a chunk of this owner to another.
@@ -274,14 +273,13 @@ pub(crate) struct LentChunks<'u> {
 }
 
 impl LentChunks<'_> {
-    /// Whether a packet lies inside a chunk that is lent. One without bytes does not.
+    /// Whether a packet lies inside a chunk that is lent. One without bytes does not, nor one with
+    /// options.
     #[inline(always)]
-    pub(crate) fn has(self, addr: u64, len: u32) -> bool {
+    pub(crate) fn has(self, addr: u64, size: Size) -> bool {
         let entry = self.owners.get(self.index(addr));
         let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.lent);
-        // The first byte and the last differ in the bits inside a chunk only.
-        let last = addr.wrapping_add(u64::from(len.wrapping_sub(1)));
-        found && (addr ^ last) <= self.mask
+        found && size.ends_within(!addr & self.mask)
     }
 
     /// The first address of the chunk that an address lies in.

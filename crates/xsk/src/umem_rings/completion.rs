@@ -1,10 +1,11 @@
 //! The COMPLETION ring, the chunks lent for sending, and sending a frame.
 
 use super::TxRing;
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::send_error::{SendError, SendErrorKind};
-use crate::sys::Desc;
+use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::umem::{Cache, Extent, RingsId, Umem};
 
 /// A COMPLETION ring, and the chunks whose packets complete through it.
@@ -180,6 +181,58 @@ pub(crate) fn cannot_send(
     } else {
         None
     }
+}
+
+/// The reason that a packet of several frames cannot be sent; `None` when it can.
+pub(crate) fn cannot_send_fragments(
+    mut out: Option<&mut Outgoing<'_>>,
+    packet: &Fragments,
+) -> Option<SendErrorKind> {
+    let frames = packet.frames();
+    if frames.is_empty() {
+        return Some(SendErrorKind::Empty);
+    }
+    let each = |frame: &Frame| cannot_send(out.as_deref_mut(), frame.umem(), frame.extent().len);
+    if let Some(kind) = frames.iter().find_map(each) {
+        return Some(kind);
+    }
+    let (count, out) = (frames.len() as u32, out?);
+    if count > 1 && !out.completion.umem.fragments() {
+        Some(SendErrorKind::Fragmented)
+    } else if out.tx.free(count) < count {
+        Some(SendErrorKind::Full)
+    } else {
+        None
+    }
+}
+
+/// Writes a packet into slots of TX, of which there is one for each frame.
+pub(crate) fn write_fragments(out: &Outgoing<'_>, slots: &mut Cursor, packet: Fragments) {
+    let frames = packet.into_frames();
+    let last = frames.len() - 1;
+    for ((at, frame), slot) in frames.enumerate().zip(slots) {
+        let Extent { offset, len } = frame.extent();
+        let addr = frame.into_chunk().lend_to_send(out.completion.id) + u64::from(offset);
+        let options = if at < last { XDP_PKT_CONTD } else { 0 };
+        out.tx.slot(slot).write(Desc { addr, len, options });
+    }
+}
+
+/// Puts a packet into a TX ring, all its frames or none.
+pub(crate) fn send_fragments(
+    mut out: Option<Outgoing<'_>>,
+    packet: Fragments,
+) -> Result<(), SendError<Fragments>> {
+    if let Some(kind) = cannot_send_fragments(out.as_mut(), &packet) {
+        return Err(SendError { packet, kind });
+    }
+    if let Some(out) = out {
+        let mut slots = out.tx.reserve(packet.frames().len() as u32);
+        write_fragments(&out, &mut slots, packet);
+        let sent = out.tx.stage(&slots);
+        out.completion.sent(sent);
+    }
+    Ok(())
 }
 
 /// Puts a frame into a TX ring.

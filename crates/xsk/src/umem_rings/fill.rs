@@ -85,6 +85,8 @@ pub(crate) struct FillRing {
     lent: u32,
     /// Descriptors of chunks that were not lent here.
     invalid_descs: u64,
+    /// Packets of several chunks that were dropped; see [`drop_fragmented`](Self::drop_fragmented).
+    fragmented: u64,
 }
 
 impl FillRing {
@@ -104,6 +106,7 @@ impl FillRing {
             ring,
             lent: 0,
             invalid_descs: 0,
+            fragmented: 0,
         }
     }
 
@@ -126,6 +129,17 @@ impl FillRing {
     /// Descriptors of chunks that were not lent here, since the socket was opened.
     pub(crate) fn invalid_descs(&self) -> u64 {
         self.invalid_descs
+    }
+
+    /// Packets of several chunks that were dropped, since the socket was opened.
+    pub(crate) fn fragmented(&self) -> u64 {
+        self.fragmented
+    }
+
+    /// Counts such packets: read as packets of one chunk, or of more chunks than a packet can have, or with
+    /// an invalid one.
+    pub(crate) fn drop_fragmented(&mut self, packets: u32) {
+        self.fragmented += u64::from(packets);
     }
 
     /// Reads of an impossible kernel index.
@@ -270,9 +284,10 @@ impl FillRing {
         }
     }
 
+    /// Frees the chunk of a packet that is dropped.
     #[cold]
     #[inline(never)]
-    extern "C" fn keep_received(&mut self, addr: u64, cache: &mut Cache) {
+    pub(crate) extern "C" fn keep_received(&mut self, addr: u64, cache: &mut Cache) {
         let chunk = self.take_received(addr);
         cache.put(chunk);
     }

@@ -7,7 +7,10 @@
 mod completion;
 mod fill;
 
-pub(crate) use completion::{CompletionRing, Outgoing, cannot_send, send};
+pub(crate) use completion::{
+    CompletionRing, Outgoing, cannot_send, cannot_send_fragments, send, send_fragments,
+    write_fragments,
+};
 pub(crate) use fill::{FillRing, Target};
 
 use crate::ring::{Consumer, Mapped, Producer};

@@ -1,5 +1,6 @@
 //! The kernel's conformance tests of AF_XDP (`tools/testing/selftests/bpf/xskxceiver.c`), with their
-//! names and assertions, for packets in one buffer and aligned chunks.
+//! names and assertions, for packets in one buffer and aligned chunks. Those of packets in several are in
+//! `fragments.rs`.
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::netns::Lab;
@@ -58,25 +59,18 @@ const CASES: [(&str, Body); 25] = [
 ];
 
 /// The kernel's other tests, of features that this library lacks.
-const NOT_APPLICABLE: [(&str, &str); 12] = [
+const NOT_APPLICABLE: [(&str, &str); 6] = [
     ("SEND_RECEIVE_UNALIGNED", UNALIGNED),
-    ("SEND_RECEIVE_9K_PACKETS", FRAGMENTS),
-    ("SEND_RECEIVE_UNALIGNED_9K_PACKETS", FRAGMENTS),
+    ("SEND_RECEIVE_UNALIGNED_9K_PACKETS", UNALIGNED),
     ("UNALIGNED_INV_DESC", UNALIGNED),
     ("UNALIGNED_INV_DESC_4001_FRAME_SIZE", UNALIGNED),
-    ("ALIGNED_INV_DESC_MULTI_BUFF", FRAGMENTS),
-    ("UNALIGNED_INV_DESC_MULTI_BUFF", FRAGMENTS),
-    ("TOO_MANY_FRAGS", FRAGMENTS),
-    ("XDP_METADATA_COPY_MULTI_BUFF", FRAGMENTS),
-    ("XDP_ADJUST_TAIL_SHRINK_MULTI_BUFF", FRAGMENTS),
-    ("XDP_ADJUST_TAIL_GROW_MULTI_BUFF", FRAGMENTS),
+    ("UNALIGNED_INV_DESC_MULTI_BUFF", UNALIGNED),
     (
         "BUSY-POLL",
         "busy polling does nothing on veth since Linux 6.13",
     ),
 ];
 const UNALIGNED: &str = "chunks are always aligned here";
-const FRAGMENTS: &str = "packets of several buffers are not supported yet";
 const ONLY_COPIES: &str = "the kernel's test is for copy mode";
 
 pub fn tests() -> Vec<Test> {

@@ -11,6 +11,7 @@ mod errors;
 mod event_loops;
 mod filter;
 mod filter_model;
+mod fragments;
 mod frames;
 mod handover;
 mod known;
@@ -165,6 +166,7 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let mut tests = conformance::tests();
+    tests.extend(fragments::tests());
     tests.extend(lifecycle::tests());
     tests.extend(cards::tests());
     tests.extend(event_loops::tests_of_cards());

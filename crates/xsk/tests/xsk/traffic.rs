@@ -42,6 +42,11 @@ impl Flight {
         sequence < self.seen.load(Ordering::Relaxed) + self.window
     }
 
+    /// Whether the receiver has this packet.
+    pub fn has_seen(&self, sequence: u64) -> bool {
+        sequence < self.seen.load(Ordering::Relaxed)
+    }
+
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

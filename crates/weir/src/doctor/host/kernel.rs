@@ -61,11 +61,9 @@ const LOCKDOWN: Check = Check {
 fn features(context: &Context) -> Result<Vec<Verdict>> {
     let mut evidence = Vec::new();
     let mut missing = Vec::new();
-    // Few kernels have the newest one yet.
-    for feature in Feature::ALL
-        .into_iter()
-        .filter(|it| *it != Feature::TxBudget)
-    {
+    // Few kernels have the newest one yet, and few programs need packets of several chunks.
+    let is_common = |it: &Feature| !matches!(it, Feature::TxBudget | Feature::Fragments);
+    for feature in Feature::ALL.into_iter().filter(is_common) {
         let source = format!("probe of {feature} (Linux {})", feature.since());
         match context.probe(feature) {
             Ok(()) => evidence.push(Evidence::new(source, "available")),

@@ -24,12 +24,13 @@ pub use queue::Checked;
 use super::driver::{Driver, KernelEnd};
 use crate::batch::RxBatch;
 use crate::error::Result;
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
 use crate::socket::{Done, Received, RxHalf, Socket, Statistics, TxHalf};
 use crate::sys::Desc;
-use crate::umem::{Cache, Umem};
+use crate::umem::{Cache, Geometry, Umem};
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing};
 use crate::wait::Wait;
 use crate::{Mode, SiblingId};
@@ -41,6 +42,16 @@ use std::time::{Duration, Instant};
 /// A UMEM of `chunks` chunks of `chunk_size` bytes on the heap.
 pub fn umem(chunks: u32, chunk_size: u32) -> Umem {
     Umem::on_heap(chunks, chunk_size)
+}
+
+/// The same, for packets of several chunks as well.
+pub fn umem_with_fragments(chunks: u32, chunk_size: u32) -> Umem {
+    Umem::of_geometry_on_heap(Geometry {
+        chunks,
+        chunk_size,
+        headroom: 0,
+        fragments: true,
+    })
 }
 
 /// The rings and ways of a queue.
@@ -302,6 +313,31 @@ impl Model {
         }
     }
 
+    /// Sends a packet of several frames through one of the sockets.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_fragments`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn send_fragments(
+        &mut self,
+        socket: usize,
+        packet: Fragments,
+    ) -> std::result::Result<(), SendError<Fragments>> {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => main.send_fragments(packet),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                let mut sibling = main.sibling(id).expect("an open sibling");
+                sibling.send_fragments(packet)
+            }
+            User::Halves(_, tx) => tx.send_fragments(packet),
+        }
+    }
+
     /// Same as [`Socket::tx_room`].
     pub fn tx_room(&mut self) -> u32 {
         match self.user_mut() {
@@ -453,8 +489,8 @@ impl Model {
         self.queue().take_fill(most)
     }
 
-    /// The kernel receives a packet for one of the sockets. False when it drops the packet: because it
-    /// is too long, there is no chunk, or RX is full, in which case the kernel keeps the chunk.
+    /// The kernel receives a packet for one of the sockets, whole. False when it drops the packet: because
+    /// it is too long, there are not enough chunks, or RX is full, in which case the kernel keeps the chunks.
     ///
     /// # Errors
     ///

@@ -6,6 +6,7 @@ use super::queue::Arriving;
 use super::{Answer, Checked, Config, Model, Ring, Word, check, check_user_space, lock};
 use crate::batch::Packet;
 use crate::error::{ErrorKind, Result};
+use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::socket::{DRAIN, Done, Received};
 use crate::umem::Umem;
@@ -49,6 +50,15 @@ pub enum Step {
         fates: Vec<Fate>,
         forget: bool,
     },
+    /// The program receives packets of one chunk or several. Those without a fate stay in the batch.
+    RecvFragments {
+        queue: u8,
+        socket: u8,
+        max: u8,
+        fates: Vec<Fate>,
+    },
+    /// The program sends frames that it holds as one packet.
+    SendFragments { queue: u8, socket: u8, count: u8 },
     /// The program receives in bulk. Packets without a fate are dropped.
     Each {
         queue: u8,
@@ -294,6 +304,12 @@ impl Play {
                 ref fates,
                 forget,
             } => self.recv([queue, socket, max], fates, forget),
+            Step::RecvFragments {
+                queue,
+                socket,
+                max,
+                ref fates,
+            } => self.recv_fragments([queue, socket, max], fates),
             Step::Each {
                 queue,
                 max,
@@ -340,6 +356,11 @@ impl Play {
                     self.send(queue, socket, frame);
                 }
             }
+            Step::SendFragments {
+                queue,
+                socket,
+                count,
+            } => self.send_fragments(queue, socket, count),
             Step::Drop { which } => drop(self.take_held(which)),
             Step::Reclaim { queue } => {
                 self.model(queue).reclaim();
@@ -451,6 +472,47 @@ impl Play {
             }
         });
         seen.after(model, socket, forget)
+    }
+
+    /// The same for packets of several chunks.
+    fn recv_fragments(&mut self, [queue, socket, max]: [u8; 3], fates: &[Fate]) -> Checked<()> {
+        let index = self.index(queue);
+        let model = &mut self.models[index];
+        let socket = usize::from(socket) % model.sockets();
+        let mut seen = Seen::before(model, socket);
+        let held = &mut self.held;
+        model.recv(socket, u32::from(max), |mut batch| {
+            for fate in fates {
+                let Some(mut packet) = batch.next_fragments() else {
+                    break;
+                };
+                seen.fragments(&packet);
+                match fate {
+                    Fate::Keep => held.extend(packet.into_frames().map(Held::new)),
+                    Fate::Send => {
+                        for frame in packet.frames_mut() {
+                            frame.fill(0xee);
+                        }
+                        // One that is not sent is dropped.
+                        let _ = batch.send_fragments(packet);
+                    }
+                    _ => drop(packet),
+                }
+            }
+        });
+        seen.after(model, socket, false)
+    }
+
+    fn send_fragments(&mut self, queue: u8, socket: u8, count: u8) {
+        let mut packet = Fragments::new();
+        for frame in self.take_frames(count) {
+            packet.push(frame).expect("fewer than 18 frames");
+        }
+        let (model, socket) = self.socket(queue, socket);
+        if let Err(unsent) = model.send_fragments(socket, packet) {
+            let frames = unsent.packet.into_frames();
+            self.held.extend(frames.map(Held::new));
+        }
     }
 
     fn each(&mut self, queue: u8, max: u32, fates: &[Fate], forward: bool) -> Checked<()> {
@@ -850,10 +912,28 @@ impl Seen {
         }
     }
 
+    /// A packet of one chunk; those of several before it were dropped.
     fn packet(&mut self, bytes: &[u8]) {
+        let is_part = |arriving: &Arriving| !arriving.is_whole();
+        while self.arriving.get(self.ends.len()).is_some_and(is_part) {
+            self.ends.push(End::Recycled);
+        }
         let expected = self.arriving.get(self.ends.len());
         self.changed |= expected.is_none_or(|arriving| arriving.bytes != bytes);
         self.ends.push(End::Recycled);
+    }
+
+    /// A packet of one chunk or several.
+    fn fragments(&mut self, packet: &Fragments) {
+        let mut left = packet.frames().len();
+        for frame in packet.frames() {
+            left -= 1;
+            let expected = self.arriving.get(self.ends.len());
+            let is_it =
+                |arriving: &Arriving| *arriving.bytes == **frame && arriving.goes_on == (left > 0);
+            self.changed |= !expected.is_some_and(is_it);
+            self.ends.push(End::Kept);
+        }
     }
 
     fn ends_last(&mut self, end: End) {

@@ -1,7 +1,7 @@
 //! The kernel's side of a device queue: its driver, and what it answers to the sockets' calls.
 
 use crate::ring::{Mapped, Shared, Slot};
-use crate::sys::Desc;
+use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::testing::driver::{Call, KernelEnd, Reads, Rings, Writes};
 use crate::umem::{Extent, RingsId, Umem, XDP_PACKET_HEADROOM};
 use rustix::io::Errno;
@@ -94,6 +94,16 @@ pub(super) struct InFlight {
 pub(super) struct Arriving {
     pub(super) addr: u64,
     pub(super) bytes: Vec<u8>,
+    /// Whether the packet goes on in the next chunk, and whether it began in one before.
+    pub(super) goes_on: bool,
+    pub(super) continues: bool,
+}
+
+impl Arriving {
+    /// Whether it is a whole packet.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.goes_on && !self.continues
+    }
 }
 
 /// The kernel's ends of one socket's own rings.
@@ -409,37 +419,39 @@ impl Queue {
         if packet.len() > self.umem.max_rx_packet() as usize {
             return Ok(false);
         }
-        if self.pool.is_empty() {
-            self.take_fill(1);
-        }
         let offset = self.umem.headroom() + XDP_PACKET_HEADROOM;
+        let room = self.umem.chunk_size() - offset;
+        let count = packet.len().div_ceil(room as usize);
+        self.take_fill(count.saturating_sub(self.pool.len()) as u32);
         let (Some(id), Some(ends)) = (self.id, self.sockets.get_mut(socket)) else {
             return Ok(false);
         };
         let Some(KernelEnd { end: rx, .. }) = &mut ends.rx else {
             return Ok(false);
         };
-        if self.pool.is_empty() || rx.free(1) == 0 {
+        if self.pool.len() < count || rx.free(count as u32) < count as u32 {
             return Ok(false);
         }
-        let Some(addr) = self.pool.pop_front() else {
-            return Ok(false);
-        };
-        let mut chunk = self
-            .umem
-            .received(addr, id)
-            .ok_or_else(|| format!("FILL held {addr:#x}, which was not lent"))?;
-        let len = packet.len() as u32;
-        chunk
-            .bytes_mut(Extent { offset, len })
-            .copy_from_slice(packet);
-        let addr = chunk.lend_to_receive(id) + u64::from(offset);
-        let options = 0;
-        rx.push(Desc { addr, len, options });
-        ends.arriving.push_back(Arriving {
-            addr,
-            bytes: packet.to_vec(),
-        });
+        let parts = packet.chunks(room as usize).zip(self.pool.drain(..count));
+        for (at, (part, addr)) in parts.enumerate() {
+            let mut chunk = self
+                .umem
+                .received(addr, id)
+                .ok_or_else(|| format!("FILL held {addr:#x}, which was not lent"))?;
+            let len = part.len() as u32;
+            let extent = Extent { offset, len };
+            chunk.bytes_mut(extent).copy_from_slice(part);
+            let addr = chunk.lend_to_receive(id) + u64::from(offset);
+            let goes_on = at + 1 < count;
+            let options = if goes_on { XDP_PKT_CONTD } else { 0 };
+            rx.push(Desc { addr, len, options });
+            ends.arriving.push_back(Arriving {
+                addr,
+                bytes: part.to_vec(),
+                goes_on,
+                continues: at > 0,
+            });
+        }
         Ok(true)
     }
 
@@ -467,8 +479,12 @@ impl Queue {
         for _ in 0..count {
             if let Some(tx) = &mut self.sockets[socket].tx {
                 let desc = tx.end.pop();
+                let is_unfinished = desc.options != 0 && tx.end.available(1) == 0;
                 let bytes = self.bytes_to_send(desc)?;
                 self.in_flight.push(InFlight { desc, bytes });
+                if is_unfinished {
+                    return Err("TX was published in the middle of a packet".into());
+                }
             }
         }
         Ok(count)
@@ -478,7 +494,12 @@ impl Queue {
     fn bytes_to_send(&self, desc: Desc) -> Checked<Vec<u8>> {
         let offset = (desc.addr - self.umem.area().chunk_start(desc.addr)) as u32;
         let end = u64::from(offset) + u64::from(desc.len);
-        if desc.len == 0 || desc.options != 0 || end > u64::from(self.umem.chunk_size()) {
+        let is_known = match desc.options {
+            0 => true,
+            XDP_PKT_CONTD => self.umem.fragments(),
+            _ => false,
+        };
+        if desc.len == 0 || !is_known || end > u64::from(self.umem.chunk_size()) {
             return Err(format!("TX held {desc:?}, which the kernel refuses"));
         }
         let id = self

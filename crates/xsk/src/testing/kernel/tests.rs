@@ -2,7 +2,9 @@
 //! regressions.
 
 use super::play::{Fate, Play, Step};
-use super::{Answer, Config, Model, Ring, Word, check, check_user_space, lock, umem};
+use super::{
+    Answer, Config, Model, Ring, Word, check, check_user_space, lock, umem, umem_with_fragments,
+};
 use crate::frame::Frame;
 use crate::umem::Umem;
 use crate::wait::Wait;
@@ -216,12 +218,13 @@ fn hostile_step() -> impl Strategy<Value = Step> {
         ]
     };
     let len = prop_oneof![0..2100_u32, any::<u32>()];
+    let options = prop_oneof![Just(0), Just(1), any::<u32>()];
     prop_oneof![
         1 => (queue.clone(), ring(), word(), any::<u32>())
             .prop_map(|(queue, ring, word, value)| Step::ForgeIndex { queue, ring, word, value }),
         4 => (queue.clone(), ring(), word(), -9..10_i8)
             .prop_map(|(queue, ring, word, by)| Step::MoveIndex { queue, ring, word, by }),
-        4 => (queue.clone(), ahead.clone(), forged_addr(), len, any::<u32>()).prop_map(
+        4 => (queue.clone(), ahead.clone(), forged_addr(), len, options).prop_map(
             |(queue, ahead, addr, len, options)| Step::ForgeRx { queue, ahead, addr, len, options }
         ),
         2 => (queue, ahead, forged_addr())
@@ -230,8 +233,16 @@ fn hostile_step() -> impl Strategy<Value = Step> {
 }
 
 fn play(queues: u32, config: Config, steps: &[Step]) -> Result<Play, TestCaseError> {
-    let umem = umem(CHUNKS, 2048);
-    let mut play = Play::new(&umem, queues, config);
+    play_on(&umem(CHUNKS, 2048), queues, config, steps)
+}
+
+fn play_on(
+    umem: &Umem,
+    queues: u32,
+    config: Config,
+    steps: &[Step],
+) -> Result<Play, TestCaseError> {
+    let mut play = Play::new(umem, queues, config);
     for (number, step) in steps.iter().enumerate() {
         let done = play.step(step);
         done.map_err(|why| TestCaseError::fail(format!("step {number}, {step:?}: {why}")))?;
@@ -281,6 +292,60 @@ proptest! {
     }
 }
 
+/// A step with packets of several chunks.
+fn fragments_step() -> impl Strategy<Value = Step> {
+    let queue = 0..2_u8;
+    let socket = 0..2_u8;
+    prop_oneof![
+        4 => (queue.clone(), socket.clone(), 1..9_u8, fates(fate())).prop_map(
+            |(queue, socket, max, fates)| Step::RecvFragments { queue, socket, max, fates }
+        ),
+        4 => (queue.clone(), socket.clone(), 1..8000_u16)
+            .prop_map(|(queue, socket, len)| Step::Receive { queue, socket, len }),
+        2 => (queue, socket, 0..6_u8)
+            .prop_map(|(queue, socket, count)| Step::SendFragments { queue, socket, count }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The same of packets of several chunks: whole or dropped, and sent whole.
+    #[test]
+    fn every_chunk_of_fragments_is_in_one_place(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        steps in steps(prop_oneof![fragments_step(), program_step(), kernel_step()]),
+    ) {
+        let umem = umem_with_fragments(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.end().map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn nothing_stalls_with_fragments(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        by_waiting in any::<bool>(),
+        steps in steps(prop_oneof![fragments_step(), program_step(), kernel_step()]),
+    ) {
+        let umem = umem_with_fragments(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.goes_on(by_waiting).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn lies_about_fragments_break_nothing(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        steps in steps(prop_oneof![fragments_step(), careless_step(), kernel_step(), hostile_step()]),
+    ) {
+        let umem = umem_with_fragments(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.end().map_err(TestCaseError::fail)?;
+    }
+}
+
 const SMALL: Config = Config {
     fill: 4,
     completion: 4,
@@ -316,6 +381,85 @@ fn packets_go_round_over_the_end_of_the_indices() {
     }
     assert_eq!(check(&umem, std::slice::from_ref(&model), []), Ok(()));
     assert_eq!((model.invalid_descs(), model.invalid_indices()), (0, 0));
+}
+
+/// The numbers of the received packets' frames.
+fn frames_received(model: &mut Model, max: u32) -> Vec<usize> {
+    let mut packets = Vec::new();
+    model.recv(0, max, |mut batch| {
+        while let Some(packet) = batch.next_fragments() {
+            packets.push(packet.frames().len());
+        }
+    });
+    packets
+}
+
+#[test]
+fn a_packet_whose_end_is_not_there_yet_waits() {
+    let umem = umem_with_fragments(CHUNKS, 2048);
+    let mut model = open(&umem);
+    let first = model.load(Ring::Rx, Word::Producer);
+    assert_eq!(model.receive(0, &[1; 60]), Ok(true));
+    assert_eq!(model.receive(0, &[2; 4000]), Ok(true));
+    for (published, expected) in [(1, vec![1]), (2, vec![]), (3, vec![])] {
+        model.store(Ring::Rx, Word::Producer, first.wrapping_add(published));
+        assert_eq!(frames_received(&mut model, 8), expected);
+    }
+    model.announce();
+    assert_eq!(frames_received(&mut model, 1), [3], "more than asked for");
+    assert_eq!(check(&umem, std::slice::from_ref(&model), []), Ok(()));
+}
+
+#[test]
+fn a_packet_without_an_end_in_a_full_ring_is_dropped() {
+    let umem = umem_with_fragments(CHUNKS, 2048);
+    for in_bulk in [false, true] {
+        let mut model = open(&umem);
+        model.take_fill(4);
+        model.announce();
+        let first = model.load(Ring::Rx, Word::Producer);
+        for ahead in 0..4 {
+            model.forge_rx(ahead, u64::from(ahead) * 2048 + 256, 60, 1);
+        }
+        model.store(Ring::Rx, Word::Producer, first.wrapping_add(4));
+        if in_bulk {
+            assert_eq!(model.receive_each(8, |_| panic!("no packet")), 4);
+        } else {
+            assert_eq!(frames_received(&mut model, 1), []);
+            let counted = model.statistics().expect("the model has them").fragmented;
+            assert_eq!(counted, 1);
+        }
+        let models = std::slice::from_ref(&model);
+        assert_eq!(check_user_space(&umem, models, []), Ok(()));
+    }
+}
+
+#[test]
+fn a_packet_of_a_chunk_twice_or_with_an_unknown_option_is_dropped() {
+    let umem = umem_with_fragments(CHUNKS, 2048);
+    // Addresses and options of two descriptors.
+    for [one, other] in [
+        [(256, 1), (256, 0)],
+        [(256, 1), (2048 + 256, 2)],
+        [(256, 1), (u64::MAX, 0)],
+        [(256, 3), (2048 + 256, 0)],
+    ] {
+        let mut model = open(&umem);
+        model.take_fill(4);
+        model.announce();
+        let first = model.load(Ring::Rx, Word::Producer);
+        for (ahead, (addr, options)) in [(0, one), (1, other)] {
+            model.forge_rx(ahead, addr, 60, options);
+        }
+        model.store(Ring::Rx, Word::Producer, first.wrapping_add(2));
+        let left = frames_received(&mut model, 8);
+        // An option that is not known ends a packet, as far as can be told.
+        let expected: &[usize] = if one.1 == 3 { &[1] } else { &[] };
+        assert_eq!(left, expected);
+        assert!(model.invalid_descs() > 0);
+        let models = std::slice::from_ref(&model);
+        assert_eq!(check_user_space(&umem, models, []), Ok(()));
+    }
 }
 
 fn send_one(umem: &Umem, model: &mut Model) -> bool {
