@@ -1,7 +1,7 @@
 //! Packets of several chunks: the kernel's conformance tests, with its names, and our own.
 
 use crate::budget::{STALL, scaled, wait_until};
-use crate::netns::{Lab, Side};
+use crate::netns::{Lab, Side, are_cards};
 use crate::traffic::{Flight, all_home, drain, exchange};
 use crate::{Outcome, Result, Skipped, Test, modes, packet};
 use std::time::{Duration, Instant};
@@ -84,13 +84,19 @@ fn open(
     configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
 ) -> Result<Socket> {
     match side.open(umem, mode, configure) {
-        Err(error) if mode == Mode::ZeroCopy && error.kind() == ErrorKind::ModeRefused => {
-            let reason =
-                format!("the device lacks zero-copy for packets of several chunks: {error}");
+        Err(error) if are_cards() && is_refusal(&error) => {
+            let reason = format!("the card takes no packets of several buffers: {error}");
             Err(Skipped(reason).into())
         }
         opened => Ok(opened?),
     }
+}
+
+fn is_refusal(error: &xsk::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ModeRefused | ErrorKind::MtuTooLarge
+    )
 }
 
 /// A packet as the tests check it.
