@@ -80,7 +80,7 @@
 //!
 //! # Not supported
 //!
-//! Unaligned chunks, TX and RX metadata, busy polling. Linux 5.9 is required; [`Feature`] probes for later additions.
+//! Unaligned chunks, TX and RX metadata. Linux 5.9 is required; [`Feature`] probes for later additions.
 
 // # Layers
 //

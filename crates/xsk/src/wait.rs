@@ -25,6 +25,11 @@ pub enum Wait {
         /// Longest sleep while packets gather.
         max_delay: Duration,
     },
+    /// Runs the receive function of the device's NAPI instance on this CPU while the RX ring is empty, in
+    /// place of its interrupt and softirq (`SO_PREFER_BUSY_POLL`, Linux 5.11, `CAP_NET_ADMIN`). Uses a whole
+    /// CPU at all times. A device without such an instance is waited for as with [`Wait::Spin`]: see
+    /// [`Socket::napi_id`](crate::Socket::napi_id) and [the guide](crate::guide::waiting#busy-polling).
+    BusyPoll,
 }
 
 impl Wait {

@@ -129,7 +129,7 @@ impl Request {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for a device or policy whose name is
-    /// empty, too long, or of several lines.
+    /// empty, too long, or of several lines; and for [`Wait::BusyPoll`].
     pub fn write(&self) -> Result<String> {
         let lease = match (self.rx, self.tx) {
             (true, true) => "rx,tx",
@@ -145,6 +145,11 @@ impl Request {
             Wait::Spin => "spin".to_owned(),
             Wait::Poll => "poll".to_owned(),
             Wait::Adaptive { max_delay } => format!("adaptive:{}", max_delay.as_nanos()),
+            Wait::BusyPoll => {
+                return Err(Error::invalid(
+                    "a broker opens no socket for busy polling, which takes a privilege over the device: wait by spinning",
+                ));
+            }
         };
         let mut text = format!(
             "{FIRST}\ndevice={}\nlease={lease}\nchunks={}\nchunk-size={}\nrings={}\nwait={wait}\n",

@@ -83,6 +83,31 @@ pub(crate) fn is_zero_copy(socket: &dyn KernelSocket) -> Result<bool> {
         .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the mode back"))
 }
 
+/// Sets a socket up for busy polling.
+pub(super) fn prefer_busy_poll(socket: &dyn KernelSocket) -> Result<()> {
+    /// The values of the kernel's example (`Documentation/networking/af_xdp.rst`).
+    const MICROSECONDS: u32 = 20;
+    const BUDGET: u32 = 64;
+    let set = socket.set_busy_poll(MICROSECONDS, BUDGET);
+    set.map_err(|errno| match errno {
+        Errno::PERM => Error::os(
+            ErrorKind::PermissionDenied,
+            errno,
+            "busy polling needs CAP_NET_ADMIN: run as root or grant it, or wait with `Wait::Spin`",
+        ),
+        Errno::NOPROTOOPT => Error::os(
+            ErrorKind::Unsupported,
+            errno,
+            "busy polling needs Linux 5.11 with CONFIG_NET_RX_BUSY_POLL: wait with `Wait::Spin`",
+        ),
+        _ => Error::os(
+            ErrorKind::Os,
+            errno,
+            "setting the socket up for busy polling",
+        ),
+    })
+}
+
 /// Checks that a zero-copy socket without an XDP program can send: some drivers have no rings for it
 /// then, and refuse each wake-up.
 pub(super) fn expect_sending(socket: &dyn KernelSocket, device: &Device) -> Result<()> {

@@ -1,6 +1,8 @@
 //! Opening a socket: registration, rings, program, bind, XSKMAP.
 
-use super::bind::{BUSY_PAUSE, bind_error, expect_sending, is_zero_copy, open_socket};
+use super::bind::{
+    BUSY_PAUSE, bind_error, expect_sending, is_zero_copy, open_socket, prefer_busy_poll,
+};
 use super::rings::{map_own_rings, map_ring};
 use super::{SocketBuilder, Source, TX_BUDGET};
 use crate::device::{AttachMode, Device};
@@ -15,6 +17,7 @@ use crate::socket::{
 use crate::sys::{Address, Kernel, KernelSocket, QueueOwner, Registration, RingKind, SysResult};
 use crate::umem::{AfterClose, Cache, DeviceQueue, RingsId, RingsLease};
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, Target, TxRing, cache_size};
+use crate::wait::Wait;
 use hostnet::ethtool::rx_ring;
 use rustix::io::Errno;
 use rustix::net::xdp::SocketAddrXdpFlags;
@@ -198,6 +201,9 @@ impl Opening<'_> {
         let mut cache = Cache::new(&self.config.umem, most);
         let (rx, tx) = map_own_rings(&*socket, rx_slots, tx_slots)?;
         self.set_budget(&*socket)?;
+        if self.config.wait == Wait::BusyPoll {
+            prefer_busy_poll(&*socket)?;
+        }
         // Before the bind, in which some drivers take their first chunks.
         fill.refill(&mut cache);
         Ok(Unbound {

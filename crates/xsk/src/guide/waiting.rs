@@ -1,9 +1,10 @@
-//! Spinning, polling, or adaptive waiting.
+//! Spinning, polling, adaptive waiting, or busy polling.
 //!
 //! | [`Wait`] | Delay of a packet | CPU time | Choose it for |
 //! |---|---|---|---|
 //! | [`Spin`] | lowest | one CPU, always | a CPU reserved for the socket, lowest latency |
 //! | [`Poll`] | one wake-up | grows with the packet rate | few packets, or latency below `max_delay` |
+//! | [`BusyPoll`] | that of spinning, without the interrupt | one CPU, always | a card whose interrupts and softirqs would compete for the CPU |
 //! | [`Adaptive`] | up to `max_delay`, plus the timer's lateness | low at any rate | everything else; the default, with 200 µs |
 //!
 //! ```no_run
@@ -38,6 +39,20 @@
 //! Only a quarter of the ring may fill because the timer can be late. At high rates a larger RX
 //! ring allows longer sleeps; see [`sizes`](crate::guide::sizes).
 //!
+//! # Busy polling
+//!
+//! Without it a packet takes an interrupt and a softirq, on the CPU that the card's interrupt goes to, before
+//! it is in RX. With [`BusyPoll`] the waiting thread calls the driver itself. It needs a device that gives
+//! its queues NAPI instances that sockets know: [`Socket::napi_id`] shows it after the first packet. A card
+//! that shall leave all packets to busy polling has to put its interrupts off:
+//!
+//! ```sh
+//! echo 2 > /sys/class/net/eth0/napi_defer_hard_irqs
+//! echo 200000 > /sys/class/net/eth0/gro_flush_timeout   # in ns: the longest time without a poll
+//! ```
+//!
+//! The library leaves these to you, since they outlive a process that is killed.
+//!
 //! # Waiting to send
 //!
 //! [`Socket::wait_for`] waits for a packet, for room to send, or for either. There is room when the TX
@@ -70,6 +85,8 @@
 //! [`Wait`]: crate::Wait
 //! [`Spin`]: crate::Wait::Spin
 //! [`Poll`]: crate::Wait::Poll
+//! [`BusyPoll`]: crate::Wait::BusyPoll
+//! [`Socket::napi_id`]: crate::Socket::napi_id
 //! [`Adaptive`]: crate::Wait::Adaptive
 //! [`Socket`]: crate::Socket
 //! [`Socket::recv`]: crate::Socket::recv

@@ -78,6 +78,7 @@ impl Description {
             Wait::Spin => (0, Duration::ZERO),
             Wait::Poll => (1, Duration::ZERO),
             Wait::Adaptive { max_delay } => (2, max_delay),
+            Wait::BusyPoll => (3, Duration::ZERO),
         };
         let words = [
             geometry.chunks,
@@ -150,10 +151,8 @@ impl Description {
         let fill_adapts = value(&[false, true], reader.u32()?)?;
         geometry.fragments = value(&[false, true], reader.u32()?)?;
         let max_delay = Duration::from_nanos(reader.u64()?);
-        let wait = value(
-            &[Wait::Spin, Wait::Poll, Wait::Adaptive { max_delay }],
-            wait,
-        )?;
+        let adaptive = Wait::Adaptive { max_delay };
+        let wait = value(&[Wait::Spin, Wait::Poll, adaptive, Wait::BusyPoll], wait)?;
         let places = unpack(reader.0, geometry.chunks)?;
         let state = State {
             rings,
@@ -292,7 +291,7 @@ mod tests {
     #[test]
     fn a_description_survives_the_way() {
         let mut there = description();
-        for wait in [Wait::Spin, Wait::Poll, Wait::adaptive()] {
+        for wait in [Wait::Spin, Wait::Poll, Wait::adaptive(), Wait::BusyPoll] {
             there.state.wait = wait;
             let message = there.write(true);
             let length = Length::read(&message).expect("the beginning");

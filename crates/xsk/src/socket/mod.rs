@@ -35,7 +35,7 @@ pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 
 use crate::batch::RxBatch;
 use crate::device::{Device, QueueCounts, Silence};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::program::Program;
@@ -370,6 +370,25 @@ impl Socket {
     /// Index of the device that the socket is bound to.
     pub fn ifindex(&self) -> u32 {
         self.bound().lease().queue().ifindex
+    }
+
+    /// The NAPI instance that [`Wait::BusyPoll`](crate::Wait::BusyPoll) runs: that of the last packet, from
+    /// the first one on. `None` before, and for a device that has none for its queue, as a veth since Linux
+    /// 6.13: busy polling then is no more than spinning.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Os`](crate::ErrorKind::Os) when `getsockopt(SO_INCOMING_NAPI_ID)` fails.
+    pub fn napi_id(&self) -> Result<Option<u32>> {
+        let id = self.receiver.main.socket().napi_id();
+        let id = id.map_err(|errno| {
+            Error::os(
+                ErrorKind::Os,
+                errno,
+                "reading the NAPI instance of the socket",
+            )
+        })?;
+        Ok((id != 0).then_some(id))
     }
 
     /// The device queue that the socket is bound to.

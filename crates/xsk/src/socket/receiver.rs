@@ -34,7 +34,7 @@ impl RxEnd {
     ) -> Self {
         let max_delay = match wait {
             Wait::Adaptive { max_delay } => max_delay,
-            Wait::Spin | Wait::Poll => Duration::ZERO,
+            Wait::Spin | Wait::Poll | Wait::BusyPoll => Duration::ZERO,
         };
         Self {
             entries: CallersEntries::default(),

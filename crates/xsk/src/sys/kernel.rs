@@ -48,6 +48,10 @@ pub(crate) trait KernelSocket: Clock {
     fn map_ring(&self, ring: RingKind, len: usize) -> SysResult<Arc<Mapping>>;
     /// Sets the number of descriptors that one copy-mode [`send`](Self::send) may handle.
     fn set_tx_budget(&self, packets: u32) -> SysResult<()>;
+    /// Prefers busy polling, for so many microseconds in a call that may sleep, and so many packets at once.
+    fn set_busy_poll(&self, microseconds: u32, budget: u32) -> SysResult<()>;
+    /// The NAPI instance that last received a packet for the socket; 0 for none.
+    fn napi_id(&self) -> SysResult<u32>;
     /// Whether the kernel has published its index of TX when [`send`](Self::send) returns, also with an
     /// error, in copy mode. Asked for at the end of a socket.
     fn publishes_taken_packets(&self) -> bool;

@@ -5,7 +5,7 @@ use super::kernel::{
     RingKind,
 };
 use super::link::Link;
-use super::xdp::{open_socket, set_tx_budget};
+use super::xdp::{napi_id, open_socket, set_busy_poll, set_tx_budget};
 use super::{Mapping, SysResult, xskmap_insert, xskmap_remove};
 use hostnet::genetlink::netdev::queue_has_xsk;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
@@ -192,6 +192,14 @@ impl KernelSocket for LinuxSocket {
 
     fn set_tx_budget(&self, packets: u32) -> SysResult<()> {
         set_tx_budget(self.fd.as_fd(), packets)
+    }
+
+    fn set_busy_poll(&self, microseconds: u32, budget: u32) -> SysResult<()> {
+        set_busy_poll(self.fd.as_fd(), microseconds, budget)
+    }
+
+    fn napi_id(&self) -> SysResult<u32> {
+        napi_id(self.fd.as_fd())
     }
 
     fn publishes_taken_packets(&self) -> bool {

@@ -1,5 +1,5 @@
-//! AF_XDP sockets (`include/uapi/linux/if_xdp.h`): the descriptor, and an option that rustix lacks.
-#![allow(unsafe_code)] // setsockopt(2).
+//! AF_XDP sockets (`include/uapi/linux/if_xdp.h`): the descriptor, and options that rustix lacks.
+#![allow(unsafe_code)] // setsockopt(2) and getsockopt(2).
 
 use super::{SysResult, last_errno};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -43,14 +43,52 @@ pub(crate) fn open_socket() -> SysResult<OwnedFd> {
 /// Sets `XDP_MAX_TX_SKB_BUDGET` (6.17): descriptors that one copy-mode send may handle.
 pub(crate) fn set_tx_budget(fd: BorrowedFd<'_>, budget: u32) -> SysResult<()> {
     const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+    set_option(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, budget)
+}
+
+/// Sets `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` (5.11), and `SO_BUSY_POLL`, in microseconds.
+pub(crate) fn set_busy_poll(fd: BorrowedFd<'_>, microseconds: u32, budget: u32) -> SysResult<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, budget)?;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds)
+}
+
+/// The NAPI instance that last received a packet for the socket (`SO_INCOMING_NAPI_ID`); 0 for none.
+pub(crate) fn napi_id(fd: BorrowedFd<'_>) -> SysResult<u32> {
+    let mut id = 0_u32;
+    let mut len = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: needed because rustix has no wrapper. The pointers are those of locals that outlive the
+    // call, which writes at most `len` bytes to the number, its size; any bytes are a number.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_NAPI_ID,
+            (&raw mut id).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 {
+        Ok(id)
+    } else {
+        Err(last_errno())
+    }
+}
+
+fn set_option(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: u32,
+) -> SysResult<()> {
     // SAFETY: needed because rustix has no wrapper. The pointer and length are those of a local
     // that outlives the call, which only reads it.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
-            libc::SOL_XDP,
-            XDP_MAX_TX_SKB_BUDGET,
-            (&raw const budget).cast(),
+            level,
+            option,
+            (&raw const value).cast(),
             size_of::<u32>() as libc::socklen_t,
         )
     };

@@ -471,6 +471,14 @@ impl KernelSocket for ModelSocket {
         Ok(())
     }
 
+    fn set_busy_poll(&self, _: u32, _: u32) -> SysResult<()> {
+        Ok(())
+    }
+
+    fn napi_id(&self) -> SysResult<u32> {
+        Ok(0)
+    }
+
     fn publishes_taken_packets(&self) -> bool {
         self.driver.state().publishes
     }

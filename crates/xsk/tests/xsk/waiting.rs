@@ -20,6 +20,7 @@ pub fn tests() -> Vec<Test> {
         ("Spin", Wait::Spin),
         ("Poll", Wait::Poll),
         ("Adaptive", Wait::adaptive()),
+        ("BusyPoll", Wait::BusyPoll),
     ] {
         tests.push(Test::new(
             format!("{name} sends all that a flush left behind"),
