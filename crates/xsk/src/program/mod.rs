@@ -9,6 +9,7 @@ pub(crate) mod instruction;
 mod queues;
 mod redirect;
 mod refusal;
+mod shared;
 
 pub(crate) use callers::CallersProgram;
 pub use filter::{Filter, Rule};
@@ -66,6 +67,8 @@ enum Attachment {
     Link(OwnedFd),
     #[cfg(feature = "libxdp")]
     Dispatcher(#[expect(dead_code, reason = "held until it is dropped")] dispatcher::Dispatched),
+    /// Nothing: rtnetlink has attached it, and it stays.
+    Lasting,
 }
 
 impl Program {
@@ -94,9 +97,7 @@ impl Program {
         patience: Duration,
         filter: Option<&Filter>,
     ) -> Result<Self> {
-        let queues = device.rx_queues.max(device.tx_queues).max(1);
-        let map = sys::xskmap_create(NAME, queues).map_err(refused("creating the XSKMAP"))?;
-        let program = load(&redirect(map.as_fd(), filter))?;
+        let (map, program) = built_in(NAME, device, filter)?;
         Self::attach_loaded(device, mode, patience, map, program.as_fd())
     }
 
@@ -153,19 +154,13 @@ impl Program {
         Ok(Self::new(Attachment::Link(link), map, mode, ifindex))
     }
 
-    /// The link that holds it; none in libxdp's dispatcher.
-    #[cfg_attr(
-        not(feature = "libxdp"),
-        expect(
-            clippy::unnecessary_wraps,
-            reason = "without the dispatcher all have one"
-        )
-    )]
+    /// The link that holds it; none in libxdp's dispatcher, and none of a program that stays.
     pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.attachment {
             Attachment::Link(link) => Some(link.as_fd()),
             #[cfg(feature = "libxdp")]
             Attachment::Dispatcher(_) => None,
+            Attachment::Lasting => None,
         }
     }
 
@@ -185,9 +180,34 @@ impl Program {
     }
 }
 
+/// Loads the built-in program for a device, with its XSKMAP.
+fn built_in(
+    name: [u8; BPF_NAME_LEN],
+    device: &Device,
+    filter: Option<&Filter>,
+) -> Result<(OwnedFd, OwnedFd)> {
+    let queues = device.rx_queues.max(device.tx_queues).max(1);
+    let map = sys::xskmap_create(name, queues).map_err(refused("creating the XSKMAP"))?;
+    let program = load_named(name, &redirect(map.as_fd(), filter))?;
+    Ok((map, program))
+}
+
+/// `XDP_FLAGS_*` of a mode.
+fn flags(mode: AttachMode) -> u32 {
+    if mode == AttachMode::Skb {
+        FLAG_SKB
+    } else {
+        FLAG_DRIVER
+    }
+}
+
 /// Loads an XDP program.
 pub(crate) fn load(instructions: &[Instruction]) -> Result<OwnedFd> {
-    sys::xdp_program_load(NAME, instructions, c"Dual BSD/GPL").map_err(|(errno, log)| {
+    load_named(NAME, instructions)
+}
+
+fn load_named(name: [u8; BPF_NAME_LEN], instructions: &[Instruction]) -> Result<OwnedFd> {
+    sys::xdp_program_load(name, instructions, c"Dual BSD/GPL").map_err(|(errno, log)| {
         if log.is_empty() {
             return refused("loading the XDP program")(errno);
         }
@@ -202,11 +222,7 @@ fn link(
     program: BorrowedFd<'_>,
     patience: Duration,
 ) -> Result<OwnedFd> {
-    let flags = if mode == AttachMode::Skb {
-        FLAG_SKB
-    } else {
-        FLAG_DRIVER
-    };
+    let flags = flags(mode);
     let deadline = Instant::now() + patience;
     let tag = sys::program_info(program).ok().map(|info| info.tag());
     let may_leave = |other: &AttachedProgram| other.may_be_ours() || other.tag == tag;
