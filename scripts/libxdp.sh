@@ -25,11 +25,18 @@ run_libxdp() {
 }
 
 run_libxdp_users() {
+    local program
     need_root_later "the programs run in namespaces of their own"
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${package_test_needs[@]}" \
         "python3:python3:the peer of the programs"
     debian_13 "DPDK and Suricata" dpdk-dev,librte-net-af-xdp25,suricata
     build_libxdp
+    pkg-config --exists libxdp || die "libxdp-dev is missing and could not be installed"
+    for program in errors sockets; do
+        # shellcheck disable=SC2046 # several words
+        cc -O2 -D_GNU_SOURCE "crates/xsk-libxdp/tests/libxdp/$program.c" -o "$libxdp_dir/$program" \
+            $(pkg-config --cflags --libs libxdp) || die "$program could not be built"
+    done
     as_root crates/xsk-libxdp/tests/users/lab.sh "$libxdp_dir/libweir-xdp.so" "$debian_13_directory/root" \
         "$debian_13_directory/lab"
 }

@@ -103,7 +103,7 @@ static void allocate(void)
 	check("mmap", frames == MAP_FAILED ? -errno : 0);
 }
 
-static void create_umem(void)
+static void create_umem(struct xsk_ring_prod *fill, struct xsk_ring_cons *completion)
 {
 	struct xsk_umem_config config = {
 		.fill_size = FRAMES,
@@ -113,8 +113,7 @@ static void create_umem(void)
 	size_t size = (size_t)2 * FRAMES * FRAME_SIZE;
 
 	allocate();
-	check("xsk_umem__create",
-	      xsk_umem__create(&umem, frames, size, &ports[0].fill, &ports[0].completion, &config));
+	check("xsk_umem__create", xsk_umem__create(&umem, frames, size, fill, completion, &config));
 }
 
 static void give_frames(unsigned int number)
@@ -131,13 +130,16 @@ static void give_frames(unsigned int number)
 
 static void open_shared(const char *device)
 {
+	static struct xsk_ring_prod fill;
+	static struct xsk_ring_cons completion;
 	struct xsk_socket_config config = {
 		.rx_size = FRAMES,
 		.tx_size = FRAMES,
 		.bind_flags = XDP_COPY,
 	};
 
-	create_umem();
+	/* The first socket gets the UMEM's rings, in structures of its own. */
+	create_umem(&fill, &completion);
 	for (unsigned int i = 0; i < 2; i++) {
 		struct port *port = &ports[i];
 
@@ -156,7 +158,7 @@ static void open_twice(const char *device)
 		.bind_flags = XDP_COPY,
 	};
 
-	create_umem();
+	create_umem(&ports[0].fill, &ports[0].completion);
 	/* The first sends only. */
 	check("xsk_socket__create",
 	      xsk_socket__create(&ports[1].xsk, device, 0, umem, NULL, &ports[1].tx, &config));
@@ -179,7 +181,7 @@ static void open_by_map(const char *device)
 	int map = -1;
 
 	check("xsk_setup_xdp_prog", xsk_setup_xdp_prog((int)if_nametoindex(device), &map));
-	create_umem();
+	create_umem(&ports[0].fill, &ports[0].completion);
 	give_frames(0);
 	check("xsk_socket__create", xsk_socket__create(&ports[0].xsk, device, 0, umem, &ports[0].rx,
 						       &ports[0].tx, &config));

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs programs of Debian's that use libxdp on it, and on weir's library by LD_PRELOAD: dpdk-testpmd forwards
-# packets of a veth pair, Suricata inspects them. `./run libxdp --users` calls it as root.
+# packets of a veth pair, Suricata inspects them, and programs of the tests do what Debian's do not. `./run libxdp --users` calls it as root.
 # Each check is a line "ok NAME", or "not ok NAME" after the output.
 #
 # usage: lab.sh LIBRARY ROOT DIRECTORY
 #
-# LIBRARY is libweir-xdp.so; ROOT a Debian root with dpdk-dev, librte-net-af-xdp and suricata;
+# LIBRARY is libweir-xdp.so, and beside it are the programs of ../libxdp; ROOT a Debian root with dpdk-dev, librte-net-af-xdp and suricata;
 # DIRECTORY is made, for the lab's files.
 set -euo pipefail
 
@@ -35,6 +35,7 @@ for directory in dev proc sys; do mount --rbind "/$directory" "$root/$directory"
 # libxdp locks a directory there.
 mount -t tmpfs none "$root/run"
 install -m 644 "$library" "$root/usr/lib/libweir-xdp.so"
+for program in errors sockets; do install "$(dirname "$library")/$program" "$root/usr/bin/xsk-$program"; done
 
 # The peer is in a namespace of its own, which lasts as long as this process.
 unshare --net sleep infinity &
@@ -42,12 +43,21 @@ peer_pid=$!
 while [[ $(readlink "/proc/$peer_pid/ns/net") == $(readlink /proc/self/ns/net) ]]; do sleep 0.05; done
 at_peer() { nsenter --net="/proc/$peer_pid/ns/net" "$@"; }
 
-ip link add wan0 address 02:00:00:00:00:0a numrxqueues 1 numtxqueues 1 type veth \
-    peer name peer0 address 02:00:00:00:00:0b numrxqueues 1 numtxqueues 1
-ip link set peer0 netns "$peer_pid"
 sysctl -qw net.ipv6.conf.all.disable_ipv6=1 2>/dev/null || true
-ip link set wan0 up
-at_peer ip link set peer0 up
+ip link set lo up
+
+queues=1
+# make_device: a new one of so many queues, and one that is down, since the kernel frees old queues late.
+make_device() {
+    ip link delete wan0 2>/dev/null || true
+    ip link delete down0 2>/dev/null || true
+    ip link add down0 type veth peer name down1
+    ip link add wan0 address 02:00:00:00:00:0a numrxqueues "$queues" numtxqueues "$queues" type veth \
+        peer name peer0 address 02:00:00:00:00:0b numrxqueues "$queues" numtxqueues "$queues"
+    ip link set peer0 netns "$peer_pid"
+    ip link set wan0 up
+    at_peer ip link set peer0 up
+}
 
 # The variables of a program, by the library.
 environment() {
@@ -73,6 +83,7 @@ wait_for() {
 # start LIBRARY COMMAND…: in the root.
 start() {
     : >"$lab/log"
+    make_device
     chroot "$root" env "$(environment "$1")" "${@:2}" </dev/null >"$lab/log" 2>&1 &
     program_pid=$!
 }
@@ -80,7 +91,8 @@ start() {
 # stop SIGNAL: and waits, also for the program to be detached.
 stop() {
     kill "-$1" "$program_pid" 2>/dev/null || true
-    wait "$program_pid" || true
+    # Bash would say that it was killed.
+    { wait "$program_pid" || true; } 2>/dev/null
     program_pid=""
 }
 
@@ -102,8 +114,8 @@ report() {
 is_clean() { ! ip link show dev wan0 | grep -q 'xdp'; }
 
 clean() {
-    is_clean && return
-    echo "#   an XDP program is left; removed"
+    ! is_clean || return 0
+    echo "#   the XDP program is left, and removed by hand"
     ip link set dev wan0 xdp off
 }
 
@@ -120,12 +132,55 @@ forwards() {
     report "$1" "$verdict"
 }
 
-try_testpmd() {
+# testpmd LIBRARY: starts it, until it forwards.
+testpmd() {
     start "$1" dpdk-testpmd --no-huge --no-pci --no-shconf --no-telemetry -m 128 -l 0,1 \
         --vdev net_af_xdp0,iface=wan0 -- --no-mlockall --total-num-mbufs=8192 --auto-start \
         --forward-mode=macswap --nb-cores=1 --stats-period 1
     wait_for "start packet forwarding" || true
+}
+
+try_testpmd() {
+    testpmd "$1"
     forwards "dpdk-testpmd forwards on $1" "$1"
+}
+
+# libxdp's program outlives a killed process, weir's does not.
+try_killed_testpmd() {
+    local verdict="not ok" second
+    testpmd "$1"
+    echo "# dpdk-testpmd killed on $1"
+    if uses "$1" && ! is_clean; then verdict=ok; fi
+    stop KILL
+    # The kernel closes a killed process's sockets with a delay.
+    for ((second = 0; second < 50; second++)); do
+        ! is_clean || break
+        sleep 0.1
+    done
+    [[ $1 != weir ]] || is_clean || verdict="not ok"
+    clean
+    report "dpdk-testpmd killed on $1" "$verdict"
+}
+
+# The later version of libxdp than that of the tests.
+try_options() {
+    start "$1" xsk-sockets opts wan0 1000
+    wait_for ready || true
+    forwards "a program with options forwards on $1" "$1"
+}
+
+# Compares the errors that the libraries have for bad calls.
+try_errors() {
+    local library verdict="not ok" queues=8
+    for library in libxdp weir; do
+        start "$library" sh -c "xsk-errors wan0 down0 2>/dev/null"
+        wait "$program_pid" || true
+        cp "$lab/log" "$lab/errors-$library"
+    done
+    program_pid=""
+    echo "# $(wc -l <"$lab/errors-libxdp") bad calls"
+    if diff "$lab/errors-libxdp" "$lab/errors-weir" >"$lab/log"; then verdict=ok; fi
+    report "bad calls have libxdp's errors" "$verdict"
 }
 
 try_suricata() {
@@ -156,6 +211,9 @@ try_suricata() {
 
 for library in libxdp weir; do
     try_testpmd "$library"
+    try_killed_testpmd "$library"
     try_suricata "$library"
+    try_options "$library"
 done
+try_errors
 exit "$failed"
