@@ -14,6 +14,7 @@ tests![
     a_program_without_libxdps_program_forwards,
     a_program_with_options_forwards,
     processes_share_the_program,
+    processes_come_and_go_at_once,
     a_killed_process_leaves_nothing,
 ];
 
@@ -192,6 +193,33 @@ fn processes_share_the_program() -> Result {
     assert_eq!(lab.programs()?, ["xsk_redirect"]);
     bounce(&lab, 1, PACKETS)?;
     second.end()?;
+    lab.expect_no_program()
+}
+
+/// One attaches, or finds the program of another that may just let go of it. The kernel frees queues late, so
+/// each process has one of its own.
+fn processes_come_and_go_at_once() -> Result {
+    const AT_ONCE: u32 = 4;
+    const ROUNDS: u32 = 8;
+    let built = Built::with("l2fwd")?;
+    let lab = Lab::new(AT_ONCE * ROUNDS)?;
+    std::thread::scope(|scope| {
+        let come_and_go = |first: u32| -> Result {
+            for queue in (first..AT_ONCE * ROUNDS).step_by(AT_ONCE as usize) {
+                let mut program = start_l2fwd(&lab, &built, Way::Linked, queue, 0)?;
+                program.expect("forwarded 0")?;
+                program.end()?;
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..AT_ONCE)
+            .map(|first| scope.spawn(move || come_and_go(first)))
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a panic")??;
+        }
+        Result::Ok(())
+    })?;
     lab.expect_no_program()
 }
 

@@ -189,9 +189,20 @@ static void open_by_map(const char *device)
 	close(map);
 }
 
+static void refuse_umem(const char *call, struct xsk_umem_opts *options)
+{
+	if (xsk_umem__create_opts(frames, &ports[0].fill, &ports[0].completion, options) ||
+	    errno != EINVAL)
+		check(call, -EPROTO);
+}
+
 static void open_with_options(const char *device)
 {
-	struct xsk_umem_opts umem_options;
+	/* Of a later version, which has more. */
+	struct {
+		struct xsk_umem_opts known;
+		uint64_t unknown;
+	} umem_options;
 	struct xsk_socket_opts options;
 
 	if (!xsk_umem__create_opts || !xsk_socket__create_opts) {
@@ -200,9 +211,15 @@ static void open_with_options(const char *device)
 	}
 	allocate();
 	memset(&umem_options, 0, sizeof(umem_options));
-	umem_options.sz = sizeof(umem_options);
-	umem_options.size = (size_t)2 * FRAMES * FRAME_SIZE;
-	umem = xsk_umem__create_opts(frames, &ports[0].fill, &ports[0].completion, &umem_options);
+	umem_options.known.size = (size_t)2 * FRAMES * FRAME_SIZE;
+	umem_options.known.sz = sizeof(size_t) - 1;
+	refuse_umem("options without a size", &umem_options.known);
+	umem_options.known.sz = sizeof(umem_options);
+	umem_options.unknown = 1;
+	refuse_umem("options that are unknown", &umem_options.known);
+	umem_options.unknown = 0;
+	umem = xsk_umem__create_opts(frames, &ports[0].fill, &ports[0].completion,
+				     &umem_options.known);
 	check("xsk_umem__create_opts", umem ? 0 : -errno);
 	give_frames(0);
 	memset(&options, 0, sizeof(options));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const LASTING: [u8; BPF_NAME_LEN] = *b"xsk_lasting\0\0\0\0\0";
 
 /// Longest time for a program to leave whose last holder has just let go of it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Program {
     /// Attaches the built-in program to `device`, or holds the one that is there, of whatever process: it is
