@@ -14,8 +14,9 @@ here=$(dirname "$(realpath "$0")")
 failed=0
 
 if [[ -z ${LIBXDP_LAB-} ]]; then
-    # Mounts and network namespaces of its own, gone with it.
-    exec env LIBXDP_LAB=1 unshare --mount --net --propagation private "$0" "$@"
+    # Mounts, network namespaces and processes of its own, all gone with it, also when it is killed.
+    exec env LIBXDP_LAB=1 unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private \
+        "$0" "$@"
 fi
 
 peer_pid="" program_pid=""
@@ -28,6 +29,8 @@ end() {
     rm -rf "$lab"
 }
 trap end EXIT
+# The first process of its namespace hears no signal without a trap.
+trap 'exit 143' INT TERM
 
 mkdir -p "$lab"
 mount -t sysfs sysfs /sys
@@ -111,7 +114,7 @@ report() {
 }
 
 # No XDP program is left on the device.
-is_clean() { ! ip link show dev wan0 | grep -q 'xdp'; }
+is_clean() { ! ip link show dev wan0 2>/dev/null | grep -q 'xdp'; }
 
 clean() {
     ! is_clean || return 0
