@@ -3,7 +3,11 @@
 
 use crate::abi::Ring;
 use rustix::io::Errno;
-use rustix::net::xdp::XdpRingOffset;
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
+    XdpMmapOffsets, XdpRingOffset,
+};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,25 +62,59 @@ impl RingAt {
     }
 }
 
+/// One of a socket's rings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Fill,
+    Completion,
+    Rx,
+    Tx,
+}
+
+impl Kind {
+    /// The offset to map it at.
+    fn page_offset(self) -> u64 {
+        match self {
+            Self::Fill => XDP_UMEM_PGOFF_FILL_RING,
+            Self::Completion => XDP_UMEM_PGOFF_COMPLETION_RING,
+            Self::Rx => XDP_PGOFF_RX_RING,
+            Self::Tx => XDP_PGOFF_TX_RING,
+        }
+    }
+
+    /// Bytes of an entry: an address, or a `struct xdp_desc`.
+    fn entry(self) -> u64 {
+        match self {
+            Self::Fill | Self::Completion => 8,
+            Self::Rx | Self::Tx => 16,
+        }
+    }
+
+    fn of(self, all: XdpMmapOffsets) -> XdpRingOffset {
+        match self {
+            Self::Fill => all.fr,
+            Self::Completion => all.cr,
+            Self::Rx => all.rx,
+            Self::Tx => all.tx,
+        }
+    }
+}
+
 /// A ring in this process, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     memory: RingMemory,
+    /// The kernel's.
     offsets: XdpRingOffset,
     size: u32,
 }
 
 impl Mapped {
-    /// Maps a ring of `size` entries of `entry` bytes.
-    pub(crate) fn new(
-        socket: BorrowedFd<'_>,
-        page_offset: u64,
-        offsets: XdpRingOffset,
-        size: u32,
-        entry: u64,
-    ) -> Result<Self, Errno> {
-        let len = offsets.desc + u64::from(size) * entry;
-        let memory = RingMemory::map(socket, page_offset, len as usize);
+    /// Maps a ring that the socket has, of `size` entries.
+    pub(crate) fn new(socket: BorrowedFd<'_>, kind: Kind, size: u32) -> Result<Self, Errno> {
+        let offsets = kind.of(sockopt::xdp_mmap_offsets(socket)?);
+        let len = offsets.desc + u64::from(size) * kind.entry();
+        let memory = RingMemory::map(socket, kind.page_offset(), len as usize);
         let memory = memory.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         Ok(Self {
             memory,

@@ -1,14 +1,11 @@
 //! Sockets, and the redirect program on their device.
 
 use crate::abi::{INHIBIT_PROG_LOAD, SocketConfig};
-use crate::ring::{Mapped, RingAt};
+use crate::ring::{Kind, Mapped, RingAt};
 use crate::umem::{DEFAULT_RING, Member, Pair, Queue, State, Umem, open_socket, or};
 use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
-use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
-    XDP_PGOFF_TX_RING,
-};
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem};
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,9 +17,6 @@ use xsk::{AttachMode, Program};
 const SKB_MODE: u32 = 1 << 1;
 const DRV_MODE: u32 = 1 << 2;
 const HW_MODE: u32 = 1 << 3;
-
-/// A descriptor of the RX and TX rings.
-const DESCRIPTOR: u64 = 16;
 
 /// The caller's structures and settings for a socket.
 #[derive(Debug, Clone, Copy)]
@@ -155,32 +149,45 @@ impl RxTx {
         let config = settings.config;
         let rx_size = or(config.rx_size, DEFAULT_RING);
         let tx_size = or(config.tx_size, DEFAULT_RING);
-        if settings.rx.is_some() && !(is_umems && state.has_rx) {
-            sockopt::set_xdp_rx_ring_size(socket, rx_size)?;
-            state.has_rx |= is_umems;
+        let mut own = (None, None);
+        let (rx_made, tx_made) = if is_umems {
+            (&mut state.rx_size, &mut state.tx_size)
+        } else {
+            (&mut own.0, &mut own.1)
+        };
+        if settings.rx.is_some() {
+            let make = || sockopt::set_xdp_rx_ring_size(socket, rx_size);
+            make_once(rx_made, rx_size, make)?;
         }
-        if settings.tx.is_some() && !(is_umems && state.has_tx) {
-            sockopt::set_xdp_tx_ring_size(socket, tx_size)?;
-            state.has_tx |= is_umems;
+        if settings.tx.is_some() {
+            let make = || sockopt::set_xdp_tx_ring_size(socket, tx_size);
+            make_once(tx_made, tx_size, make)?;
         }
-        let offsets = sockopt::xdp_mmap_offsets(socket)?;
-        let map = |page, offsets, size| Mapped::new(socket, page, offsets, size, DESCRIPTOR);
         let mut rings = Self { rx: None, tx: None };
         if let Some(rx) = settings.rx {
-            rx.consume(
-                rings
-                    .rx
-                    .insert(map(XDP_PGOFF_RX_RING, offsets.rx, rx_size)?),
-            );
+            rx.consume(rings.rx.insert(Mapped::new(socket, Kind::Rx, rx_size)?));
         }
         if let Some(tx) = settings.tx {
-            tx.produce(
-                rings
-                    .tx
-                    .insert(map(XDP_PGOFF_TX_RING, offsets.tx, tx_size)?),
-            );
+            tx.produce(rings.tx.insert(Mapped::new(socket, Kind::Tx, tx_size)?));
         }
         Ok(rings)
+    }
+}
+
+/// Makes a ring, unless there is one of that size already: the kernel changes none.
+fn make_once(
+    known: &mut Option<u32>,
+    size: u32,
+    make: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match *known {
+        Some(before) if before == size => Ok(()),
+        Some(_) => Err(Errno::INVAL),
+        None => {
+            make()?;
+            *known = Some(size);
+            Ok(())
+        }
     }
 }
 

@@ -1,12 +1,10 @@
 //! UMEMs, and the rings of the queues that use them.
 
 use crate::abi::UmemConfig;
-use crate::ring::{Mapped, RingAt};
+use crate::ring::{Kind, Mapped, RingAt};
 use crate::sys::namespace_cookie;
 use rustix::io::Errno;
-use rustix::net::xdp::{
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg, XdpUmemRegFlags,
-};
+use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,9 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// libxdp's defaults (`XSK_RING_*__DEFAULT_NUM_DESCS`, `XSK_UMEM__DEFAULT_FRAME_SIZE`).
 pub(crate) const DEFAULT_RING: u32 = 2048;
 const DEFAULT_FRAME: u32 = 4096;
-
-/// An address of the FILL and COMPLETION rings.
-const ADDRESS: u64 = 8;
 
 /// Opens a socket that programs started by this one inherit, as libxdp's are.
 pub(crate) fn open_socket() -> Result<OwnedFd, Errno> {
@@ -59,9 +54,9 @@ pub(crate) struct State {
     /// The rings made with the UMEM, until there is a socket.
     pub(crate) first: Option<(Pair, Arc<Rings>)>,
     queues: Vec<Weak<Queue>>,
-    /// The rings that the UMEM's own socket has, also after a failed bind.
-    pub(crate) has_rx: bool,
-    pub(crate) has_tx: bool,
+    /// The sizes of the rings that the UMEM's own socket has, also after a failed bind.
+    pub(crate) rx_size: Option<u32>,
+    pub(crate) tx_size: Option<u32>,
 }
 
 /// The rings of one queue of a device, unmapped with the last socket on it.
@@ -120,8 +115,8 @@ impl Umem {
             state: Mutex::new(State {
                 first: Some((pair, Arc::new(rings))),
                 queues: Vec::new(),
-                has_rx: false,
-                has_tx: false,
+                rx_size: None,
+                tx_size: None,
             }),
         }))
     }
@@ -212,11 +207,9 @@ impl Rings {
         let (fill, comp) = (config.fill_size, config.comp_size);
         sockopt::set_xdp_umem_fill_ring_size(socket, fill)?;
         sockopt::set_xdp_umem_completion_ring_size(socket, comp)?;
-        let offsets = sockopt::xdp_mmap_offsets(socket)?;
-        let map = |page, offsets, size| Mapped::new(socket, page, offsets, size, ADDRESS);
         let rings = Self {
-            fill: map(XDP_UMEM_PGOFF_FILL_RING, offsets.fr, fill)?,
-            completion: map(XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, comp)?,
+            fill: Mapped::new(socket, Kind::Fill, fill)?,
+            completion: Mapped::new(socket, Kind::Completion, comp)?,
         };
         pair.fill.produce(&rings.fill);
         pair.completion.consume(&rings.completion);

@@ -227,15 +227,19 @@ static void program_rows(const char *device)
 	socket_row("generic mode on lo", "lo", 0, skb, config);
 }
 
-/* libxdp survives none of these. */
+/* libxdp survives none of these, but the other size, with which it moves a ring of the wrong size. */
 static void own_rows(const char *device)
 {
+	struct xsk_socket_config config = socket_config;
 	struct memory *own = memory();
 	struct rings *rings = calloc(1, sizeof(*rings)), *one, *two;
 
 	row("no device",
 	    xsk_socket__create(&rings->xsk, NULL, 0, own->umem, &rings->rx, &rings->tx, NULL));
 	row("the map of no socket", xsk_socket__update_xskmap(NULL, 0));
+	socket_row("queue 99", device, 99, own, config);
+	config.rx_size = FRAMES / 2;
+	socket_row("another size than before", device, 0, own, config);
 	one = socket_row("a queue", device, 0, own, socket_config);
 	two = socket_row("the same queue again", device, 0, own, socket_config);
 	xsk_socket__delete(one->xsk);

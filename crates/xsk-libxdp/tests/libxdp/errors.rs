@@ -50,6 +50,8 @@ fn calls_that_libxdp_does_not_survive_have_errors() -> Result {
     let expected = "a UMEM: 0\n\
         no device: EFAULT\n\
         the map of no socket: EINVAL\n\
+        queue 99: EINVAL\n\
+        another size than before: EINVAL\n\
         a queue: 0\n\
         the same queue again: 0\n\
         deleting a UMEM that one still uses: EBUSY\n\
