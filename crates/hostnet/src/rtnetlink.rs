@@ -13,6 +13,7 @@ mod settings;
 mod socket;
 mod statistics;
 mod vlan;
+mod xdp;
 
 pub use address::Address;
 pub use bridge::{BridgeOptions, PortChange};

@@ -88,6 +88,7 @@
 // `tests/layers.rs` reads this list and every import.
 //
 //     guide                      documentation alone
+//     compat                     pieces of libxdp's interface
 //     testing                    a kernel in memory, raw descriptors, other XDP programs
 //     port                       the queues of a device together, and a worker for each
 //     broker                     a socket of a privileged daemon
@@ -117,6 +118,9 @@ mod batch;
 pub mod broker;
 #[cfg(not(loom))]
 mod builder;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod compat;
 #[cfg(not(loom))]
 mod device;
 #[cfg(not(loom))]

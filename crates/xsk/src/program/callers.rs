@@ -63,8 +63,8 @@ impl CallersProgram {
                 info.id, map.id, info.map_ids
             ));
         }
-        match sys::xdp_links(info.id).find(|&ifindex| ifindex != device.index) {
-            Some(other) => foreign(format!(
+        match sys::xdp_links(info.id).find(|(ifindex, _)| *ifindex != device.index) {
+            Some((other, _)) => foreign(format!(
                 "the XDP program {name} (id {}) is attached to another device (index {other}) too, whose packets would be lost in this socket's slot: load it once for each device, each with an XSKMAP of its own",
                 info.id
             )),

@@ -9,6 +9,7 @@ pub(crate) mod instruction;
 mod queues;
 mod redirect;
 mod refusal;
+mod shared;
 
 pub(crate) use callers::CallersProgram;
 pub use filter::{Filter, Rule};
@@ -68,6 +69,8 @@ enum Attachment {
     Link(OwnedFd),
     #[cfg(feature = "libxdp")]
     Dispatcher(#[expect(dead_code, reason = "held until it is dropped")] dispatcher::Dispatched),
+    /// Nothing: rtnetlink has attached it, and it stays.
+    Lasting,
 }
 
 impl Program {
@@ -104,11 +107,8 @@ impl Program {
         filter: Option<&Filter>,
         fragments: bool,
     ) -> Result<Self> {
-        let queues = device.rx_queues.max(device.tx_queues).max(1);
-        let map = sys::xskmap_create(NAME, queues).map_err(refused("creating the XSKMAP"))?;
-        let program = load(&redirect(map.as_fd(), filter), fragments)?;
-        let link = link(device, mode, program.as_fd(), patience)?;
-        let link = Attachment::Link(link);
+        let (map, program) = built_in(NAME, device, filter, fragments)?;
+        let link = Attachment::Link(link(device, mode, program.as_fd(), patience)?);
         Ok(Self::new(link, map, mode, device.index, fragments))
     }
 
@@ -168,19 +168,13 @@ impl Program {
         Ok(Self::new(link, map, mode, ifindex, fragments))
     }
 
-    /// The link that holds it; none in libxdp's dispatcher.
-    #[cfg_attr(
-        not(feature = "libxdp"),
-        expect(
-            clippy::unnecessary_wraps,
-            reason = "without the dispatcher all have one"
-        )
-    )]
+    /// The link that holds it; none in libxdp's dispatcher, and none of a program that stays.
     pub(crate) fn link(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.attachment {
             Attachment::Link(link) => Some(link.as_fd()),
             #[cfg(feature = "libxdp")]
             Attachment::Dispatcher(_) => None,
+            Attachment::Lasting => None,
         }
     }
 
@@ -205,9 +199,39 @@ impl Program {
     }
 }
 
+/// Loads the built-in program for a device, with its XSKMAP.
+fn built_in(
+    name: [u8; BPF_NAME_LEN],
+    device: &Device,
+    filter: Option<&Filter>,
+    fragments: bool,
+) -> Result<(OwnedFd, OwnedFd)> {
+    let queues = device.rx_queues.max(device.tx_queues).max(1);
+    let map = sys::xskmap_create(name, queues).map_err(refused("creating the XSKMAP"))?;
+    let program = load_named(name, &redirect(map.as_fd(), filter), fragments)?;
+    Ok((map, program))
+}
+
+/// `XDP_FLAGS_*` of a mode.
+fn flags(mode: AttachMode) -> u32 {
+    if mode == AttachMode::Skb {
+        FLAG_SKB
+    } else {
+        FLAG_DRIVER
+    }
+}
+
 /// Loads an XDP program, for packets of several buffers as well or not.
 pub(crate) fn load(instructions: &[Instruction], fragments: bool) -> Result<OwnedFd> {
-    let loaded = sys::xdp_program_load(NAME, instructions, fragments, c"Dual BSD/GPL");
+    load_named(NAME, instructions, fragments)
+}
+
+fn load_named(
+    name: [u8; BPF_NAME_LEN],
+    instructions: &[Instruction],
+    fragments: bool,
+) -> Result<OwnedFd> {
+    let loaded = sys::xdp_program_load(name, instructions, fragments, c"Dual BSD/GPL");
     loaded.map_err(|(errno, log)| {
         if log.is_empty() {
             return refused("loading the XDP program")(errno);
@@ -223,11 +247,7 @@ fn link(
     program: BorrowedFd<'_>,
     patience: Duration,
 ) -> Result<OwnedFd> {
-    let flags = if mode == AttachMode::Skb {
-        FLAG_SKB
-    } else {
-        FLAG_DRIVER
-    };
+    let flags = flags(mode);
     let deadline = Instant::now() + patience;
     let tag = sys::program_info(program).ok().map(|info| info.tag());
     let may_leave = |other: &AttachedProgram| other.may_be_ours() || other.tag == tag;

@@ -138,7 +138,7 @@ impl Program {
 
     fn held_link(&self) -> Result<BorrowedFd<'_>> {
         self.link().ok_or_else(|| {
-            let message = "libxdp's dispatcher holds this program: attach the built-in one alone";
+            let message = "no link holds this program, but libxdp's dispatcher, or rtnetlink: attach the built-in one alone";
             Error::new(ErrorKind::Unsupported, message)
         })
     }

@@ -21,7 +21,6 @@ enum BpfCommand {
     #[cfg(any(test, feature = "testing"))]
     ProgTestRun = 10,
     ProgFdById = 13,
-    #[cfg(feature = "libxdp")]
     MapFdById = 14,
     ObjectInfo = 15,
     LinkCreate = 28,
@@ -151,7 +150,6 @@ pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
 }
 
 /// Looks a map up by its id. Needs `CAP_SYS_ADMIN`.
-#[cfg(feature = "libxdp")]
 pub(crate) fn map_by_id(id: u32) -> SysResult<OwnedFd> {
     object_by_id(BpfCommand::MapFdById, id)
 }
@@ -554,13 +552,15 @@ unsafe fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> SysResult<()> 
     unsafe { bpf(BpfCommand::ObjectInfo, &mut attr) }.map(drop)
 }
 
-/// The devices, by index, to which an XDP program is attached with a link. Empty without
+/// The links that attach an XDP program, each with the index of its device. Empty without
 /// `CAP_SYS_ADMIN`.
-pub(crate) fn xdp_links(program_id: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn xdp_links(program_id: u32) -> impl Iterator<Item = (u32, OwnedFd)> {
     let next = |&id: &u32| next_link(id).ok();
     std::iter::successors(next(&0), next).filter_map(move |id| {
-        let link = link_info_by_id(id).ok()?;
-        (link.prog_id == program_id && link.link_type == BPF_LINK_TYPE_XDP).then_some(link.ifindex)
+        let link = object_by_id(BpfCommand::LinkFdById, id).ok()?;
+        let info = link_info(link.as_fd()).ok()?;
+        let is_it = info.prog_id == program_id && info.link_type == BPF_LINK_TYPE_XDP;
+        is_it.then_some((info.ifindex, link))
     })
 }
 
@@ -598,10 +598,6 @@ fn next_link(id: u32) -> SysResult<u32> {
 pub(crate) fn xdp_link_ifindex(link: BorrowedFd<'_>) -> SysResult<Option<u32>> {
     let info = link_info(link)?;
     Ok((info.link_type == BPF_LINK_TYPE_XDP).then_some(info.ifindex))
-}
-
-fn link_info_by_id(id: u32) -> SysResult<LinkInfo> {
-    link_info(object_by_id(BpfCommand::LinkFdById, id)?.as_fd())
 }
 
 fn link_info(link: BorrowedFd<'_>) -> SysResult<LinkInfo> {

@@ -36,6 +36,12 @@ impl Mapping {
         Self::map(std::ptr::null_mut(), fd, offset, len, flags)
     }
 
+    /// The same, for a process whose children shall have the ring too.
+    pub(crate) fn inherited_ring(fd: BorrowedFd<'_>, offset: u64, len: usize) -> SysResult<Self> {
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::inherited(std::ptr::null_mut(), fd, offset, len, flags)
+    }
+
     /// Maps `len` bytes of a file in memory and allocates them. `EFAULT` when a limit, such as that of a
     /// control group on huge pages, does not allow them: an access would be a SIGBUS.
     pub(crate) fn memory(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
@@ -94,20 +100,31 @@ impl Mapping {
         len: usize,
         flags: MapFlags,
     ) -> SysResult<Self> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: needed to map memory. The address is a hint only, so no existing mapping is replaced.
-        let start = unsafe { rustix::mm::mmap(hint, len, prot, flags, fd, offset) }?;
-        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        let mapping = Self {
-            start,
-            len,
-            #[cfg(any(test, miri, feature = "testing"))]
-            on_heap: false,
-        };
+        let mapping = Self::inherited(hint, fd, offset, len, flags)?;
         // A child would keep a ring, and with it the socket and its queue; and two processes could write
         // to one packet.
         mapping.advise(Advice::LinuxDontFork)?;
         Ok(mapping)
+    }
+
+    /// Maps memory, shared, readable and writable.
+    fn inherited(
+        hint: *mut c_void,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        flags: MapFlags,
+    ) -> SysResult<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: needed to map memory. The address is a hint only, so no existing mapping is replaced.
+        let start = unsafe { rustix::mm::mmap(hint, len, prot, flags, fd, offset) }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self {
+            start,
+            len,
+            #[cfg(any(test, miri, feature = "testing"))]
+            on_heap: false,
+        })
     }
 
     fn advise(&self, advice: Advice) -> SysResult<()> {

@@ -1,0 +1,1 @@
+../../xsk/tests/layers.rs

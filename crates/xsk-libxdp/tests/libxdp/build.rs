@@ -1,0 +1,204 @@
+//! weir's shared libraries, and the programs that use them.
+
+use crate::lab::{Temporary, run};
+use crate::{Result, Skip, tests};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+tests![
+    the_library_has_libxdps_versions,
+    the_headers_functions_are_exported_for_other_languages,
+];
+
+/// The library that serves a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Debian's, to compare.
+    Debian,
+    /// weir's, found in place of Debian's.
+    Linked,
+    /// weir's, in front of Debian's, which is loaded too.
+    Preloaded,
+}
+
+impl Way {
+    pub(crate) const WEIRS: [Self; 2] = [Self::Linked, Self::Preloaded];
+    pub(crate) const ALL: [Self; 3] = [Self::Debian, Self::Linked, Self::Preloaded];
+
+    /// The name of the program that it attaches for its sockets.
+    pub(crate) fn program(self) -> &'static str {
+        if self == Self::Debian {
+            "xsk_def_prog"
+        } else {
+            "xsk_redirect"
+        }
+    }
+}
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/libxdp");
+const BROKERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../broker/tests/libxdp");
+
+/// The libraries, linked as `./run libxdp` does, and programs, in a directory of this value's.
+pub(crate) struct Built {
+    pub(crate) directory: Temporary,
+}
+
+impl Built {
+    /// The libraries.
+    pub(crate) fn libraries() -> Result<Self> {
+        let built = Self {
+            directory: Temporary::new()?,
+        };
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for soname in ["libxdp.so.1", "libweir-xdp.so"] {
+            let mut link = Command::new(root.join("../../scripts/link-shared.sh"));
+            link.args([static_library()?, soname.into(), root.join("libxdp.map")])
+                .arg(built.path(soname));
+            run(&mut link).map_err(|error| format!("linking {soname}: {error}"))?;
+        }
+        Ok(built)
+    }
+
+    /// The libraries, and a program, built against Debian's libxdp.
+    pub(crate) fn with(source: &str) -> Result<Self> {
+        let built = Self::libraries()?;
+        built.add(source)?;
+        Ok(built)
+    }
+
+    /// Another program.
+    pub(crate) fn add(&self, source: &str) -> Result {
+        self.compile(source, &["-O2"])
+    }
+
+    fn compile(&self, source: &str, options: &[&str]) -> Result {
+        let mut flags = Command::new("pkg-config");
+        flags.args(["--cflags", "--libs", "libxdp"]);
+        let flags = run(&mut flags).map_err(|_| Skip("needs pkg-config and libxdp-dev".into()))?;
+        let own = Path::new(SOURCES).join(source).with_extension("c");
+        let brokers = Path::new(BROKERS).join(source).with_extension("c");
+        let file = if own.exists() { own } else { brokers };
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"])
+            .args(options)
+            .arg(file)
+            .arg("-o")
+            .arg(self.path(source))
+            .args(flags.split_whitespace());
+        run(&mut compiler).map(drop)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.0.join(name)
+    }
+
+    /// A program with one of the libraries. Debian's has a /run of its own, where it leaves a lock.
+    pub(crate) fn command(&self, way: Way, program: &str) -> Command {
+        let path = self.path(program);
+        match way {
+            Way::Debian => {
+                let mut command = Command::new("unshare");
+                let script = "mount -t tmpfs none /run && exec \"$0\" \"$@\"";
+                command.args(["--mount", "sh", "-c", script]).arg(path);
+                // No dispatcher: it would be pinned, and needs BPF trampolines.
+                command.env("LIBXDP_SKIP_DISPATCHER", "1");
+                command
+            }
+            Way::Linked => {
+                let mut command = Command::new(path);
+                command.env("LD_LIBRARY_PATH", &self.directory.0);
+                command
+            }
+            Way::Preloaded => {
+                let mut command = Command::new(path);
+                command.env("LD_PRELOAD", self.path("libweir-xdp.so"));
+                command
+            }
+        }
+    }
+}
+
+/// The static library that cargo has built for this test, beside it: the last of those for other features.
+fn static_library() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let beside = std::fs::read_dir(test.parent().ok_or("a target directory")?)?;
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_archive = path.extension().is_some_and(|extension| extension == "a");
+        is_archive && name.is_some_and(|name| name.starts_with("libxsk_libxdp-"))
+    };
+    let found = beside.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let newest = found
+        .filter(is_it)
+        .max_by_key(|path| path.metadata().and_then(|it| it.modified()).ok());
+    Ok(newest.ok_or("cargo has built no static library beside this test")?)
+}
+
+/// The functions `xsk_*` that a library exports, with their versions.
+fn exported(library: &Path) -> Result<Vec<String>> {
+    let mut readelf = Command::new("readelf");
+    readelf.args(["--wide", "--dyn-syms"]).arg(library);
+    let table = run(&mut readelf)?;
+    let names = table.lines().filter(|line| !line.contains(" UND "));
+    let mut names: Vec<String> = names
+        .filter_map(|line| line.split_whitespace().nth(7))
+        .filter(|name| name.contains("@@"))
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Each function of Debian's is there, with the same version, and nothing else but those of later versions.
+fn the_library_has_libxdps_versions() -> Result {
+    let built = Built::libraries()?;
+    let mut find = Command::new("cc");
+    let debians = run(find.args(["-print-file-name=libxdp.so.1"]))?;
+    let debians = Path::new(debians.trim());
+    if !debians.is_absolute() {
+        return Err(Skip("needs libxdp1".into()).into());
+    }
+    let ours = exported(&built.path("libxdp.so.1"))?;
+    let theirs = exported(debians)?;
+    let theirs: Vec<&String> = theirs
+        .iter()
+        .filter(|name| name.starts_with("xsk_"))
+        .collect();
+    assert!(theirs.len() >= 25, "{theirs:?}");
+    for name in &theirs {
+        assert!(ours.contains(name), "{name} is missing in {ours:?}");
+    }
+    let later = [
+        "xsk_umem__create_with_fd@@LIBXDP_1.4.0",
+        "xsk_socket__create_opts@@LIBXDP_1.5.0",
+        "xsk_umem__create_opts@@LIBXDP_1.5.0",
+    ];
+    for name in &ours {
+        let is_known = theirs.contains(&name) || later.contains(&name.as_str());
+        assert!(is_known, "{name} is not libxdp's");
+    }
+    let soname = run(Command::new("readelf")
+        .arg("--dynamic")
+        .arg(built.path("libxdp.so.1")))?;
+    assert!(soname.contains("soname: [libxdp.so.1]"), "{soname}");
+    Ok(())
+}
+
+/// A program that calls the functions which the header inlines, as those of other languages do.
+fn the_headers_functions_are_exported_for_other_languages() -> Result {
+    let built = Built::libraries()?;
+    built.compile("l2fwd", &["-O0", "-D__always_inline__=__noinline__"])?;
+    let symbols = run(Command::new("readelf")
+        .args(["--wide", "--dyn-syms"])
+        .arg(built.path("l2fwd")))?;
+    for function in [
+        "prod__reserve",
+        "prod__submit",
+        "cons__peek",
+        "cons__release",
+    ] {
+        assert!(symbols.contains(function), "{function} is inlined");
+    }
+    crate::forward::l2fwd(&built, Way::Linked, 1000)
+}
