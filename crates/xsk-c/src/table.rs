@@ -50,19 +50,24 @@ impl FrameTable {
     }
 
     /// A slot for a frame, and `count` serial numbers, of which the first is in the handle.
+    #[inline(always)]
     pub(crate) fn reserve(&mut self, count: u32) -> Reserved {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                serial: 0,
-                frame: None,
-            });
-            self.slots.len() as u32 - 1
-        });
+        let index = self.free.pop().unwrap_or_else(|| self.grow());
         let serial = self.next;
         self.next += u64::from(count);
         Reserved {
             handle: [u64::from(self.umem) << 32 | u64::from(index), serial],
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> u32 {
+        self.slots.push(Slot {
+            serial: 0,
+            frame: None,
+        });
+        self.slots.len() as u32 - 1
     }
 
     /// Gives a reserved slot back.
@@ -71,51 +76,53 @@ impl FrameTable {
     }
 
     /// Puts a frame into its reserved slot; the handle is valid from then on.
+    #[inline(always)]
     pub(crate) fn fill(&mut self, Reserved { handle }: Reserved, frame: Frame) {
         if let Some(slot) = self.slots.get_mut(handle[0] as u32 as usize) {
             slot.serial = handle[1];
-            slot.frame = Some(frame);
+            let none = slot.frame.replace(frame);
+            debug_assert!(none.is_none(), "a reserved slot has no frame");
+            // Forgotten, so that there is no code to drop it.
+            std::mem::forget(none);
         }
     }
 
-    /// Gives a frame a handle.
-    #[inline]
-    pub(crate) fn insert(&mut self, mut frame: Frame) -> abi::Frame {
+    /// Gives a frame a handle. The caller knows where its packet is.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, frame: Frame, data: *mut u8, len: u32) -> abi::Frame {
         let reserved = self.reserve(1);
-        let shown = show(
-            frame.as_mut_ptr(),
-            frame.len() as u32,
-            self.chunk_size,
-            reserved.handle,
-        );
         self.fill(reserved, frame);
-        shown
+        show(data, len, self.chunk_size, reserved.handle)
     }
 
-    /// The slot of the frame with this handle.
-    #[inline]
-    fn find(&mut self, shown: &abi::Frame) -> Result<&mut Slot> {
+    /// Takes a frame out; the handle is stale, unless the frame is put [back](Self::put_back). `None`
+    /// for a handle of no frame here; [`refusal`](Self::refusal) has the error.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, shown: &abi::Frame) -> Option<Frame> {
         let [place, serial] = shown.handle;
-        if place >> 32 != u64::from(self.umem) {
-            return Err(foreign(shown));
+        let slot = self.slots.get_mut(place as u32 as usize)?;
+        if place >> 32 != u64::from(self.umem) || slot.serial != serial {
+            return None;
         }
-        match self.slots.get_mut(place as u32 as usize) {
-            Some(slot) if slot.serial == serial && slot.frame.is_some() => Ok(slot),
-            _ => Err(stale()),
-        }
+        let frame = slot.frame.take()?;
+        self.free.push(place as u32);
+        Some(frame)
     }
 
-    /// Takes a frame out; the handle is stale, unless the frame is put [back](Self::put_back).
-    #[inline]
-    pub(crate) fn take(&mut self, shown: &abi::Frame) -> Result<Frame> {
-        let slot = self.find(shown)?;
-        match slot.frame.take() {
-            Some(frame) => {
-                self.free.push(shown.handle[0] as u32);
-                Ok(frame)
-            }
-            None => Err(stale()),
+    /// The error of a handle of no frame here.
+    #[cold]
+    pub(crate) fn refusal(&self, shown: &abi::Frame) -> Fault {
+        let umem = shown.handle[0] >> 32;
+        if umem != 0 && umem != u64::from(self.umem) {
+            return Fault::new(
+                libc::EXDEV,
+                "the frame is in another UMEM than the socket: copy it into a frame of this one",
+            );
         }
+        Fault::new(
+            libc::ESTALE,
+            "the frame was sent or freed already, or never was one: the program may not use it any more",
+        )
     }
 
     /// Undoes the last [`take`](Self::take).
@@ -129,25 +136,6 @@ impl FrameTable {
             frame,
         );
     }
-}
-
-#[cold]
-fn stale() -> Fault {
-    Fault::new(
-        libc::ESTALE,
-        "the frame was sent or freed already, or never was one: the program may not use it any more",
-    )
-}
-
-#[cold]
-fn foreign(shown: &abi::Frame) -> Fault {
-    if shown.handle == [0, 0] {
-        return stale();
-    }
-    Fault::new(
-        libc::EXDEV,
-        "the frame is in another UMEM than the socket: copy it into a frame of this one",
-    )
 }
 
 /// A packet as C sees it.
@@ -199,12 +187,12 @@ pub(crate) fn adjust<P>(
 }
 
 /// Moves the head and tail of a frame to where C has them.
-#[inline]
+#[inline(always)]
 pub(crate) fn move_frame(frame: &mut Frame, shown: &abi::Frame) -> Result<()> {
-    let moves = moves(frame.as_ptr(), frame.len() as u32, shown)?;
-    if moves == (0, 0) {
-        return Ok(());
+    if std::ptr::eq(frame.as_ptr(), shown.data) {
+        return frame.resize(shown.len as usize).map_err(|_| outside());
     }
+    let moves = moves(frame.as_ptr(), frame.len() as u32, shown)?;
     adjust(frame, moves, Frame::adjust_head, Frame::adjust_tail)
 }
 
@@ -222,17 +210,28 @@ mod tests {
         result.err().map_or(0, |fault| fault.code)
     }
 
+    fn insert(table: &mut FrameTable, mut frame: Frame) -> abi::Frame {
+        let (data, len) = (frame.as_mut_ptr(), frame.len() as u32);
+        table.insert(frame, data, len)
+    }
+
+    /// The error of taking a frame.
+    fn refused(table: &mut FrameTable, shown: &abi::Frame) -> i32 {
+        assert!(table.take(shown).is_none());
+        table.refusal(shown).code
+    }
+
     #[test]
     fn a_handle_is_valid_once() {
         let umem = umem();
         let mut table = FrameTable::new(3, 2048);
-        let first = table.insert(umem.alloc().expect("a chunk"));
+        let first = insert(&mut table, umem.alloc().expect("a chunk"));
         assert_eq!((first.len, first.room, table.len()), (0, 2048 - 64, 1));
         drop(table.take(&first).expect("valid"));
-        assert_eq!(code(table.take(&first)), libc::ESTALE);
-        let second = table.insert(umem.alloc().expect("a chunk"));
+        assert_eq!(refused(&mut table, &first), libc::ESTALE);
+        let second = insert(&mut table, umem.alloc().expect("a chunk"));
         assert_eq!(second.handle[0], first.handle[0], "the same slot");
-        assert_eq!(code(table.take(&first)), libc::ESTALE);
+        assert_eq!(refused(&mut table, &first), libc::ESTALE);
         let frame = table.take(&second).expect("valid");
         table.put_back(&second, frame);
         table.take(&second).expect("as it was");
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn made_up_handles_are_refused() {
         let mut table = FrameTable::new(3, 2048);
-        let mut frame = table.insert(umem().alloc().expect("a chunk"));
+        let mut frame = insert(&mut table, umem().alloc().expect("a chunk"));
         let good = frame.handle;
         for (handle, expected) in [
             ([0, 0], libc::ESTALE),
@@ -252,7 +251,7 @@ mod tests {
             ([u64::MAX, u64::MAX], libc::EXDEV),
         ] {
             frame.handle = handle;
-            assert_eq!(code(table.take(&frame)), expected, "{handle:x?}");
+            assert_eq!(refused(&mut table, &frame), expected, "{handle:x?}");
         }
     }
 
@@ -262,10 +261,10 @@ mod tests {
         let mut reserved = table.reserve(10);
         let shown = |reserved: Reserved| show(std::ptr::dangling_mut(), 1, 2048, reserved.handle);
         let unused = shown(reserved);
-        assert_eq!(code(table.take(&unused)), libc::ESTALE);
+        assert_eq!(refused(&mut table, &unused), libc::ESTALE);
         reserved.handle[1] += 4;
         table.fill(reserved, umem().alloc().expect("a chunk"));
-        assert_eq!(code(table.take(&unused)), libc::ESTALE);
+        assert_eq!(refused(&mut table, &unused), libc::ESTALE);
         table.take(&shown(reserved)).expect("valid");
         let next = table.reserve(1);
         assert_eq!(next.handle[1], 11, "no serial number of the others");

@@ -39,17 +39,16 @@ fn receive(opened: &mut Opened, places: &mut [MaybeUninit<abi::Frame>]) -> u32 {
     let max = places.len() as u32;
     let mut places = places.iter_mut();
     // The number read counts descriptors that were rejected, too.
-    opened
-        .socket
-        .receive_each(max, |packet| match places.next() {
-            Some(place) => {
-                let (frame, done) = packet.keep();
-                place.write(table.insert(frame));
-                kept += 1;
-                done
-            }
-            None => packet.recycle(),
-        });
+    opened.socket.receive_each(max, |mut packet| {
+        let Some(place) = places.next() else {
+            return packet.recycle();
+        };
+        let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
+        let (frame, done) = packet.keep();
+        place.write(table.insert(frame, data, len));
+        kept += 1;
+        done
+    });
     kept
 }
 
@@ -71,10 +70,11 @@ pub unsafe extern "C" fn weir_xsk_alloc(
             let mut table = opened.memory.frames();
             let mut allocated = 0;
             for place in places {
-                let Some(frame) = opened.socket.alloc() else {
+                let Some(mut frame) = opened.socket.alloc() else {
                     break;
                 };
-                place.write(table.insert(frame));
+                let data = frame.as_mut_ptr();
+                place.write(table.insert(frame, data, 0));
                 allocated += 1;
             }
             Ok(allocated)
@@ -93,62 +93,41 @@ pub unsafe extern "C" fn weir_xsk_send(
     frames: *const abi::Frame,
     count: u32,
 ) -> c_int {
-    // SAFETY: the caller promises what the header asks for.
-    unsafe { each(socket, frames, count, Opened::check_sends, send) }
-}
-
-/// Frees frames.
-///
-/// # Safety
-///
-/// The array is NULL or as the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weir_xsk_free(
-    socket: *mut c_void,
-    frames: *const abi::Frame,
-    count: u32,
-) -> c_int {
-    // SAFETY: the caller promises what the header asks for.
-    unsafe { each(socket, frames, count, |_| Ok(()), free) }
-}
-
-/// Does something with each frame until one cannot be taken; returns the number of those before, or,
-/// where it is the first, the error.
-///
-/// # Safety
-///
-/// The array is NULL or as the header says.
-#[inline(always)]
-unsafe fn each(
-    socket: *mut c_void,
-    frames: *const abi::Frame,
-    count: u32,
-    check: impl Fn(&Opened) -> Result<()>,
-    take: impl Fn(&mut Socket, &mut FrameTable, &abi::Frame) -> Result<bool>,
-) -> c_int {
     call(|| {
         // SAFETY: needed to read C's array; the caller promises what the header asks for.
         let frames = unsafe { memory::array(frames, count, FRAMES) }?;
         with(socket, |opened| {
-            check(opened)?;
-            let mut table = opened.memory.frames();
-            let mut taken = 0;
-            for shown in frames {
-                match take(&mut opened.socket, &mut table, shown) {
-                    Ok(true) => taken += 1,
-                    Err(fault) if taken == 0 => return Err(fault),
-                    Ok(false) | Err(_) => break,
-                }
-            }
-            Ok(taken)
+            opened.check_sends()?;
+            send(opened, frames)
         })
     })
 }
 
+/// Sends frames until one is refused; returns the number of those before, or, where it is the first,
+/// the error.
+fn send(opened: &mut Opened, frames: &[abi::Frame]) -> Result<u32> {
+    let Opened { socket, memory, .. } = opened;
+    let mut table = memory.frames();
+    for (sent, shown) in (0..).zip(frames) {
+        match send_one(socket, &mut table, shown) {
+            Ok(true) => {}
+            Ok(false) => return Ok(sent),
+            Err(fault) => return before(sent, fault),
+        }
+    }
+    Ok(frames.len() as u32)
+}
+
+fn before(count: u32, fault: Fault) -> Result<u32> {
+    if count == 0 { Err(fault) } else { Ok(count) }
+}
+
 /// Whether the frame was sent; it is the program's still when TX is full.
 #[inline(always)]
-fn send(socket: &mut Socket, table: &mut FrameTable, shown: &abi::Frame) -> Result<bool> {
-    let mut frame = table.take(shown)?;
+fn send_one(socket: &mut Socket, table: &mut FrameTable, shown: &abi::Frame) -> Result<bool> {
+    let Some(mut frame) = table.take(shown) else {
+        return Err(table.refusal(shown));
+    };
     if let Err(fault) = move_frame(&mut frame, shown) {
         table.put_back(shown, frame);
         return Err(fault);
@@ -165,10 +144,38 @@ fn send(socket: &mut Socket, table: &mut FrameTable, shown: &abi::Frame) -> Resu
     }
 }
 
-#[inline(always)]
-fn free(socket: &mut Socket, table: &mut FrameTable, shown: &abi::Frame) -> Result<bool> {
-    let mut frame = table.take(shown)?;
-    poison(&mut frame);
-    socket.free_frames([frame]);
-    Ok(true)
+/// Frees frames.
+///
+/// # Safety
+///
+/// The array is NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_free(
+    socket: *mut c_void,
+    frames: *const abi::Frame,
+    count: u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: needed to read C's array; the caller promises what the header asks for.
+        let frames = unsafe { memory::array(frames, count, FRAMES) }?;
+        with(socket, |opened| free(opened, frames))
+    })
+}
+
+/// Frees frames until one is refused, as [`send`] does.
+fn free(opened: &mut Opened, frames: &[abi::Frame]) -> Result<u32> {
+    let Opened { socket, memory, .. } = opened;
+    let mut table = memory.frames();
+    let mut freed = 0;
+    let ours = frames.iter().map_while(|shown| {
+        let mut frame = table.take(shown)?;
+        poison(&mut frame);
+        freed += 1;
+        Some(frame)
+    });
+    socket.free_frames(ours);
+    match frames.get(freed as usize) {
+        Some(shown) => before(freed, table.refusal(shown)),
+        None => Ok(freed),
+    }
 }

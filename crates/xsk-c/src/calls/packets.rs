@@ -52,13 +52,10 @@ pub unsafe extern "C" fn weir_xsk_receive_each(
             opened.check_receives()?;
             let Opened { socket, memory, .. } = opened;
             let mut asking = Asking::new(memory, max, each, context);
-            let count = socket.receive_each(max, |mut packet| {
-                let answer = asking.ask(&mut packet);
-                match answer.verdict {
-                    KEEP => asking.keep(packet),
-                    RECYCLE => recycle(packet),
-                    _ => asking.refuse(packet, wrong_verdict(answer.verdict, "or WEIR_XSK_KEEP")),
-                }
+            let count = socket.receive_each(max, |mut packet| match asking.ask(&mut packet) {
+                RECYCLE => recycle(packet),
+                KEEP => asking.keep(packet),
+                verdict => asking.refuse(packet, wrong_verdict::<false>(verdict)),
             });
             asking.end().map(|()| count)
         })
@@ -84,21 +81,10 @@ pub unsafe extern "C" fn weir_xsk_forward_each(
             opened.check_sends()?;
             let Opened { socket, memory, .. } = opened;
             let mut asking = Asking::new(memory, max, each, context);
-            let count = socket.forward_each(max, |mut packet| {
-                let answer = asking.ask(&mut packet);
-                match answer.verdict {
-                    SEND if answer.is_unchanged => packet.send(),
-                    SEND => match move_packet(&mut packet, &answer.shown) {
-                        Ok(()) => packet.send(),
-                        Err(fault) => asking.refuse(packet, fault),
-                    },
-                    KEEP => asking.keep(packet),
-                    RECYCLE => recycle(packet),
-                    _ => {
-                        let others = "WEIR_XSK_KEEP or WEIR_XSK_SEND";
-                        asking.refuse(packet, wrong_verdict(answer.verdict, others))
-                    }
-                }
+            let count = socket.forward_each(max, |mut packet| match asking.ask(&mut packet) {
+                SEND if asking.is_as_shown(&packet) => packet.send(),
+                RECYCLE => recycle(packet),
+                verdict => asking.do_otherwise(packet, verdict),
             });
             asking.end().map(|()| count)
         })
@@ -112,16 +98,12 @@ fn recycle<const SENDS: bool>(mut packet: Received<'_, SENDS>) -> Done<'_> {
 }
 
 #[cold]
-fn wrong_verdict(verdict: c_int, others: &str) -> Fault {
+#[inline(never)]
+fn wrong_verdict<const SENDS: bool>(verdict: c_int) -> Fault {
+    let or_send = if SENDS { ", WEIR_XSK_SEND" } else { "" };
     Fault::invalid(format!(
-        "the callback returned {verdict}: return WEIR_XSK_RECYCLE, {others}; the packet was recycled"
+        "the callback returned {verdict}: return WEIR_XSK_RECYCLE{or_send} or WEIR_XSK_KEEP; the packet was recycled"
     ))
-}
-
-#[cold]
-fn move_packet(packet: &mut Received<'_, true>, shown: &abi::Frame) -> Result<()> {
-    let moves = moves(packet.as_ptr(), packet.len() as u32, shown)?;
-    adjust(packet, moves, Received::adjust_head, Received::adjust_tail)
 }
 
 /// Asks a callback about packets.
@@ -130,67 +112,101 @@ struct Asking<'m> {
     each: Each,
     context: *mut c_void,
     chunk_size: u32,
-    /// The handle of the next packet, if it is kept.
-    next: Reserved,
+    /// The slot of the next packet that is kept, and the serial number of the packet at hand.
+    reserved: Reserved,
+    /// The packet at hand, as the callback sees it and leaves it.
+    shown: abi::Frame,
     /// The last error.
     fault: Option<Fault>,
 }
 
-/// A callback's answer.
-struct Answer {
-    verdict: c_int,
-    shown: abi::Frame,
-    is_unchanged: bool,
-}
-
 impl<'m> Asking<'m> {
     fn new(memory: &'m Memory, max: u32, each: Each, context: *mut c_void) -> Self {
+        let chunk_size = memory.umem.chunk_size();
+        // One more than the packets: each of them counts it up first.
+        let reserved = memory.frames().reserve(max.saturating_add(1));
         Self {
             memory,
             each,
             context,
-            chunk_size: memory.umem.chunk_size(),
-            next: memory.frames().reserve(max),
+            chunk_size,
+            reserved,
+            shown: show(std::ptr::null_mut(), 0, chunk_size, reserved.handle),
             fault: None,
         }
     }
 
+    /// The callback's verdict.
     #[inline(always)]
-    fn ask<const SENDS: bool>(&mut self, packet: &mut Received<'_, SENDS>) -> Answer {
+    fn ask<const SENDS: bool>(&mut self, packet: &mut Received<'_, SENDS>) -> c_int {
+        self.reserved.handle[1] += 1;
         let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
-        let mut shown = show(data, len, self.chunk_size, self.next.handle);
+        self.shown = show(data, len, self.chunk_size, self.reserved.handle);
         // SAFETY: needed to call C. The caller promised that it may be called with this context. The
-        // packet's bytes are borrowed meanwhile, and the frame is a variable here.
-        let verdict = unsafe { (self.each)(&raw mut shown, self.context) };
-        self.next.handle[1] += 1;
-        Answer {
-            verdict,
-            shown,
-            is_unchanged: shown.data == data && shown.len == len,
-        }
+        // packet's bytes are borrowed meanwhile, as is the frame.
+        unsafe { (self.each)(&raw mut self.shown, self.context) }
     }
 
-    /// Gives the packet the handle that the callback saw.
-    #[inline(never)]
+    /// Whether the callback left the place of the packet as it was.
+    #[inline(always)]
+    fn is_as_shown<const SENDS: bool>(&self, packet: &Received<'_, SENDS>) -> bool {
+        std::ptr::eq(self.shown.data, packet.as_ptr()) && self.shown.len as usize == packet.len()
+    }
+
+    /// Keeps the packet.
+    #[inline(always)]
     fn keep<'p, const SENDS: bool>(&mut self, packet: Received<'p, SENDS>) -> Done<'p> {
         let (frame, done) = packet.keep();
-        let mut kept = self.next;
-        kept.handle[1] -= 1;
-        let mut frames = self.memory.frames();
-        frames.fill(kept, frame);
-        // The serial numbers stay, for the packets to come.
-        self.next.handle[0] = frames.reserve(0).handle[0];
+        self.add(frame);
         done
     }
 
-    #[cold]
+    /// Gives a frame the handle that the callback saw.
+    #[inline(never)]
+    fn add(&mut self, frame: xsk::Frame) {
+        let mut frames = self.memory.frames();
+        frames.fill(self.reserved, frame);
+        // The serial numbers stay, for the packets to come.
+        self.reserved.handle[0] = frames.reserve(0).handle[0];
+    }
+
+    /// All but recycling a packet and sending it as it is; apart, so that the loop over packets is short
+    /// enough to be inlined.
+    #[inline(never)]
+    fn do_otherwise<'p>(&mut self, packet: Received<'p, true>, verdict: c_int) -> Done<'p> {
+        match verdict {
+            SEND => self.move_and_send(packet),
+            KEEP => self.keep(packet),
+            _ => self.refuse(packet, wrong_verdict::<true>(verdict)),
+        }
+    }
+
+    /// Sends the packet from where the callback has moved it.
+    fn move_and_send<'p>(&mut self, mut packet: Received<'p, true>) -> Done<'p> {
+        let moved = moves(packet.as_ptr(), packet.len() as u32, &self.shown).and_then(|moves| {
+            let (head, tail) = (Received::adjust_head, Received::adjust_tail);
+            adjust(&mut packet, moves, head, tail)
+        });
+        match moved {
+            Ok(()) => packet.send(),
+            Err(fault) => self.refuse(packet, fault),
+        }
+    }
+
+    #[inline(always)]
     fn refuse<'p, const SENDS: bool>(
         &mut self,
         packet: Received<'p, SENDS>,
         fault: Fault,
     ) -> Done<'p> {
-        self.fault = Some(fault);
+        self.note(fault);
         recycle(packet)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, fault: Fault) {
+        self.fault = Some(fault);
     }
 
     fn end(mut self) -> Result<()> {
@@ -200,7 +216,7 @@ impl<'m> Asking<'m> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.memory.frames().cancel(self.next);
+        self.memory.frames().cancel(self.reserved);
     }
 }
 
