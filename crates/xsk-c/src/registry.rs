@@ -136,25 +136,29 @@ impl<T, const SLOTS: usize> Registry<T, SLOTS> {
     /// Takes an object away; its handle is of nothing from then on.
     pub(crate) fn remove(&self, handle: *mut c_void) -> Result<Box<T>> {
         let (slot, serial) = self.find(handle)?;
-        let mut locked = match slot.try_lock() {
+        let locked = match slot.try_lock() {
             Ok(locked) => locked,
             Err(TryLockError::WouldBlock) => return Err(self.busy()),
             Err(TryLockError::Poisoned(locked)) => locked.into_inner(),
         };
-        let object = if locked.serial == serial {
-            locked.object.take()
-        } else {
-            None
-        };
-        let object = object.ok_or_else(|| self.unknown(handle))?;
-        locked.serial = locked.serial.wrapping_add(1).max(1);
+        let object = take(locked, serial).ok_or_else(|| self.unknown(handle))?;
         slot.clear_poison();
         Ok(object)
     }
 }
 
+fn take<T>(mut slot: MutexGuard<'_, Slot<T>>, serial: u32) -> Option<Box<T>> {
+    if slot.serial != serial {
+        return None;
+    }
+    let object = slot.object.take()?;
+    slot.serial = slot.serial.wrapping_add(1).max(1);
+    Some(object)
+}
+
+/// Objects that calls share, each for a moment: these wait for each other.
 impl<T: Clone, const SLOTS: usize> Registry<T, SLOTS> {
-    /// A copy of an object that calls share. It waits for other calls.
+    /// A copy of an object.
     pub(crate) fn get(&self, handle: *mut c_void) -> Result<T> {
         let (slot, serial) = self.find(handle)?;
         let slot = lock(slot);
@@ -162,6 +166,12 @@ impl<T: Clone, const SLOTS: usize> Registry<T, SLOTS> {
         object
             .map(|object| T::clone(object))
             .ok_or_else(|| self.unknown(handle))
+    }
+
+    /// The same as [`remove`](Self::remove).
+    pub(crate) fn remove_shared(&self, handle: *mut c_void) -> Result<Box<T>> {
+        let (slot, serial) = self.find(handle)?;
+        take(lock(slot), serial).ok_or_else(|| self.unknown(handle))
     }
 }
 
@@ -190,7 +200,10 @@ mod tests {
         assert_eq!(code(registry.get(first)), libc::EBADF);
         assert_eq!(code(registry.with(first, |_| Ok(()))), libc::EBADF);
         assert_eq!(code(registry.remove(first)), libc::EBADF);
+        assert_eq!(code(registry.remove_shared(first)), libc::EBADF);
         assert_eq!(registry.get(second).expect("open"), 2);
+        assert_eq!(*registry.remove_shared(second).expect("open"), 2);
+        assert_eq!(code(registry.get(second)), libc::EBADF);
     }
 
     #[test]

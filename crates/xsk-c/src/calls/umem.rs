@@ -52,7 +52,7 @@ fn build(options: &UmemOptions) -> Result<xsk::Umem> {
 /// Gives up a UMEM.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_umem_close(umem: *mut c_void) -> c_int {
-    call(|| UMEMS.remove(umem).map(|_| 0))
+    call(|| UMEMS.remove_shared(umem).map(|_| 0))
 }
 
 /// Counts the chunks of a UMEM by owner.

@@ -120,6 +120,16 @@ pub fn program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
     finish(scratch, command, source, library()?.as_os_str(), &SYSTEM)
 }
 
+/// The same as it is released, to be measured.
+pub fn measured_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+    let mut command = Command::new(compiler()?);
+    command
+        .arg("-O2")
+        .arg("-I")
+        .arg(Path::new(CRATE).join("tests/c"));
+    finish(scratch, command, source, library()?.as_os_str(), &SYSTEM)
+}
+
 /// The same with the shared library, and without sanitizers.
 pub fn shared_program(scratch: &Scratch, source: &str, shared: &Path) -> Result<PathBuf> {
     finish(

@@ -5,6 +5,7 @@ mod abi;
 #[path = "../../../xsk/tests/xsk/budget.rs"]
 #[expect(dead_code, reason = "some is for the tests of xsk")]
 mod budget;
+#[expect(dead_code, reason = "some is for the bench")]
 mod compile;
 mod examples;
 mod misuse;
