@@ -164,6 +164,37 @@ fn finish(
     Ok(program)
 }
 
+/// Installs the library below a directory, and compiles a program as the guide says, which then runs with
+/// the installed shared library.
+pub fn installed_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+    let compiler = compiler()?;
+    if Command::new("pkg-config")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return Err(Skipped("needs pkg-config (Debian: pkg-config)".into()).into());
+    }
+    let prefix = scratch.path("prefix");
+    let script = Path::new(CRATE).join("../../scripts/install-clib.sh");
+    succeed(Command::new(script).arg(library()?).arg(&prefix))?;
+    let mut flags = Command::new("pkg-config");
+    flags
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .args(["--cflags", "--libs", "weir-xsk"]);
+    let flags = String::from_utf8(succeed(&mut flags)?.stdout)?;
+    // Beside the library, where `Running` looks for it.
+    let program = prefix.join("lib/program");
+    let mut command = Command::new(compiler);
+    command
+        .arg("-o")
+        .arg(&program)
+        .arg(Path::new(CRATE).join(source))
+        .args(flags.split_whitespace());
+    succeed(&mut command)?;
+    Ok(program)
+}
+
 /// The shared library, linked as it is installed.
 pub fn shared(scratch: &Scratch) -> Result<PathBuf> {
     let compiler = compiler()?;

@@ -1,7 +1,7 @@
 //! The examples, with packets of the test's.
 
 use crate::budget::STALL;
-use crate::compile::{Scratch, program, shared, shared_program, succeed};
+use crate::compile::{Scratch, installed_program, program, shared, shared_program, succeed};
 use crate::netns::{Lab, Side};
 use crate::process::Running;
 use crate::{Outcome, compiling, moving, packet};
@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Trial> {
             "a program with the shared library runs",
             with_shared_library,
         ),
+        moving("a program with the installed library runs", installed),
         moving("a killed program leaves nothing on the device", killed),
         compiling("an error has cause and cure", error),
     ]
@@ -128,6 +129,11 @@ fn with_shared_library() -> Outcome {
     let symbols = String::from_utf8(symbols.stdout)?;
     assert!(symbols.contains("weir_xsk_open@WEIR_XSK_0.1"), "{symbols}");
     count(&program)
+}
+
+fn installed() -> Outcome {
+    let scratch = Scratch::new("installed")?;
+    count(&installed_program(&scratch, "examples/rxdrop.c")?)
 }
 
 fn killed() -> Outcome {
