@@ -14,6 +14,10 @@ pub fn tests() -> Vec<Trial> {
         moving("DRV packets arrive as they were sent, by each call", || {
             moves("2")
         }),
+        moving(
+            "two queues share a program, and get the packets of a rule",
+            || run("tests/c/queues.c", "2", "each queue got its packets"),
+        ),
         moving("every misuse is refused", misuse),
         moving("handles hold in random sequences of calls", random),
     ]
@@ -22,11 +26,11 @@ pub fn tests() -> Vec<Trial> {
 /// A namespace with both ends of a veth pair in it, and one end of another.
 fn both_ends() -> Result<Side> {
     let side = Side::new("rx0")?;
-    for pair in [
-        "rx0 type veth peer name tx0",
-        "spare0 type veth peer name spare1",
-    ] {
-        side.ip(&format!("link add {pair}"))?;
+    for (end, other) in [("rx0", "tx0"), ("spare0", "spare1")] {
+        let queues = "numrxqueues 2 numtxqueues 2";
+        side.ip(&format!(
+            "link add {end} {queues} type veth peer name {other} {queues}"
+        ))?;
     }
     for device in ["rx0", "tx0", "spare0", "spare1"] {
         side.run("ethtool", &format!("-K {device} tx off"))?;
@@ -36,7 +40,7 @@ fn both_ends() -> Result<Side> {
 }
 
 fn run(source: &str, argument: &str, line: &str) -> Outcome {
-    let scratch = Scratch::new(argument)?;
+    let scratch = Scratch::new(&format!("{}-{argument}", source.replace('/', "-")))?;
     let program = program(&scratch, source)?;
     let side = both_ends()?;
     let mut running = Running::start(&side, &program, &["tx0", "rx0", argument])?;
