@@ -1,10 +1,12 @@
-//! A program in C that runs in a network namespace.
+//! A program in C that runs in a network namespace, and ends with the test.
+#![allow(unsafe_code)] // A part runs between fork and exec.
 
 use crate::budget::{STALL, TEST, scaled};
 use crate::netns::Side;
 use crate::{Outcome, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -31,6 +33,7 @@ impl Running {
         if let Some(directory) = program.parent() {
             command.env("LD_LIBRARY_PATH", directory);
         }
+        die_with_parent(&mut command);
         let mut child = side.inside(|| command.spawn())?;
         let output = child.stdout.take().ok_or("its output")?;
         let mut error = child.stderr.take().ok_or("its errors")?;
@@ -115,6 +118,15 @@ impl Running {
         // An error means that it has ended already.
         let _ = self.kill();
         self.words()
+    }
+}
+
+/// Has the kernel kill a program when this thread ends, also by `kill -9`.
+fn die_with_parent(command: &mut Command) {
+    // SAFETY: needed because a child of a program with threads may only make system calls until it
+    // executes another. Sound because this is one.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
     }
 }
 
