@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * AF_XDP sockets: packets of one queue of a network device, past the network stack.
+ *
+ * A UMEM is memory for packets, divided into chunks of one packet each. A socket is bound to a
+ * queue of a device. A frame is a packet that the program owns, from weir_xsk_recv(),
+ * weir_xsk_alloc() or WEIR_XSK_KEEP until weir_xsk_send() or weir_xsk_free() takes it.
+ *
+ * Errors. A function returns a number of 0 or more, or a negative error code of <errno.h>;
+ * weir_xsk_error() has the text, with cause and cure. Codes that each function may return:
+ *
+ *   -EFAULT           a pointer is NULL
+ *   -EBADF            the UMEM or socket is closed, or was never opened
+ *   -EBUSY            another call on the socket is under way: of another thread, or the one whose
+ *                     callback this is
+ *   -EINVAL           a size, count, verdict or combination of settings is not possible
+ *   -ENOTRECOVERABLE  an internal error, printed to standard error: close the socket
+ *
+ * Ownership. Handles of UMEMs, sockets and frames are checked in each call: one that is closed,
+ * sent, freed, of another UMEM or made up is an error, and no memory is touched. The bytes behind a
+ * frame's `data` are the program's as long as the frame is; only that C cannot check. A library
+ * built for debugging overwrites the bytes of frames that are freed and of packets that are
+ * recycled with 0x5a, and prints how many frames were never freed.
+ *
+ * Threads. Several threads may use several sockets of one UMEM, and pass frames to each other; one
+ * socket is for one thread at a time.
+ */
+#ifndef WEIR_XSK_H
+#define WEIR_XSK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct weir_xsk_umem;
+struct weir_xsk_socket;
+
+/* The text of the last error of this thread, until its next error; empty if there was none. */
+const char *weir_xsk_error(void);
+
+/*
+ * Structures of settings and counters begin with their size, so that they can grow: set it to
+ * sizeof, and all other fields to 0, for defaults. A library that is older than the program
+ * refuses settings that it does not know with -E2BIG, and leaves counters that it does not know 0.
+ */
+
+#define WEIR_XSK_HUGE_PAGES 1u /* pages of 2 MiB, if there are enough free ones */
+#define WEIR_XSK_COLLAPSE 2u   /* make pages of 2 MiB of ordinary ones (Linux 6.1) */
+
+struct weir_xsk_umem_options {
+	uint32_t size;
+	uint32_t chunks;     /* at most 2^24; default 4096 */
+	uint32_t chunk_size; /* 2048, the default, or 4096 bytes */
+	uint32_t headroom;   /* bytes kept free in front of every packet */
+	uint32_t flags;	     /* WEIR_XSK_HUGE_PAGES, WEIR_XSK_COLLAPSE */
+	uint32_t reserved;   /* 0 */
+};
+
+/* Makes a UMEM; `options` may be NULL. -ENOMEM: there is not so much memory. */
+int weir_xsk_umem_create(const struct weir_xsk_umem_options *options, struct weir_xsk_umem **umem);
+
+/*
+ * Gives up a UMEM. Sockets on it stay open; its memory and frames stay until the last of them is
+ * closed, which frees frames that the program still has.
+ */
+int weir_xsk_umem_close(struct weir_xsk_umem *umem);
+
+/* The chunks of a UMEM by owner; their sum is the number of chunks. */
+struct weir_xsk_accounting {
+	uint32_t size;
+	uint32_t free;	    /* in the free list of the UMEM */
+	uint32_t held;	    /* in caches of sockets and in frames */
+	uint32_t receiving; /* lent to the kernel for receiving */
+	uint32_t sending;   /* lent to the kernel for sending */
+	uint32_t retired;   /* of closed sockets; the kernel may still touch them */
+	uint32_t frames;    /* of those held: frames that the program has */
+};
+
+int weir_xsk_umem_accounting(struct weir_xsk_umem *umem, struct weir_xsk_accounting *accounting);
+
+enum weir_xsk_mode {
+	WEIR_XSK_AUTO = 0, /* requested: the best that is possible */
+	WEIR_XSK_SKB = 1,  /* generic XDP, with a copy */
+	WEIR_XSK_DRV = 2,  /* native XDP, with a copy */
+	WEIR_XSK_ZC = 3,   /* native XDP, without a copy */
+	WEIR_XSK_COPY = 4, /* obtained: a copy; the socket only sends, and has no XDP program */
+};
+
+enum weir_xsk_waiting {
+	WEIR_XSK_ADAPTIVE =
+		0, /* selects by packet rate: blocks, sleeps while packets gather, or spins */
+	WEIR_XSK_POLL = 1, /* blocks in poll(2) */
+	WEIR_XSK_SPIN = 2, /* reads the ring in a loop */
+};
+
+#define WEIR_XSK_NO_NEED_WAKEUP 1u /* without XDP_USE_NEED_WAKEUP */
+#define WEIR_XSK_NONE UINT32_MAX   /* no such ring; no chunks */
+
+/*
+ * A condition for packets: an EtherType, or IP and all else that is given. Ports are in the order of
+ * the machine, addresses in that of the network.
+ */
+struct weir_xsk_rule {
+	uint16_t ether_type;	   /* 0: IPv4 and IPv6; else all below is 0 */
+	uint8_t protocol;	   /* IPPROTO_UDP, IPPROTO_TCP; 0: any */
+	uint8_t family;		   /* AF_INET or AF_INET6: of the prefixes; 0: there are none */
+	uint16_t source_port;	   /* 0: any */
+	uint16_t destination_port; /* 0: any */
+	uint8_t source_bits;	   /* of the prefix; 0: any address */
+	uint8_t destination_bits;
+	uint8_t reserved[6];
+	uint8_t source[16]; /* of IPv4, the first 4 */
+	uint8_t destination[16];
+};
+
+struct weir_xsk_socket_options {
+	uint32_t size;
+	uint32_t mode;	    /* enum weir_xsk_mode; any but WEIR_XSK_AUTO is obtained or an error */
+	uint32_t flags;	    /* WEIR_XSK_NO_NEED_WAKEUP */
+	uint32_t rx_ring;   /* slots, a power of two; default 2048; WEIR_XSK_NONE: only sends */
+	uint32_t tx_ring;   /* the same; WEIR_XSK_NONE: only receives */
+	uint32_t fill_ring; /* default 2048, or more for a card with a larger ring */
+	uint32_t completion_ring; /* default 2048 */
+	uint32_t fill_chunks;	  /* chunks lent for receiving; WEIR_XSK_NONE: none */
+	uint32_t waiting;	  /* enum weir_xsk_waiting */
+	uint32_t max_delay_us;	  /* of WEIR_XSK_ADAPTIVE: longest sleep; default 200 */
+	/* On another queue of the device: its XDP program is used. NULL: one is attached. */
+	struct weir_xsk_socket *program_of;
+	/* The packets to take, any of so many rules; all others reach the network stack. NULL: all. */
+	const struct weir_xsk_rule *rules;
+	uint32_t rule_count;
+	uint32_t reserved; /* 0 */
+};
+
+/*
+ * Opens a socket on a queue of a device of this network namespace; `options` may be NULL. It
+ * attaches an XDP program that redirects the packets of the queue, which is detached with the socket,
+ * also when the process is killed. Sockets opened on one UMEM share the memory.
+ *
+ *   -EPERM       a capability is missing: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF
+ *   -ENOBUFS     the memory lock limit does not allow the UMEM
+ *   -ENODEV, -ENETDOWN  no such device; it is down
+ *   -ERANGE      the device has no such queue
+ *   -EMSGSIZE    the MTU does not fit the chunks
+ *   -EADDRINUSE  another socket has the queue
+ *   -EEXIST      another XDP program is attached
+ *   -EOPNOTSUPP  the mode is refused
+ *   -EXDEV       `program_of` is on another device
+ *   -ENOSYS      the kernel lacks a feature
+ */
+int weir_xsk_open(struct weir_xsk_umem *umem, const char *device, uint32_t queue,
+		  const struct weir_xsk_socket_options *options, struct weir_xsk_socket **socket);
+
+/* Closes a socket. It waits up to 100 ms for packets on their way out. */
+int weir_xsk_close(struct weir_xsk_socket *socket);
+
+/* The mode obtained, of enum weir_xsk_mode, read back from the kernel. */
+int weir_xsk_mode(struct weir_xsk_socket *socket);
+
+/*
+ * Writes the text of a refusal, counted from 0: a better mode or a feature that the kernel or driver
+ * refused, with the reason. Returns its length without the 0 at its end, as snprintf() does, or
+ * -ENOENT when there are no more.
+ */
+int weir_xsk_refusal(struct weir_xsk_socket *socket, uint32_t index, char *text, size_t size);
+
+/* A packet. The program may move `data` and change `len` before sending, inside the chunk. */
+struct weir_xsk_frame {
+	uint8_t *data; /* its first byte */
+	uint32_t len;  /* its bytes */
+	uint32_t room; /* bytes from `data` to the end of the chunk, when the library wrote this */
+	uint64_t handle[2];
+};
+
+/* The decisions on a received packet. */
+enum weir_xsk_verdict {
+	WEIR_XSK_RECYCLE = 0, /* drop it: its chunk is used for receiving again */
+	WEIR_XSK_KEEP = 1,    /* it is the program's: a copy of the frame that the callback took */
+	WEIR_XSK_SEND = 2,    /* send it by the socket that received it, with this data and len */
+};
+
+/*
+ * Decides on one received packet. It may call functions of other sockets, not of this one, and must
+ * return: no longjmp(), no exception.
+ */
+typedef int weir_xsk_each(struct weir_xsk_frame *packet, void *context);
+
+/*
+ * Receives up to `max` packets: calls `each` with every one, which returns WEIR_XSK_RECYCLE or
+ * WEIR_XSK_KEEP. Returns the number of packets, maybe 0; it does not wait. An impossible verdict
+ * recycles the packet, and the call returns -EINVAL after the last. The calls for arrays below do
+ * the same with more instructions a packet.
+ *
+ *   -EOPNOTSUPP  the socket has no RX ring
+ */
+int weir_xsk_receive_each(struct weir_xsk_socket *socket, uint32_t max, weir_xsk_each *each,
+			  void *context);
+
+/*
+ * The same, and `each` may return WEIR_XSK_SEND; the next weir_xsk_flush() transmits those packets.
+ * It receives no more packets than the TX ring has room for.
+ */
+int weir_xsk_forward_each(struct weir_xsk_socket *socket, uint32_t max, weir_xsk_each *each,
+			  void *context);
+
+/* Writes one packet into `size` bytes at `room`; returns its length, or 0 to end early. */
+typedef uint32_t weir_xsk_write(uint8_t *room, uint32_t size, void *context);
+
+/*
+ * Sends up to `max` packets: calls `write` for every one. Returns the number of packets written,
+ * fewer when TX is full or no chunk is free; the next weir_xsk_flush() transmits them.
+ *
+ *   -EOPNOTSUPP  the socket has no TX ring
+ *   -EMSGSIZE    `write` returned more than `size`; those before are sent
+ */
+int weir_xsk_send_each(struct weir_xsk_socket *socket, uint32_t max, weir_xsk_write *write,
+		       void *context);
+
+/* Receives up to `max` packets as frames; returns their number. -EOPNOTSUPP: no RX ring. */
+int weir_xsk_recv(struct weir_xsk_socket *socket, struct weir_xsk_frame *frames, uint32_t max);
+
+/* Allocates up to `count` frames, of no bytes; returns their number, fewer when no chunk is free. */
+int weir_xsk_alloc(struct weir_xsk_socket *socket, struct weir_xsk_frame *frames, uint32_t count);
+
+/*
+ * Sends frames, which end with that; the next weir_xsk_flush() transmits them. Returns the number
+ * sent, fewer when TX is full, or when a frame is refused: it and those behind it stay the
+ * program's. The error is returned when the first is refused.
+ *
+ *   -EOPNOTSUPP  the socket has no TX ring
+ *   -ESTALE      the frame was sent or freed already, or never was one
+ *   -EXDEV       the frame is in another UMEM
+ *   -EINVAL      `data` and `len` are no bytes, or not inside the chunk of the frame
+ */
+int weir_xsk_send(struct weir_xsk_socket *socket, const struct weir_xsk_frame *frames,
+		  uint32_t count);
+
+/* Frees frames, for receiving or sending again. Returns the number, and errors, as weir_xsk_send(). */
+int weir_xsk_free(struct weir_xsk_socket *socket, const struct weir_xsk_frame *frames,
+		  uint32_t count);
+
+/*
+ * Hands the packets in TX to the kernel and wakes it if it asks for that. While the device is busy,
+ * packets may stay in the ring until the next call.
+ *
+ *   -ENETDOWN, -ENODEV  the device is down or gone; the packets stay
+ */
+int weir_xsk_flush(struct weir_xsk_socket *socket);
+
+/* Takes back the chunks of sent packets, as receiving, allocating and flushing do too; their number. */
+int weir_xsk_reclaim(struct weir_xsk_socket *socket);
+
+#define WEIR_XSK_RECEIVE 1u /* a packet is there */
+#define WEIR_XSK_ROOM 2u    /* a packet can be sent */
+
+/*
+ * Waits for events, for at most `timeout_ms`, in the way that the socket was opened with. Returns
+ * those that are there, or 0: the time is over, or a signal came.
+ *
+ *   -ENETDOWN, -ENODEV  packets are in TX, and the device is down or gone
+ */
+int weir_xsk_wait(struct weir_xsk_socket *socket, uint32_t events, uint32_t timeout_ms);
+
+/*
+ * Gets a socket ready for the program's own poll(2) or epoll(7) on weir_xsk_fd(). Call it before
+ * each sleep. Returns the events that are there; if any is, do not sleep. `timeout_ms`, unless
+ * NULL, is set to the longest sleep before the next call, or to -1.
+ */
+int weir_xsk_prepare(struct weir_xsk_socket *socket, uint32_t events, int *timeout_ms);
+
+/* A descriptor that is readable when the events of weir_xsk_prepare() are there. Do not close it. */
+int weir_xsk_fd(struct weir_xsk_socket *socket);
+
+/* Counters since the socket was opened; those from `rx_dropped` on are the kernel's. */
+struct weir_xsk_statistics {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t received;	  /* packets read from RX */
+	uint64_t sent;		  /* packets handed to the kernel */
+	uint64_t completed;	  /* of those, whose chunks came back; not: delivered */
+	uint64_t invalid_descs;	  /* descriptors from the kernel for chunks that it had not */
+	uint64_t invalid_indices; /* impossible ring indices from the kernel */
+	uint64_t wakeups;	  /* system calls to wake the kernel */
+	uint64_t send_drops;	  /* of those, in which the kernel dropped a packet */
+	uint64_t sleeps;	  /* while waiting */
+	uint64_t rx_dropped;	  /* FILL was empty, or the packet too large */
+	uint64_t rx_ring_full;	  /* packets dropped since RX was full */
+	uint64_t fill_ring_empty; /* reads of an empty FILL ring */
+	uint64_t tx_invalid_descs;
+	uint64_t tx_ring_empty; /* reads of an empty TX ring */
+};
+
+int weir_xsk_statistics(struct weir_xsk_socket *socket, struct weir_xsk_statistics *statistics);
+
+/* The layout is part of the ABI, on machines with 64-bit addresses; the library has the same checks. */
+#ifdef __cplusplus
+#define WEIR_XSK_LAYOUT(type, bytes) static_assert(sizeof(type) == (bytes), #type)
+#else
+#define WEIR_XSK_LAYOUT(type, bytes) _Static_assert(sizeof(type) == (bytes), #type)
+#endif
+WEIR_XSK_LAYOUT(struct weir_xsk_umem_options, 24);
+WEIR_XSK_LAYOUT(struct weir_xsk_accounting, 28);
+WEIR_XSK_LAYOUT(struct weir_xsk_rule, 48);
+WEIR_XSK_LAYOUT(struct weir_xsk_socket_options, 64);
+WEIR_XSK_LAYOUT(struct weir_xsk_frame, 32);
+WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 112);
+#undef WEIR_XSK_LAYOUT
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,181 @@
+//! Frames in arrays.
+#![allow(unsafe_code)] // C calls these, with arrays.
+
+use crate::abi;
+use crate::fault::{Fault, Result, call};
+use crate::memory;
+use crate::object::{Opened, poison, with};
+use crate::table::{FrameTable, move_frame};
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use xsk::{SendErrorKind, Socket};
+
+const FRAMES: &str = "the array of frames";
+
+/// Receives packets as frames.
+///
+/// # Safety
+///
+/// The array is NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_recv(
+    socket: *mut c_void,
+    frames: *mut abi::Frame,
+    max: u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: needed to write C's array; the caller promises what the header asks for.
+        let places = unsafe { memory::places(frames, max, FRAMES) }?;
+        with(socket, |opened| {
+            opened.check_receives()?;
+            Ok(receive(opened, places))
+        })
+    })
+}
+
+fn receive(opened: &mut Opened, places: &mut [MaybeUninit<abi::Frame>]) -> u32 {
+    let mut table = opened.memory.frames();
+    let mut kept = 0;
+    let max = places.len() as u32;
+    let mut places = places.iter_mut();
+    // The number read counts descriptors that were rejected, too.
+    opened.socket.receive_each(max, |mut packet| {
+        let Some(place) = places.next() else {
+            return packet.recycle();
+        };
+        let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
+        let (frame, done) = packet.keep();
+        place.write(table.insert(frame, data, len));
+        kept += 1;
+        done
+    });
+    kept
+}
+
+/// Allocates frames.
+///
+/// # Safety
+///
+/// The array is NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_alloc(
+    socket: *mut c_void,
+    frames: *mut abi::Frame,
+    count: u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: needed to write C's array; the caller promises what the header asks for.
+        let places = unsafe { memory::places(frames, count, FRAMES) }?;
+        with(socket, |opened| {
+            let mut table = opened.memory.frames();
+            let mut allocated = 0;
+            for place in places {
+                let Some(mut frame) = opened.socket.alloc() else {
+                    break;
+                };
+                let data = frame.as_mut_ptr();
+                place.write(table.insert(frame, data, 0));
+                allocated += 1;
+            }
+            Ok(allocated)
+        })
+    })
+}
+
+/// Sends frames.
+///
+/// # Safety
+///
+/// The array is NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_send(
+    socket: *mut c_void,
+    frames: *const abi::Frame,
+    count: u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: needed to read C's array; the caller promises what the header asks for.
+        let frames = unsafe { memory::array(frames, count, FRAMES) }?;
+        with(socket, |opened| {
+            opened.check_sends()?;
+            send(opened, frames)
+        })
+    })
+}
+
+/// Sends frames until one is refused; returns the number of those before, or, where it is the first,
+/// the error.
+fn send(opened: &mut Opened, frames: &[abi::Frame]) -> Result<u32> {
+    let Opened { socket, memory, .. } = opened;
+    let mut table = memory.frames();
+    for (sent, shown) in (0..).zip(frames) {
+        match send_one(socket, &mut table, shown) {
+            Ok(true) => {}
+            Ok(false) => return Ok(sent),
+            Err(fault) => return before(sent, fault),
+        }
+    }
+    Ok(frames.len() as u32)
+}
+
+fn before(count: u32, fault: Fault) -> Result<u32> {
+    if count == 0 { Err(fault) } else { Ok(count) }
+}
+
+/// Whether the frame was sent; it is the program's still when TX is full.
+#[inline(always)]
+fn send_one(socket: &mut Socket, table: &mut FrameTable, shown: &abi::Frame) -> Result<bool> {
+    let Some(mut frame) = table.take(shown) else {
+        return Err(table.refusal(shown));
+    };
+    if let Err(fault) = move_frame(&mut frame, shown) {
+        table.put_back(shown, frame);
+        return Err(fault);
+    }
+    match socket.send(frame) {
+        Ok(()) => Ok(true),
+        Err(refused) => {
+            table.put_back(shown, refused.packet);
+            match refused.kind {
+                SendErrorKind::Full => Ok(false),
+                kind => Err(Fault::from(kind)),
+            }
+        }
+    }
+}
+
+/// Frees frames.
+///
+/// # Safety
+///
+/// The array is NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_free(
+    socket: *mut c_void,
+    frames: *const abi::Frame,
+    count: u32,
+) -> c_int {
+    call(|| {
+        // SAFETY: needed to read C's array; the caller promises what the header asks for.
+        let frames = unsafe { memory::array(frames, count, FRAMES) }?;
+        with(socket, |opened| free(opened, frames))
+    })
+}
+
+/// Frees frames until one is refused, as [`send`] does.
+fn free(opened: &mut Opened, frames: &[abi::Frame]) -> Result<u32> {
+    let Opened { socket, memory, .. } = opened;
+    let mut table = memory.frames();
+    let mut freed = 0;
+    let ours = frames.iter().map_while(|shown| {
+        let mut frame = table.take(shown)?;
+        poison(&mut frame);
+        freed += 1;
+        Some(frame)
+    });
+    socket.free_frames(ours);
+    match frames.get(freed as usize) {
+        Some(shown) => before(freed, table.refusal(shown)),
+        None => Ok(freed),
+    }
+}

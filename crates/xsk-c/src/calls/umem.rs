@@ -1,0 +1,84 @@
+//! UMEMs.
+#![allow(unsafe_code)] // C calls these, with pointers.
+
+use crate::abi::{Accounting, COLLAPSE, HUGE_PAGES, UmemOptions};
+use crate::fault::{Fault, Result, call};
+use crate::memory::{self, Out};
+use crate::object::{Memory, UMEMS};
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// Makes a UMEM.
+///
+/// # Safety
+///
+/// The pointers are NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_umem_create(
+    options: *const UmemOptions,
+    umem: *mut *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: needed to read C's structure; the caller promises what the header asks for.
+        let options = unsafe { memory::read(options) }?;
+        // SAFETY: as above, for its variable.
+        let umem = unsafe { Out::new(umem, "the place for the UMEM") }?;
+        let memory = Memory::new(build(&options)?);
+        umem.set(UMEMS.add(Arc::new(memory))?);
+        Ok(0)
+    })
+}
+
+fn build(options: &UmemOptions) -> Result<xsk::Umem> {
+    let flags = options.flags;
+    if flags & !(HUGE_PAGES | COLLAPSE) != 0 || options.reserved != 0 {
+        return Err(Fault::invalid(
+            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES and WEIR_XSK_COLLAPSE, and set all other fields to 0",
+        ));
+    }
+    let mut builder = xsk::Umem::builder()
+        .headroom(options.headroom)
+        .huge_pages(flags & HUGE_PAGES != 0)
+        .collapse(flags & COLLAPSE != 0);
+    if options.chunks != 0 {
+        builder = builder.chunks(options.chunks);
+    }
+    if options.chunk_size != 0 {
+        builder = builder.chunk_size(options.chunk_size);
+    }
+    Ok(builder.build()?)
+}
+
+/// Gives up a UMEM.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_xsk_umem_close(umem: *mut c_void) -> c_int {
+    call(|| UMEMS.remove_shared(umem).map(|_| 0))
+}
+
+/// Counts the chunks of a UMEM by owner.
+///
+/// # Safety
+///
+/// The pointer to the counters is NULL or as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_umem_accounting(
+    umem: *mut c_void,
+    accounting: *mut Accounting,
+) -> c_int {
+    call(|| {
+        let memory = UMEMS.get(umem)?;
+        let count = memory.umem.accounting();
+        let counted = Accounting {
+            size: 0,
+            free: count.free,
+            held: count.held,
+            receiving: count.receiving,
+            sending: count.sending,
+            retired: count.retired,
+            frames: memory.frames().len() as u32,
+        };
+        // SAFETY: needed to write C's structure; the caller promises what the header asks for.
+        unsafe { memory::write(accounting, &counted) }?;
+        Ok(0)
+    })
+}

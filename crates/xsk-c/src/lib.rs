@@ -1,0 +1,33 @@
+//! The library [`xsk`] for C, as `libweir-xsk.a` and `libweir-xsk.so.0`; the interface is documented
+//! in `include/weir/xsk.h`.
+//!
+//! The compiler checks the ownership of frames in Rust; here each call does. A handle is a number,
+//! looked up in a table: no call follows a pointer that C passes, but to its own structures, arrays
+//! and callbacks. So a closed socket or a sent frame is an error in every build, and a call that
+//! another one is still inside of, too.
+//!
+//! A panic does not reach C: it is caught and becomes `-ENOTRECOVERABLE`, and a socket that it came
+//! through is refused from then on. A callback that unwinds ends the process.
+
+// # Layers
+//
+// Highest first; a file imports from its own layer and from those below it, never in a circle.
+// `tests/layers.rs` reads this list and every import.
+//
+//     calls            the functions of the header
+//     object           UMEMs and sockets, by their handles
+//     registry, table  the handles of UMEMs and sockets; those of frames
+//     abi              the structures of the header
+//     memory           the memory of the calling program
+//     fault            errors: codes and texts
+
+mod abi;
+mod calls;
+mod fault;
+mod memory;
+mod object;
+mod registry;
+mod table;
+
+pub use abi::{Accounting, Each, Frame, Rule, SocketOptions, Statistics, UmemOptions, Write};
+pub use calls::*;

@@ -1,0 +1,78 @@
+//! UMEMs and sockets, by their handles.
+
+use crate::fault::Result;
+use crate::registry::Registry;
+use crate::table::FrameTable;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The UMEMs, of which at most so many are open.
+pub(crate) static UMEMS: Registry<Arc<Memory>, 1024> = Registry::new("UMEM", 0x55);
+
+/// The sockets, of which at most so many are open.
+pub(crate) static SOCKETS: Registry<Opened, 4096> = Registry::new("socket", 0x53);
+
+/// A UMEM, and the frames of it that the program has.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) umem: xsk::Umem,
+    frames: Mutex<FrameTable>,
+}
+
+impl Memory {
+    pub(crate) fn new(umem: xsk::Umem) -> Self {
+        /// The numbers of UMEMs count all that were ever made; 0 is none.
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let frames = FrameTable::new(number, umem.chunk_size());
+        Self {
+            umem,
+            frames: Mutex::new(frames),
+        }
+    }
+
+    /// The frames, for this thread alone. No callback may run meanwhile.
+    #[inline]
+    pub(crate) fn frames(&self) -> MutexGuard<'_, FrameTable> {
+        // A panic inside leaves a table whose entries are all valid.
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let left = self.frames().len();
+        if cfg!(debug_assertions) && left > 0 {
+            eprintln!(
+                "weir-xsk: a UMEM is closed with {left} frames that were never freed or sent"
+            );
+        }
+    }
+}
+
+/// An open socket.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) socket: xsk::Socket,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) receives: bool,
+    pub(crate) sends: bool,
+}
+
+/// Runs a part of a call on a socket.
+#[inline]
+pub(crate) fn with<R>(
+    socket: *mut c_void,
+    part: impl FnOnce(&mut Opened) -> Result<R>,
+) -> Result<R> {
+    SOCKETS.with(socket, part)
+}
+
+/// In a build for debugging: overwrites bytes that the program may not use any more.
+#[inline(always)]
+pub(crate) fn poison(bytes: &mut [u8]) {
+    if cfg!(debug_assertions) {
+        bytes.fill(0x5a);
+    }
+}

@@ -1,0 +1,301 @@
+//! The frames that the program has of one UMEM, and their handles.
+
+use crate::abi;
+use crate::fault::{Fault, Result};
+use xsk::Frame;
+
+/// The frames of one UMEM. A handle has the UMEM's number, the slot, and a serial number that no
+/// other frame ever had.
+#[derive(Debug)]
+pub(crate) struct FrameTable {
+    umem: u32,
+    chunk_size: u32,
+    slots: Vec<Slot>,
+    /// Slots without a frame.
+    free: Vec<u32>,
+    /// The next serial number.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    serial: u64,
+    frame: Option<Frame>,
+}
+
+/// A slot without a frame, and serial numbers for the packets that may get into it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reserved {
+    pub(crate) handle: [u64; 2],
+}
+
+impl FrameTable {
+    /// The table of the UMEM with this number.
+    pub(crate) fn new(umem: u32, chunk_size: u32) -> Self {
+        Self {
+            umem,
+            chunk_size,
+            slots: Vec::new(),
+            free: Vec::new(),
+            next: 1,
+        }
+    }
+
+    /// The number of frames that the program has.
+    pub(crate) fn len(&self) -> usize {
+        self.slots
+            .iter()
+            .filter(|slot| slot.frame.is_some())
+            .count()
+    }
+
+    /// A slot for a frame, and `count` serial numbers, of which the first is in the handle.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, count: u32) -> Reserved {
+        let index = self.free.pop().unwrap_or_else(|| self.grow());
+        let serial = self.next;
+        self.next += u64::from(count);
+        Reserved {
+            handle: [u64::from(self.umem) << 32 | u64::from(index), serial],
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> u32 {
+        self.slots.push(Slot {
+            serial: 0,
+            frame: None,
+        });
+        self.slots.len() as u32 - 1
+    }
+
+    /// Gives a reserved slot back.
+    pub(crate) fn cancel(&mut self, reserved: Reserved) {
+        self.free.push(reserved.handle[0] as u32);
+    }
+
+    /// Puts a frame into its reserved slot; the handle is valid from then on.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, Reserved { handle }: Reserved, frame: Frame) {
+        if let Some(slot) = self.slots.get_mut(handle[0] as u32 as usize) {
+            slot.serial = handle[1];
+            let none = slot.frame.replace(frame);
+            debug_assert!(none.is_none(), "a reserved slot has no frame");
+            // Forgotten, so that there is no code to drop it.
+            std::mem::forget(none);
+        }
+    }
+
+    /// Gives a frame a handle. The caller knows where its packet is.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, frame: Frame, data: *mut u8, len: u32) -> abi::Frame {
+        let reserved = self.reserve(1);
+        self.fill(reserved, frame);
+        show(data, len, self.chunk_size, reserved.handle)
+    }
+
+    /// Takes a frame out; the handle is stale, unless the frame is put [back](Self::put_back). `None`
+    /// for a handle of no frame here; [`refusal`](Self::refusal) has the error.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, shown: &abi::Frame) -> Option<Frame> {
+        let [place, serial] = shown.handle;
+        let slot = self.slots.get_mut(place as u32 as usize)?;
+        if place >> 32 != u64::from(self.umem) || slot.serial != serial {
+            return None;
+        }
+        let frame = slot.frame.take()?;
+        self.free.push(place as u32);
+        Some(frame)
+    }
+
+    /// The error of a handle of no frame here.
+    #[cold]
+    pub(crate) fn refusal(&self, shown: &abi::Frame) -> Fault {
+        let umem = shown.handle[0] >> 32;
+        if umem != 0 && umem != u64::from(self.umem) {
+            return Fault::new(
+                libc::EXDEV,
+                "the frame is in another UMEM than the socket: copy it into a frame of this one",
+            );
+        }
+        Fault::new(
+            libc::ESTALE,
+            "the frame was sent or freed already, or never was one: the program may not use it any more",
+        )
+    }
+
+    /// Undoes the last [`take`](Self::take).
+    pub(crate) fn put_back(&mut self, shown: &abi::Frame, frame: Frame) {
+        let last = self.free.pop();
+        debug_assert_eq!(last, Some(shown.handle[0] as u32));
+        self.fill(
+            Reserved {
+                handle: shown.handle,
+            },
+            frame,
+        );
+    }
+}
+
+/// A packet as C sees it.
+#[inline(always)]
+pub(crate) fn show(data: *mut u8, len: u32, chunk_size: u32, handle: [u64; 2]) -> abi::Frame {
+    // The memory of a UMEM is aligned to pages, and so its chunks to their size.
+    let offset = data.addr() as u32 & (chunk_size - 1);
+    abi::Frame {
+        data,
+        len,
+        room: chunk_size - offset,
+        handle,
+    }
+}
+
+/// The changes of a packet's head and tail that lead from what it was to what C made of it.
+pub(crate) fn moves(data: *const u8, len: u32, shown: &abi::Frame) -> Result<(i32, i32)> {
+    let head = shown.data.addr().wrapping_sub(data.addr()).cast_signed();
+    let tail = (head as i64)
+        .wrapping_add(i64::from(shown.len))
+        .wrapping_sub(i64::from(len));
+    match (i32::try_from(head), i32::try_from(tail)) {
+        (Ok(head), Ok(tail)) => Ok((head, tail)),
+        _ => Err(outside()),
+    }
+}
+
+#[cold]
+pub(crate) fn outside() -> Fault {
+    Fault::invalid(
+        "`data` and `len` are no bytes inside the chunk of the packet: leave them as they were, or move them inside it",
+    )
+}
+
+/// Moves head and tail, the one that makes room first.
+#[inline]
+pub(crate) fn adjust<P>(
+    packet: &mut P,
+    (head, tail): (i32, i32),
+    adjust_head: impl Fn(&mut P, i32) -> xsk::Result<()>,
+    adjust_tail: impl Fn(&mut P, i32) -> xsk::Result<()>,
+) -> Result<()> {
+    let adjusted = if tail > 0 {
+        adjust_tail(packet, tail).and_then(|()| adjust_head(packet, head))
+    } else {
+        adjust_head(packet, head).and_then(|()| adjust_tail(packet, tail))
+    };
+    adjusted.map_err(|_| outside())
+}
+
+/// Moves the head and tail of a frame to where C has them.
+#[inline(always)]
+pub(crate) fn move_frame(frame: &mut Frame, shown: &abi::Frame) -> Result<()> {
+    if std::ptr::eq(frame.as_ptr(), shown.data) {
+        return frame.resize(shown.len as usize).map_err(|_| outside());
+    }
+    let moves = moves(frame.as_ptr(), frame.len() as u32, shown)?;
+    adjust(frame, moves, Frame::adjust_head, Frame::adjust_tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xsk::Umem;
+
+    fn umem() -> Umem {
+        let umem = Umem::builder().chunks(16).headroom(64);
+        umem.build().expect("memory")
+    }
+
+    fn code<T>(result: Result<T>) -> i32 {
+        result.err().map_or(0, |fault| fault.code)
+    }
+
+    fn insert(table: &mut FrameTable, mut frame: Frame) -> abi::Frame {
+        let (data, len) = (frame.as_mut_ptr(), frame.len() as u32);
+        table.insert(frame, data, len)
+    }
+
+    /// The error of taking a frame.
+    fn refused(table: &mut FrameTable, shown: &abi::Frame) -> i32 {
+        assert!(table.take(shown).is_none());
+        table.refusal(shown).code
+    }
+
+    #[test]
+    fn a_handle_is_valid_once() {
+        let umem = umem();
+        let mut table = FrameTable::new(3, 2048);
+        let first = insert(&mut table, umem.alloc().expect("a chunk"));
+        assert_eq!((first.len, first.room, table.len()), (0, 2048 - 64, 1));
+        drop(table.take(&first).expect("valid"));
+        assert_eq!(refused(&mut table, &first), libc::ESTALE);
+        let second = insert(&mut table, umem.alloc().expect("a chunk"));
+        assert_eq!(second.handle[0], first.handle[0], "the same slot");
+        assert_eq!(refused(&mut table, &first), libc::ESTALE);
+        let frame = table.take(&second).expect("valid");
+        table.put_back(&second, frame);
+        table.take(&second).expect("as it was");
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn made_up_handles_are_refused() {
+        let mut table = FrameTable::new(3, 2048);
+        let mut frame = insert(&mut table, umem().alloc().expect("a chunk"));
+        let good = frame.handle;
+        for (handle, expected) in [
+            ([0, 0], libc::ESTALE),
+            ([good[0] + 1, good[1]], libc::ESTALE),
+            ([good[0], good[1] + 1], libc::ESTALE),
+            ([good[0] + (1 << 32), good[1]], libc::EXDEV),
+            ([u64::MAX, u64::MAX], libc::EXDEV),
+        ] {
+            frame.handle = handle;
+            assert_eq!(refused(&mut table, &frame), expected, "{handle:x?}");
+        }
+    }
+
+    #[test]
+    fn a_reserved_handle_is_valid_when_it_is_filled() {
+        let mut table = FrameTable::new(3, 2048);
+        let mut reserved = table.reserve(10);
+        let shown = |reserved: Reserved| show(std::ptr::dangling_mut(), 1, 2048, reserved.handle);
+        let unused = shown(reserved);
+        assert_eq!(refused(&mut table, &unused), libc::ESTALE);
+        reserved.handle[1] += 4;
+        table.fill(reserved, umem().alloc().expect("a chunk"));
+        assert_eq!(refused(&mut table, &unused), libc::ESTALE);
+        table.take(&shown(reserved)).expect("valid");
+        let next = table.reserve(1);
+        assert_eq!(next.handle[1], 11, "no serial number of the others");
+        table.cancel(next);
+        assert_eq!(table.reserve(1).handle[0], next.handle[0]);
+    }
+
+    #[test]
+    fn data_and_len_move_inside_the_chunk_only() {
+        let umem = umem();
+        let mut frame = umem.alloc().expect("a chunk");
+        frame.fill_with(b"payload").expect("room");
+        let start = frame.as_mut_ptr();
+        let at = |offset: isize, len| show(start.wrapping_offset(offset), len, 2048, [0, 0]);
+        for (offset, len) in [(-64, 2048), (3, 4), (100, 7), (-64, 1), (-4, 11), (0, 7)] {
+            move_frame(&mut frame, &at(offset, len)).expect("inside");
+            assert_eq!(frame.as_ptr(), start.wrapping_offset(offset));
+            assert_eq!(frame.len(), len as usize);
+        }
+        assert_eq!(frame[..4], *b"payl");
+        for (offset, len) in [
+            (-65, 1),
+            (0, 1985),
+            (1984, 1),
+            (0, u32::MAX),
+            (isize::MAX, 1),
+            (isize::MIN, 1),
+            (-65, u32::MAX),
+        ] {
+            let moved = move_frame(&mut frame, &at(offset, len));
+            assert_eq!(code(moved), libc::EINVAL, "{offset} {len}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Builds the library, and programs in C with it.
+
+use crate::{Result, Skipped};
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The crate's directory.
+pub const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The libraries of the system that a program needs beside the static one; `rustc --print
+/// native-static-libs` lists them.
+const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+/// Warnings are errors, and so is whatever a sanitizer finds.
+const FLAGS: [&str; 7] = [
+    "-std=c11",
+    "-D_DEFAULT_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Werror",
+    "-g",
+];
+const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// A directory for the files of these tests, removed at the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Result<Self> {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let directory = directory.join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        Ok(Self(directory))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Files of a test that failed half-way are no reason to fail twice.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The static library, built as these tests are: with checks for debugging or without.
+pub fn library() -> Result<&'static Path> {
+    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| error.to_string()));
+    built.as_deref().map_err(|error| error.clone().into())
+}
+
+fn build() -> Result<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--locked", "--lib", "--message-format", "json"])
+        .current_dir(CRATE);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let output = succeed(&mut command)?;
+    let lines = String::from_utf8(output.stdout)?;
+    let strings = lines.split('"');
+    let library = strings.rev().find(|it| it.ends_with("/libweir_xsk.a"));
+    library
+        .map(PathBuf::from)
+        .ok_or_else(|| "cargo names no libweir_xsk.a".into())
+}
+
+/// The C compiler: `CC`, or the first of the usual ones.
+fn compiler() -> Result<OsString> {
+    let set = env::var_os("CC").into_iter();
+    let names = set.chain(["cc", "gcc", "clang"].map(OsString::from));
+    for name in names {
+        if Command::new(&name).arg("--version").output().is_ok() {
+            return Ok(name);
+        }
+    }
+    Err(Skipped("needs a C compiler: cc, gcc or clang (Debian: gcc)".into()).into())
+}
+
+/// Whether programs with sanitizers can be linked, which takes libraries of their own.
+fn check_sanitizers(compiler: &OsString) -> Result<()> {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    let works = WORKS.get_or_init(|| {
+        let scratch = Scratch::new("sanitizers");
+        scratch.is_ok_and(|scratch| {
+            let source = scratch.path("empty.c");
+            let written = fs::write(&source, "int main(void) { return 0; }\n");
+            let mut command = Command::new(compiler);
+            command.args(SANITIZERS).arg(source);
+            command.arg("-o").arg(scratch.path("empty"));
+            written.is_ok() && succeed(&mut command).is_ok()
+        })
+    });
+    if *works {
+        return Ok(());
+    }
+    let name = compiler.to_string_lossy();
+    Err(Skipped(format!(
+        "needs the address sanitizer, which {name} lacks (Debian: gcc)"
+    ))
+    .into())
+}
+
+/// Compiles and links a program of one file, with sanitizers.
+pub fn program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+    let compiler = compiler()?;
+    check_sanitizers(&compiler)?;
+    let mut command = Command::new(compiler);
+    command.args(SANITIZERS);
+    finish(scratch, command, source, library()?.as_os_str(), &SYSTEM)
+}
+
+/// The same as it is released, to be measured.
+pub fn measured_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+    let mut command = Command::new(compiler()?);
+    command
+        .arg("-O2")
+        .arg("-I")
+        .arg(Path::new(CRATE).join("tests/c"));
+    finish(scratch, command, source, library()?.as_os_str(), &SYSTEM)
+}
+
+/// The same with the shared library, and without sanitizers.
+pub fn shared_program(scratch: &Scratch, source: &str, shared: &Path) -> Result<PathBuf> {
+    finish(
+        scratch,
+        Command::new(compiler()?),
+        source,
+        shared.as_os_str(),
+        &[],
+    )
+}
+
+fn finish(
+    scratch: &Scratch,
+    mut command: Command,
+    source: &str,
+    library: &std::ffi::OsStr,
+    system: &[&str],
+) -> Result<PathBuf> {
+    let source = Path::new(CRATE).join(source);
+    let name = source.file_stem().ok_or("a file")?;
+    let program = scratch.path(&name.to_string_lossy());
+    command
+        .args(FLAGS)
+        .arg("-I")
+        .arg(Path::new(CRATE).join("include"))
+        .arg(source)
+        .arg(library)
+        .args(system)
+        .arg("-o")
+        .arg(&program);
+    succeed(&mut command)?;
+    Ok(program)
+}
+
+/// Installs the library below a directory, and compiles a program as the guide says, which then runs with
+/// the installed shared library.
+pub fn installed_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+    let compiler = compiler()?;
+    if Command::new("pkg-config")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return Err(Skipped("needs pkg-config (Debian: pkg-config)".into()).into());
+    }
+    let prefix = scratch.path("prefix");
+    let script = Path::new(CRATE).join("../../scripts/install-clib.sh");
+    succeed(Command::new(script).arg(library()?).arg(&prefix))?;
+    let mut flags = Command::new("pkg-config");
+    flags
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .args(["--cflags", "--libs", "weir-xsk"]);
+    let flags = String::from_utf8(succeed(&mut flags)?.stdout)?;
+    // Beside the library, where `Running` looks for it.
+    let program = prefix.join("lib/program");
+    let mut command = Command::new(compiler);
+    command
+        .arg("-o")
+        .arg(&program)
+        .arg(Path::new(CRATE).join(source))
+        .args(flags.split_whitespace());
+    succeed(&mut command)?;
+    Ok(program)
+}
+
+/// The shared library, linked as it is installed.
+pub fn shared(scratch: &Scratch) -> Result<PathBuf> {
+    let compiler = compiler()?;
+    let output = scratch.path("libweir-xsk.so.0");
+    let mut command = Command::new(Path::new(CRATE).join("../../scripts/link-shared.sh"));
+    command
+        .env("CC", compiler)
+        .arg(library()?)
+        .arg("libweir-xsk.so.0")
+        .arg(Path::new(CRATE).join("weir-xsk.map"))
+        .arg(&output);
+    succeed(&mut command)?;
+    Ok(output)
+}
+
+/// Runs a command; a failure is an error with its output.
+pub fn succeed(command: &mut Command) -> Result<Output> {
+    let output = command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?} failed: {}", words.trim()).into())
+}

@@ -1,0 +1,164 @@
+//! The examples, with packets of the test's.
+
+use crate::budget::STALL;
+use crate::compile::{Scratch, installed_program, program, shared, shared_program, succeed};
+use crate::netns::{Lab, Side};
+use crate::process::Running;
+use crate::{Outcome, compiling, moving, packet};
+use libtest_mimic::Trial;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use xsk::{Mode, Socket, Umem};
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        moving("rxdrop counts every packet", rxdrop),
+        moving("l2fwd returns every packet as it was", l2fwd),
+        moving("udp_echo answers its port, and leaves the others", udp_echo),
+        moving(
+            "a program with the shared library runs",
+            with_shared_library,
+        ),
+        moving("a program with the installed library runs", installed),
+        moving("a killed program leaves nothing on the device", killed),
+        compiling("an error has cause and cure", error),
+    ]
+}
+
+/// Packets, and as many at once as a veth's ring holds.
+const PACKETS: u64 = 2000;
+const WINDOW: u64 = 64;
+
+fn sender(side: &Side) -> xsk::Result<Socket> {
+    let umem = Umem::builder().build()?;
+    side.open(&umem, Mode::Driver, |socket| socket)
+}
+
+/// Sends packets from `first` on, at most a window.
+fn send(socket: &mut Socket, first: u64, count: u64) -> Outcome {
+    for sequence in first..first + count {
+        let mut frame = socket.alloc().ok_or("a free frame")?;
+        packet::fill(&mut frame, 1, sequence, packet::MIN);
+        socket.send(frame).map_err(|refused| refused.to_string())?;
+    }
+    Ok(socket.flush()?)
+}
+
+fn rxdrop() -> Outcome {
+    let scratch = Scratch::new("rxdrop")?;
+    let program = program(&scratch, "examples/rxdrop.c")?;
+    count(&program)
+}
+
+/// Runs rxdrop, which counts all packets.
+fn count(program: &Path) -> Outcome {
+    let lab = Lab::new()?;
+    let mut running = Running::start(&lab.rx, program, &["rx0"])?;
+    running.wait_for_line("mode drv")?;
+    let mut socket = sender(&lab.tx)?;
+    for first in (0..PACKETS).step_by(50) {
+        send(&mut socket, first, 50)?;
+        // So slowly that no ring is full, on any machine that runs the program at all.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let sum = format!("{PACKETS} packets, {} bytes", PACKETS * packet::MIN as u64);
+    running.wait_for_line(&sum)?;
+    running.stop()?;
+    running.wait_for_line(&sum)
+}
+
+fn l2fwd() -> Outcome {
+    let scratch = Scratch::new("l2fwd")?;
+    let program = program(&scratch, "examples/l2fwd.c")?;
+    let lab = Lab::new()?;
+    let mut running = Running::start(&lab.rx, &program, &["rx0"])?;
+    running.wait_for_line("ready")?;
+    let mut socket = sender(&lab.tx)?;
+    let (mut sent, mut seen) = (0, 0);
+    while seen < PACKETS {
+        let more = WINDOW.min(PACKETS - sent).min(seen + WINDOW - sent);
+        send(&mut socket, sent, more)?;
+        sent += more;
+        assert!(socket.wait(STALL)?, "packet {seen} of {sent} is lost");
+        let mut batch = socket.recv(64);
+        while let Some(packet) = batch.next_packet() {
+            packet::check(&packet, seen);
+            assert_eq!(packet[..6], [2, 0, 0, 0, 0, 0xff], "the sender's address");
+            assert_eq!(packet[6..12], [2, 0, 0, 0, 0, 1], "the receiver's address");
+            seen += 1;
+        }
+    }
+    running.stop()?;
+    running.wait_for_line(&format!("{PACKETS} received, {PACKETS} sent"))
+}
+
+fn udp_echo() -> Outcome {
+    let scratch = Scratch::new("udp_echo")?;
+    let program = program(&scratch, "examples/udp_echo.c")?;
+    let lab = Lab::new()?;
+    lab.rx.ip("address add 192.0.2.1/24 dev rx0")?;
+    lab.tx.ip("address add 192.0.2.2/24 dev tx0")?;
+    let mut running = Running::start(&lab.rx, &program, &["rx0", "7"])?;
+    running.wait_for_line("ready")?;
+    // The kernel's own UDP on this side: it checks addresses, ports, lengths and checksums.
+    let client = lab.tx.inside(|| UdpSocket::bind("192.0.2.2:0"))?;
+    client.set_read_timeout(Some(STALL))?;
+    client.connect("192.0.2.1:7")?;
+    for size in [0, 1, 2, 100, 1400, 1472] {
+        let text: Vec<u8> = (0..size).map(|at| (at * 7 + size) as u8).collect();
+        let mut answer = [0; 2048];
+        client.send(&text)?;
+        let len = client.recv(&mut answer)?;
+        assert_eq!(answer[..len], text, "the answer to {size} bytes");
+    }
+    // Another port is the network stack's, which has nobody there.
+    client.connect("192.0.2.1:8")?;
+    client.send(b"anybody?")?;
+    let refused = client.recv(&mut [0; 64]).map_err(|error| error.kind());
+    assert_eq!(refused, Err(std::io::ErrorKind::ConnectionRefused));
+    running.stop()
+}
+
+fn with_shared_library() -> Outcome {
+    let scratch = Scratch::new("shared")?;
+    let shared = shared(&scratch)?;
+    let program = shared_program(&scratch, "examples/rxdrop.c", &shared)?;
+    let symbols = succeed(Command::new("nm").arg("--dynamic").arg(&program))?;
+    let symbols = String::from_utf8(symbols.stdout)?;
+    assert!(symbols.contains("weir_xsk_open@WEIR_XSK_0.1"), "{symbols}");
+    count(&program)
+}
+
+fn installed() -> Outcome {
+    let scratch = Scratch::new("installed")?;
+    count(&installed_program(&scratch, "examples/rxdrop.c")?)
+}
+
+fn killed() -> Outcome {
+    let scratch = Scratch::new("killed")?;
+    let program = program(&scratch, "examples/rxdrop.c")?;
+    let lab = Lab::new()?;
+    let mut running = Running::start(&lab.rx, &program, &["rx0"])?;
+    running.wait_for_line("mode drv")?;
+    let attached = lab.rx.lookup()?.programs;
+    assert_eq!(attached.len(), 1, "{attached:?}");
+    running.kill()?;
+    assert!(lab.rx.has_no_program(STALL), "its XDP program is left");
+    Ok(())
+}
+
+fn error() -> Outcome {
+    let scratch = Scratch::new("error")?;
+    let program = program(&scratch, "examples/rxdrop.c")?;
+    let output = Command::new(program).arg("none0").output()?;
+    let text = String::from_utf8(output.stderr)?;
+    assert!(!output.status.success());
+    assert!(
+        text.starts_with("rxdrop: no network device \"none0\""),
+        "{text}"
+    );
+    assert!(text.contains("`ip link` lists the devices"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Programs in C that check packets and errors themselves.
+
+use crate::compile::{Scratch, program};
+use crate::netns::Side;
+use crate::process::Running;
+use crate::{Outcome, Result, moving};
+use libtest_mimic::Trial;
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        moving("SKB packets arrive as they were sent, by each call", || {
+            moves("1")
+        }),
+        moving("DRV packets arrive as they were sent, by each call", || {
+            moves("2")
+        }),
+        moving(
+            "two queues share a program, and get the packets of a rule",
+            || run("tests/c/queues.c", "2", "each queue got its packets"),
+        ),
+        moving("every misuse is refused", misuse),
+        moving("handles hold in random sequences of calls", random),
+    ]
+}
+
+/// A namespace with both ends of a veth pair in it, and one end of another.
+fn both_ends() -> Result<Side> {
+    let side = Side::new("rx0")?;
+    for (end, other) in [("rx0", "tx0"), ("spare0", "spare1")] {
+        let queues = "numrxqueues 2 numtxqueues 2";
+        side.ip(&format!(
+            "link add {end} {queues} type veth peer name {other} {queues}"
+        ))?;
+    }
+    for device in ["rx0", "tx0", "spare0", "spare1"] {
+        side.run("ethtool", &format!("-K {device} tx off"))?;
+        side.ip(&format!("link set dev {device} up"))?;
+    }
+    Ok(side)
+}
+
+fn run(source: &str, argument: &str, line: &str) -> Outcome {
+    let scratch = Scratch::new(&format!("{}-{argument}", source.replace('/', "-")))?;
+    let program = program(&scratch, source)?;
+    let side = both_ends()?;
+    let mut running = Running::start(&side, &program, &["tx0", "rx0", argument])?;
+    running.end()?;
+    running.wait_for_line(line)
+}
+
+fn moves(mode: &str) -> Outcome {
+    run("tests/c/moves.c", mode, "all packets as they were sent")
+}
+
+fn misuse() -> Outcome {
+    let build = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    run("tests/c/misuse.c", build, "every misuse was refused")
+}
+
+fn random() -> Outcome {
+    run(
+        "tests/c/random.c",
+        "20261126",
+        "every handle was as it should be",
+    )
+}
