@@ -55,6 +55,9 @@ pub struct RxBatch<'s> {
     send: Cursor,
     /// Frames sent through those slots.
     frames: u32,
+    /// The end of the descriptors, and those ahead whose chunks are free already.
+    end: u32,
+    freed: u32,
 }
 
 impl<'s> RxBatch<'s> {
@@ -86,10 +89,12 @@ impl<'s> RxBatch<'s> {
             cache,
             lent,
             memory: area.memory(),
+            end: received.end,
             received,
             recycled,
             send,
             frames: 0,
+            freed: 0,
         }
     }
 
@@ -112,7 +117,7 @@ impl<'s> RxBatch<'s> {
     #[inline(always)]
     pub fn next_packet(&mut self) -> Option<Packet<'_, 's>> {
         let rx = self.rx.as_deref_mut()?;
-        while let Some(index) = self.received.next() {
+        for index in self.received.by_ref() {
             // Beyond the batch this is an old descriptor, or a forged one: no harm to a prefetch.
             let ahead = rx.slot(index.wrapping_add(PREFETCH)).addr();
             self.memory.prefetch(ahead);
@@ -124,8 +129,8 @@ impl<'s> RxBatch<'s> {
                     batch: self,
                 });
             }
-            let rest = std::mem::replace(&mut self.received, Cursor::NONE);
-            self.received = refuse(rx, self.fill, self.cache, self.lent, index, rest);
+            let slots = (index, self.end);
+            self.freed = reject(rx, self.fill, self.cache, self.lent, slots, self.freed);
         }
         None
     }
@@ -182,7 +187,7 @@ impl<'s> RxBatch<'s> {
     fn take_fragment(&mut self, addr: u64, size: Size, packet: &mut Fragments) -> bool {
         let is_known = matches!(size.options(), 0 | XDP_PKT_CONTD);
         if !is_known || !self.lent.has(addr, size.without_options()) {
-            self.fill.reject(addr, self.cache);
+            self.freed = self.fill.reject(addr, self.cache, self.freed);
             return false;
         }
         let extent = Extent {
@@ -277,34 +282,37 @@ pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {
     rx.slot(index).packet().1.options() == XDP_PKT_CONTD
 }
 
-/// Frees the chunks of a packet that is none of one chunk, from the slot `index` on. Returns the slots behind
-/// it. All by value, so that the batch's cursors stay in registers.
+/// Frees the chunk of a slot that names none, or no packet of one chunk. One of several chunks is freed
+/// whole, up to the slot `end`, so that its other slots name none either. Returns their number, which was
+/// `freed` before.
+// "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
 #[cold]
 #[inline(never)]
-fn refuse(
+#[expect(improper_ctypes_definitions, reason = "no C code calls it")]
+extern "C" fn reject(
     rx: &RxRing,
     fill: &mut FillRing,
     cache: &mut Cache,
     lent: LentChunks<'_>,
-    index: u32,
-    mut received: Cursor,
-) -> Cursor {
-    let (mut slot, mut fragmented) = (Some(index), false);
-    while let Some(index) = slot.take() {
+    (index, end): (u32, u32),
+    freed: u32,
+) -> u32 {
+    let (addr, size) = rx.slot(index).packet();
+    if size.options() != XDP_PKT_CONTD || !lent.has(addr, size.without_options()) {
+        return fill.reject(addr, cache, freed);
+    }
+    fill.keep_received(addr, cache);
+    fill.drop_fragmented(1);
+    let mut freed = 0;
+    let next = index.wrapping_add(1);
+    for index in (Cursor { next, end }) {
         let (addr, size) = rx.slot(index).packet();
-        let goes_on = size.options() == XDP_PKT_CONTD;
-        if (goes_on || fragmented) && lent.has(addr, size.without_options()) {
-            fill.keep_received(addr, cache);
-        } else {
-            fill.reject(addr, cache);
-        }
-        if goes_on {
-            fragmented = true;
-            slot = received.next();
+        freed += u32::from(fill.free_received(addr, cache));
+        if size.options() != XDP_PKT_CONTD {
+            break;
         }
     }
-    fill.drop_fragmented(fragmented.into());
-    received
+    freed
 }
 
 #[inline(always)]
@@ -388,7 +396,7 @@ fn recycle_unread(
             if lent.has(addr, size.without_options()) {
                 fill.recycle(lent.start(addr), &mut recycled, cache);
             } else {
-                fill.reject(addr, cache);
+                fill.reject(addr, cache, 0);
             }
         }
     }

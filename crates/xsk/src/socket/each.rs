@@ -187,8 +187,11 @@ struct Rejected {
     descs: u32,
     /// Of those, with a chunk that was lent here.
     lent: u32,
+    /// Packets of several chunks.
     fragmented: u32,
-    /// Whether the packet before goes on.
+    /// Slots ahead whose chunks are free already, as they belong to such a packet.
+    freed: u32,
+    /// Whether that packet goes on behind them.
     goes_on: bool,
 }
 
@@ -265,7 +268,7 @@ impl<'s> Pass<'s> {
             let goes_on = self.rejected.goes_on;
             let mut block = self.block::<SHIFT>();
             if goes_on {
-                block.refuse();
+                block.free_fragments();
             }
             for packet in block.received.as_slice() {
                 block.memory.prefetch(packet.addr());
@@ -280,8 +283,11 @@ impl<'s> Pass<'s> {
     fn refuse_rest(&mut self) {
         let (umem, id) = (self.umem, self.fill.id());
         for index in self.received.by_ref() {
-            let slot = std::slice::from_ref(self.rx.slot(index));
-            refuse(slot, umem, self.cache, id, &mut self.rejected);
+            let slot = slice::from_ref(self.rx.slot(index));
+            free_fragments(slot, umem, self.cache, id, &mut self.rejected);
+            // No pass comes to this slot any more.
+            let freed = std::mem::take(&mut self.rejected.freed);
+            self.rejected.descs += u32::from(freed == 0);
         }
     }
 
@@ -327,8 +333,9 @@ impl Pass<'_> {
                 let slot = self.recycled.next().expect("a slot for each packet");
                 self.fill.write_at(slot, lent.start(addr));
             } else if index != first {
+                let slot = slice::from_ref(self.rx.slot(index));
                 let (id, rejected) = (self.fill.id(), &mut self.rejected);
-                reject(self.umem, self.cache, id, addr, false, rejected);
+                reject(slot.iter(), self.umem, self.cache, id, rejected);
             }
             // Else the closure that panicked had kept it.
         }
@@ -384,7 +391,9 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
         while let Some(slot) = self.received.as_slice().first() {
             let (addr, size) = slot.packet();
             if !self.lent.has(addr, size) {
-                self.refuse();
+                let slots = self.received.clone();
+                self.received.next();
+                reject(slots, self.umem, self.cache, self.id, self.rejected);
                 continue;
             }
             let Done { fate, .. } = each(Received {
@@ -405,12 +414,11 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
         }
     }
 
-    /// Frees the chunks of a packet that is none of one chunk, as far as it lies in this block.
+    /// Frees the chunks of a packet of several, which goes on at the start of this block.
     #[inline(always)]
-    fn refuse(&mut self) {
+    fn free_fragments(&mut self) {
         let slots = self.received.as_slice();
-        let read = refuse(slots, self.umem, self.cache, self.id, self.rejected);
-        self.received = slots[read..].iter();
+        free_fragments(slots, self.umem, self.cache, self.id, self.rejected);
     }
 
     #[inline(always)]
@@ -444,51 +452,64 @@ impl<const SHIFT: u32> Drop for Block<'_, SHIFT> {
 
 // "C" because these do not unwind: otherwise the places in the rings could not stay in registers.
 
-/// Returns the number of slots of the packet.
+/// Frees the chunk of the first slot, which names none, or no packet of one chunk. One of several chunks is
+/// freed whole, so that its other slots name none either.
 #[cold]
 #[inline(never)]
 #[expect(improper_ctypes_definitions, reason = "no C code calls it")]
-extern "C" fn refuse(
-    slots: &[SharedSlot<Desc>],
+extern "C" fn reject(
+    mut slots: slice::Iter<'_, SharedSlot<Desc>>,
     umem: &Umem,
     cache: &mut Cache,
     id: RingsId,
-    rejected: &mut Rejected,
-) -> usize {
-    let lent = umem.area().lent_to_receive(id);
-    let mut read = 0;
-    for slot in slots {
-        let (addr, size) = slot.packet();
-        let goes_on = size.options() == XDP_PKT_CONTD;
-        let is_part = goes_on || rejected.goes_on;
-        rejected.fragmented += u32::from(is_part && !goes_on);
-        rejected.goes_on = goes_on;
-        read += 1;
-        let has = lent.has(addr, size.without_options());
-        reject(umem, cache, id, addr, is_part && has, rejected);
-        if !goes_on {
-            break;
-        }
-    }
-    read
-}
-
-/// Frees the chunk of a descriptor, which is valid, or counted as not.
-fn reject(
-    umem: &Umem,
-    cache: &mut Cache,
-    id: RingsId,
-    addr: u64,
-    is_valid: bool,
     rejected: &mut Rejected,
 ) {
+    let Some((addr, size)) = slots.next().map(SharedSlot::packet) else {
+        return;
+    };
+    let goes_on = size.options() == XDP_PKT_CONTD;
+    let lent = umem.area().lent_to_receive(id);
+    let is_part = goes_on && lent.has(addr, size.without_options());
     let chunk = umem.received(addr, id);
-    if !is_valid {
+    if chunk.is_none() && rejected.freed > 0 {
+        rejected.freed -= 1;
+        return;
+    }
+    if !is_part {
         rejected.descs += 1;
         rejected.lent += u32::from(chunk.is_some());
     }
     if let Some(chunk) = chunk {
         cache.put(chunk);
+    }
+    if goes_on {
+        free_fragments(slots.as_slice(), umem, cache, id, rejected);
+    }
+}
+
+/// Frees the chunks of the packet that goes on in the first of the slots, as far as these have them.
+#[cold]
+#[inline(never)]
+#[expect(improper_ctypes_definitions, reason = "no C code calls it")]
+extern "C" fn free_fragments(
+    slots: &[SharedSlot<Desc>],
+    umem: &Umem,
+    cache: &mut Cache,
+    id: RingsId,
+    rejected: &mut Rejected,
+) {
+    rejected.goes_on = true;
+    for slot in slots {
+        let (addr, size) = slot.packet();
+        if let Some(chunk) = umem.received(addr, id) {
+            cache.put(chunk);
+            rejected.freed += 1;
+        }
+        if size.options() != XDP_PKT_CONTD {
+            rejected.goes_on = false;
+            rejected.fragmented += 1;
+            return;
+        }
     }
 }
 

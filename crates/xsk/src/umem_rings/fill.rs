@@ -272,16 +272,28 @@ impl FillRing {
         area.lent_to_receive(self.id)
     }
 
-    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk.
+    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk; unless it is
+    /// one of `freed` whose chunks are free already. Returns how many of those are left.
     // "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
     #[cold]
     #[inline(never)]
-    pub(crate) extern "C" fn reject(&mut self, addr: u64, cache: &mut Cache) {
-        self.invalid_descs += 1;
-        if let Some(chunk) = self.umem.received(addr, self.id) {
-            self.lent -= 1;
-            cache.put(chunk);
+    pub(crate) extern "C" fn reject(&mut self, addr: u64, cache: &mut Cache, freed: u32) -> u32 {
+        let is_free = !self.free_received(addr, cache);
+        if is_free && freed > 0 {
+            return freed - 1;
         }
+        self.invalid_descs += 1;
+        freed
+    }
+
+    /// Frees the chunk that an address lies in; false when it is not lent here.
+    pub(crate) fn free_received(&mut self, addr: u64, cache: &mut Cache) -> bool {
+        let Some(chunk) = self.umem.received(addr, self.id) else {
+            return false;
+        };
+        self.lent -= 1;
+        cache.put(chunk);
+        true
     }
 
     /// Frees the chunk of a packet that is dropped.
