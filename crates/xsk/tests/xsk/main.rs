@@ -9,6 +9,7 @@ mod conformance;
 mod dispatcher;
 mod errors;
 mod event_loops;
+mod events;
 mod filter;
 mod filter_model;
 mod frames;
@@ -180,6 +181,7 @@ fn main() -> ExitCode {
         tests.extend(waiting::tests());
         tests.extend(event_loops::tests());
         tests.extend(handover::tests());
+        tests.extend(events::tests());
     }
     let mut trials: Vec<Trial> = tests.into_iter().map(Test::into_trial).collect();
     #[cfg(feature = "libxdp")]
