@@ -16,6 +16,7 @@ mod frames;
 mod handover;
 mod known;
 mod leaks;
+mod life;
 mod lifecycle;
 mod netns;
 mod outside;
@@ -167,6 +168,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut tests = conformance::tests();
     tests.extend(lifecycle::tests());
+    tests.extend(life::tests());
     tests.extend(cards::tests());
     tests.extend(event_loops::tests_of_cards());
     if !netns::are_cards() {
@@ -191,6 +193,7 @@ fn main() -> ExitCode {
     if arguments.list {
         return ExitCode::SUCCESS;
     }
+    life::print_table();
     // Alone and last: before, the other tests use these resources.
     let last = libtest_mimic::run(&arguments, vec![leaks::test().into_trial()]);
     if first.has_failed() || last.has_failed() {
