@@ -1,6 +1,6 @@
 //! Changes of a device, as the kernel reports them.
 
-use super::{AttachedProgram, programs};
+use super::{AttachedProgram, NAME_MOST, programs};
 use crate::error::{Error, ErrorKind, Result};
 use hostnet::ethtool::Queues;
 use hostnet::genetlink::ethtool::{ChannelEvent, ChannelMonitor};
@@ -115,14 +115,15 @@ impl DeviceWatch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Os`] when a socket or descriptor cannot be opened.
+    /// [`ErrorKind::InvalidConfig`] for a name that no device can have; [`ErrorKind::Os`] when a socket or
+    /// descriptor cannot be opened.
     pub fn new(name: &str) -> Result<Self> {
-        Self::with_room(name, WAITING)
-    }
-
-    fn with_room(name: &str, room: usize) -> Result<Self> {
+        if name.is_empty() || name.len() > NAME_MOST {
+            let message = format!("no device can be named {name:?}: 1 to {NAME_MOST} bytes");
+            return Err(Error::invalid(message));
+        }
         // Subscribed before the first look: a change in between is seen twice, and not missed.
-        let links = Monitor::of_devices(room).map_err(|error| Error::host(&error))?;
+        let links = Monitor::of_devices(WAITING).map_err(|error| Error::host(&error))?;
         let channels = ChannelMonitor::open().map_err(|error| Error::host(&error))?;
         let rtnetlink = Rtnetlink::open().map_err(|error| Error::host(&error))?;
         let (timer, epoll) = descriptors(&links, channels.as_ref())
@@ -503,5 +504,9 @@ mod tests {
         let mut watch = DeviceWatch::new("xsk-none").expect("netlink");
         let short = Duration::from_millis(1);
         assert_eq!(watch.wait(short).expect("netlink"), None);
+        for name in ["", "a name that is too long"] {
+            let error = DeviceWatch::new(name).expect_err("no such name");
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        }
     }
 }

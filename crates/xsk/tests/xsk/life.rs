@@ -7,6 +7,7 @@ use crate::child::{Role, Started};
 use crate::netns::{Lab, Side, are_cards};
 use crate::traffic::all_home;
 use crate::{Outcome, Result, Skipped, Test, modes, packet, rings};
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -20,6 +21,8 @@ const ROUNDS: u32 = 4;
 const FLOWING: u64 = 256;
 /// Packets that are sent at once.
 const BURST: u32 = 32;
+/// Packets that the receiver remembers.
+const RECENT: usize = 1024;
 /// Chunks of each side.
 const CHUNKS: u32 = 2048;
 
@@ -208,6 +211,7 @@ fn send(scene: &Scene<'_>, device: &str, builder: SocketBuilder) -> xsk::Result<
 fn receive(scene: &Scene<'_>, device: &str, builder: SocketBuilder) -> xsk::Result<()> {
     let mut kept = Kept::new(scene, device, builder)?;
     let (mut next, mut last) = (0, Instant::now());
+    let mut recent = VecDeque::new();
     while !scene.stop.load(Ordering::Relaxed) {
         let there = kept.keep()?;
         let Some(socket) = kept.socket.as_mut().filter(|_| there) else {
@@ -224,8 +228,19 @@ fn receive(scene: &Scene<'_>, device: &str, builder: SocketBuilder) -> xsk::Resu
         let count = batch.len() as u64;
         while let Some(received) = batch.next_packet() {
             let sequence = packet::intact(&received).expect("a packet as it was sent");
-            assert!(sequence >= next, "packet {sequence} after {next}");
+            assert!(
+                sequence >= next,
+                "packet {sequence}, {}, behind {:?}",
+                if recent.contains(&sequence) {
+                    "again"
+                } else {
+                    "late"
+                },
+                recent.iter().take(8).collect::<Vec<_>>()
+            );
             next = sequence + 1;
+            recent.truncate(RECENT - 1);
+            recent.push_front(sequence);
         }
         if count > 0 {
             let gap = last.elapsed().as_nanos() as u64;
@@ -372,6 +387,14 @@ fn mtu(scene: &Scene<'_>) -> Outcome {
 fn queues(scene: &Scene<'_>) -> Outcome {
     let Scene { lab, queues, .. } = scene;
     let fewer = queues - 1;
+    if are_cards() {
+        let set = |combined| {
+            let change = format!("-L {} combined {combined}", lab.rx.device);
+            lab.rx.run("ethtool", &change)
+        };
+        set(fewer).map_err(|error| Skipped(error.to_string()))?;
+        return set(*queues);
+    }
     let set = |side: &Side, rx, tx| {
         let device = side.device;
         side.run("ethtool", &format!("-L {device} rx {rx} tx {tx}"))
