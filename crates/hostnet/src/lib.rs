@@ -11,7 +11,7 @@
 //! | [`device`] | one device of a namespace, usable from threads in another |
 //! | [`ethtool`] | linux/ethtool.h: offloads, queues, rings, interrupt coalescing, statistics; RSS and flow rules |
 //! | [`tap`] | Documentation/networking/tuntap.rst |
-//! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`) |
+//! | [`genetlink`] | generic netlink: XDP features, statistics of queues (`netdev`); changes of channels (`ethtool`) |
 //! | [`sock_diag`] | `sock_diag(7)`: UDP, TCP, AF_PACKET and AF_XDP sockets, and the processes that have them |
 //! | [`nfnetlink`] | tables and hooks of nftables |
 //! | [`softnet`] | `/proc/net/softnet_stat`: the network's work on each CPU |
@@ -59,6 +59,7 @@
 //     tap                                            devices with one end in this process
 //     device                                         one device, by its name
 //     rtnetlink, genetlink, sock_diag, nfnetlink     families of netlink
+//     notifications                                  groups of netlink
 //     netlink, ethtool, netns, sysfs, mib, softnet   sockets and files of a network namespace
 //     ifreq, mount, process, cpulist, kernel_config  structures and files of the kernel
 //     error                                          the error type
@@ -76,6 +77,7 @@ pub mod mount;
 mod netlink;
 pub mod netns;
 pub mod nfnetlink;
+mod notifications;
 mod process;
 pub mod rtnetlink;
 pub mod sock_diag;

@@ -44,6 +44,29 @@ pub enum ErrorKind {
     Os,
 }
 
+impl ErrorKind {
+    /// Whether it is the state of the device that is in the way, which may change: the same call may
+    /// succeed after a [`DeviceEvent`](crate::DeviceEvent), or when another socket is closed.
+    ///
+    /// ```
+    /// use xsk::ErrorKind;
+    ///
+    /// assert!(ErrorKind::DeviceMissing.may_pass());
+    /// assert!(!ErrorKind::InvalidConfig.may_pass());
+    /// ```
+    pub fn may_pass(self) -> bool {
+        matches!(
+            self,
+            Self::DeviceMissing
+                | Self::DeviceDown
+                | Self::QueueOutOfRange
+                | Self::MtuTooLarge
+                | Self::QueueBusy
+                | Self::ProgramAttached
+        )
+    }
+}
+
 /// An error, whose message names the failed step, the cause and the cure.
 ///
 /// ```

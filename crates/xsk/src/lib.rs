@@ -19,7 +19,8 @@
 //!
 //! The [`guide`] explains how to choose the [mode](guide::modes), the [way of
 //! waiting](guide::waiting), the [way of moving packets](guide::bursts), the [sizes](guide::sizes) and
-//! the [packets](guide::packets), and how to use [all queues](guide::queues) of a device.
+//! the [packets](guide::packets), how to use [all queues](guide::queues) of a device, and how to outlive
+//! its [removal and return](guide::life_cycle).
 //!
 //! # Example
 //!
@@ -163,7 +164,7 @@ pub use crate::async_socket::AsyncSocket;
 pub use crate::{
     batch::{Packet, RxBatch},
     builder::SocketBuilder,
-    device::{AttachMode, AttachedProgram, Device, QueueCounts, Silence},
+    device::{AttachMode, AttachedProgram, Device, DeviceEvent, DeviceWatch, QueueCounts, Silence},
     error::{Error, ErrorKind, Result},
     feature::{Feature, MissingFeature},
     fragments::Fragments,
@@ -173,7 +174,7 @@ pub use crate::{
     program::{Filter, Program, Rule},
     send_error::{SendError, SendErrorKind},
     socket::{
-        Done, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
+        Done, Fault, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
         Statistics, Transmit, TxHalf,
     },
     umem::{Accounting, MAX_FRAGMENTS, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},

@@ -12,7 +12,7 @@ use super::settings::{BridgePort, BridgeSettings};
 use super::socket::{GET_LINK, LINK_HEADER, NEW, NEW_LINK, Rtnetlink, link_message};
 use super::statistics::Statistics;
 use crate::error::{Context as _, Error, ErrorKind, Result};
-use crate::netlink::{Attributes, RawMessage, push_attribute, text, u32_of, u64_at};
+use crate::netlink::{Attributes, RawMessage, attribute, push_attribute, text, u32_of, u64_at};
 
 /// Frames that a device has carried, dropped and failed on since it was made.
 ///
@@ -88,6 +88,8 @@ const NUM_RX_QUEUES: u16 = 32;
 const PHYS_SWITCH_ID: u16 = 36;
 const LINK_NETNSID: u16 = 37;
 const XDP: u16 = 43;
+/// The namespace that the device of a `RTM_DELLINK` has moved to.
+pub(super) const NEW_NETNSID: u16 = 45;
 const TARGET_NETNSID: u16 = 46;
 /// Attributes in `IFLA_LINKINFO`.
 const INFO_KIND: u16 = 1;
@@ -162,6 +164,8 @@ pub struct Link {
     pub loopback: bool,
     /// Whether the device is set up (`IFF_UP`).
     pub up: bool,
+    /// Whether the device is up and has a carrier (`IFF_LOWER_UP`).
+    pub carrier: bool,
     /// The MAC address (`IFLA_ADDRESS`); zeros for a device without an Ethernet address.
     pub mac: [u8; 6],
     /// The largest packet in bytes, without the Ethernet header (`IFLA_MTU`).
@@ -396,6 +400,11 @@ impl Rtnetlink {
     }
 }
 
+/// An attribute of a message about a device.
+pub(super) fn link_attribute(payload: &[u8], kind: u16) -> Option<Vec<u8>> {
+    attribute(payload.get(LINK_HEADER..)?, kind)
+}
+
 impl Link {
     /// Reads a message about a device. An attribute that is too short, or of an unknown form, does not
     /// count; none for bytes without the header.
@@ -406,6 +415,7 @@ impl Link {
             index: u32_of(&payload[4..])?,
             loopback: flags.contains(LinkFlags::Loopback),
             up: flags.contains(LinkFlags::Up),
+            carrier: flags.contains(LinkFlags::LowerUp),
             ..Self::default()
         };
         let is_of_bridge = payload[0] == libc::AF_BRIDGE as u8;
@@ -503,8 +513,8 @@ mod tests {
 
     fn message(family: i32, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![family as u8, 0, 0, 0];
-        // The index 7, `IFF_UP`, no changed flags.
-        bytes.extend([7_u32, 1, 0].map(u32::to_ne_bytes).concat());
+        // The index 7, `IFF_UP` and `IFF_LOWER_UP`, no changed flags.
+        bytes.extend([7_u32, 0x1_0001, 0].map(u32::to_ne_bytes).concat());
         for (kind, value) in attributes {
             push_attribute(&mut bytes, *kind, value);
         }
@@ -556,7 +566,7 @@ mod tests {
         let programs = link.xdp_programs;
         assert_eq!((programs.driver, programs.generic), (Some(11), None));
         assert_eq!((link.tx_queues, link.queues), (4, 5));
-        assert!(link.up && link.running && !link.loopback && link.switchdev);
+        assert!(link.up && link.carrier && link.running && !link.loopback && link.switchdev);
         assert_eq!(link.qdisc.as_deref(), Some("noqueue"));
         let stats = link.stats;
         assert_eq!(

@@ -3,17 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
-use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
 use super::fdb::FdbEntry;
-use super::link::Link;
+use super::link::{Link, NEW_NETNSID, link_attribute};
 use super::socket::{DEL_LINK, DEL_NEIGH, DEL_VLAN, NEW_LINK, NEW_NEIGH, NEW_VLAN};
 use super::vlan::vlan_device;
 use crate::error::{Context as _, Result};
-use crate::netlink::{Messages, PART};
+use crate::notifications::{Notification, Notifications};
 
 /// Groups of notifications (`RTNLGRP_*` in `linux/rtnetlink.h`).
 const LINKS: u32 = 1;
@@ -44,6 +41,8 @@ pub enum Event {
         index: u32,
         /// The name that it had.
         name: String,
+        /// Whether it has moved to another namespace (`IFLA_NEW_NETNSID`, Linux 4.15).
+        moved: bool,
     },
     /// A device is a new port, or the settings or VLANs of a port or a bridge have changed: to be
     /// read anew.
@@ -96,19 +95,7 @@ pub enum Event {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Monitor {
-    socket: Socket,
-    /// The last datagram, and the part of it that is still to be read.
-    buffer: Vec<u8>,
-    read: usize,
-}
-
-/// The outcome of a read.
-enum Received {
-    Datagram,
-    Nothing,
-    Lost,
-}
+pub struct Monitor(Notifications);
 
 impl Monitor {
     /// Opens a socket in the calling thread's network namespace, with room for 8 MiB of notifications
@@ -120,11 +107,34 @@ impl Monitor {
     /// The same with room for so many bytes. A notification of a forwarding database takes about 768
     /// bytes, one of a device some thousands.
     pub fn with_room(bytes: usize) -> Result<Self> {
-        Ok(Self {
-            socket: subscribe(bytes).context("cannot open a netlink socket for notifications")?,
-            buffer: Vec::with_capacity(PART),
-            read: 0,
-        })
+        let subscribe = || {
+            let mut notifications = Notifications::open(NETLINK_ROUTE, bytes)?;
+            notifications.join(LINKS)?;
+            notifications.join(NEIGHBOURS)?;
+            match notifications.join(BRIDGE_VLANS) {
+                // A kernel before Linux 5.6, which has no such group.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                added => added?,
+            }
+            Ok(Self(notifications))
+        };
+        opened(subscribe())
+    }
+
+    /// Opens a socket for devices alone, without bridges' VLANs and forwarding databases, with room for
+    /// so many bytes.
+    ///
+    /// ```no_run
+    /// let monitor = hostnet::rtnetlink::Monitor::of_devices(256 << 10)?;
+    /// # Ok::<(), hostnet::Error>(())
+    /// ```
+    pub fn of_devices(bytes: usize) -> Result<Self> {
+        let subscribe = || {
+            let mut notifications = Notifications::open(NETLINK_ROUTE, bytes)?;
+            notifications.join(LINKS)?;
+            Ok(Self(notifications))
+        };
+        opened(subscribe())
     }
 
     /// The next notification; none if nothing waits.
@@ -138,93 +148,22 @@ impl Monitor {
         reason = "an iterator ends; this one goes on"
     )]
     pub fn next(&mut self) -> Result<Option<Event>> {
-        loop {
-            if let Some(event) = self.next_of_datagram() {
-                return Ok(Some(event));
-            }
-            match self.receive().context("cannot read notifications")? {
-                Received::Datagram => {}
-                Received::Nothing => return Ok(None),
-                Received::Lost => {
-                    self.discard().context("cannot read notifications")?;
-                    return Ok(Some(Event::Overflow));
-                }
-            }
-        }
+        let next = self.0.next(event).context("cannot read notifications")?;
+        Ok(next.map(|next| match next {
+            Notification::Read(event) => event,
+            Notification::Overflow => Event::Overflow,
+        }))
     }
+}
 
-    fn next_of_datagram(&mut self) -> Option<Event> {
-        let mut messages = Messages(&self.buffer[self.read..]);
-        let event = messages
-            .by_ref()
-            .find_map(|message| event(message.kind, message.payload));
-        // Bytes that are no message end the datagram.
-        self.read = match event {
-            Some(_) => self.buffer.len() - messages.0.len(),
-            None => self.buffer.len(),
-        };
-        event
-    }
-
-    fn receive(&mut self) -> io::Result<Received> {
-        self.buffer.clear();
-        self.read = 0;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        loop {
-            let error = match self.socket.recv_from(&mut self.buffer, flags) {
-                // More than there is room for: the kernel has thrown the rest away.
-                Ok((length, _)) if length > self.buffer.len() => {
-                    self.buffer.clear();
-                    return Ok(Received::Lost);
-                }
-                // From another program: only the kernel has the port 0.
-                Ok((_, sender)) if sender.port_number() != 0 => {
-                    self.buffer.clear();
-                    continue;
-                }
-                Ok(_) => return Ok(Received::Datagram),
-                Err(error) => error,
-            };
-            match Errno::from_io_error(&error) {
-                Some(Errno::AGAIN) => return Ok(Received::Nothing),
-                Some(Errno::NOBUFS) => return Ok(Received::Lost),
-                Some(Errno::INTR) => {}
-                _ => return Err(error),
-            }
-        }
-    }
-
-    /// Reads until nothing waits. Once one notification was lost, the kernel drops all that follow,
-    /// without saying so again, until the reader has taken all that wait
-    /// (`NETLINK_S_CONGESTED` in `net/netlink/af_netlink.c`).
-    fn discard(&mut self) -> io::Result<()> {
-        while !matches!(self.receive()?, Received::Nothing) {}
-        Ok(())
-    }
+fn opened(monitor: io::Result<Monitor>) -> Result<Monitor> {
+    monitor.context("cannot open a netlink socket for notifications")
 }
 
 impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
-}
-
-fn subscribe(room: usize) -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.set_non_blocking(true)?;
-    // The kernel doubles the number, for its own overhead.
-    if set_socket_recv_buffer_size_force(&socket, room / 2).is_err() {
-        set_socket_recv_buffer_size(&socket, room / 2)?;
-    }
-    socket.add_membership(LINKS)?;
-    socket.add_membership(NEIGHBOURS)?;
-    match socket.add_membership(BRIDGE_VLANS) {
-        // A kernel before Linux 5.6, which has no such group.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-        added => added?,
-    }
-    Ok(socket)
 }
 
 /// Reads a notification; none for one of another kind, or of another family.
@@ -244,6 +183,7 @@ fn event(kind: u16, payload: &[u8]) -> Option<Event> {
         DEL_LINK if !is_of_bridge => {
             let link = Link::read(payload)?;
             Event::LinkGone {
+                moved: link_attribute(payload, NEW_NETNSID).is_some(),
                 index: link.index,
                 name: link.name,
             }
@@ -331,6 +271,7 @@ mod tests {
             Event::LinkGone {
                 index: 3,
                 name: "p0".into(),
+                moved: false,
             },
             changed(Some(2)),
             Event::BridgePortGone { index: 3 },

@@ -1,14 +1,27 @@
 //! Notifications of devices, bridges and forwarding databases.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::process::Command;
 
+use hostnet::ethtool::Queues;
+use hostnet::genetlink::ethtool::{ChannelEvent, ChannelMonitor};
 use hostnet::netns;
 use hostnet::rtnetlink::{Event, FdbEntry, FdbKind, Monitor, PortChange, PortState, Rtnetlink};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::bridges::{Bridge, PLAIN, mac};
-use crate::{Result, Test};
+use crate::devices::pair;
+use crate::{Need, Result, Test};
+
+const IP: &[Need] = &[Need::Program("ip")];
+const ETHTOOL: &[Need] = &[
+    Need::Program("ethtool"),
+    Need::Feature(
+        "the family ethtool of generic netlink (Linux 5.6, ETHTOOL_NETLINK)",
+        || Ok(ChannelMonitor::open()?.is_some()),
+    ),
+];
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -19,6 +32,12 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_monitor_reports_what_it_lost_and_goes_on", overflow),
         Test::new("a_monitor_skips_neighbours", neighbours),
         Test::new("a_monitor_needs_no_capability", capability),
+        Test::needing("a_monitor_tells_a_move_from_an_end", IP, moves),
+        Test::needing(
+            "a_monitor_of_channels_reports_each_change",
+            ETHTOOL,
+            channels,
+        ),
     ]
 }
 
@@ -70,6 +89,7 @@ fn devices() -> Result<()> {
     let gone = Event::LinkGone {
         index: made.index,
         name: "br1".into(),
+        moved: false,
     };
     assert!(events.contains(&gone), "{events:?}");
     Ok(())
@@ -234,5 +254,69 @@ fn capability() -> Result<()> {
     })?;
     bridge.rtnetlink.set_mtu(bridge.index, 1400)?;
     assert!(!read(&mut monitor)?.is_empty());
+    Ok(())
+}
+
+/// Runs a program inside a namespace.
+fn run(namespace: BorrowedFd<'_>, program: &str, arguments: &str) -> Result<()> {
+    let mut command = Command::new(program);
+    let mut child = netns::spawn(namespace, command.args(arguments.split(' ')))?;
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("`{program} {arguments}`: {status}").into())
+}
+
+fn moves() -> Result<()> {
+    let [a, b] = pair(1, 1500)?;
+    let mut monitor = netns::run_in(a.as_fd(), || Monitor::of_devices(256 << 10))?;
+    // The index is another one after the return.
+    let index = || netns::run_in(a.as_fd(), || Rtnetlink::open()?.link("v0")).map(|it| it.index);
+    let gone = |index, moved| Event::LinkGone {
+        index,
+        name: "v0".into(),
+        moved,
+    };
+    // The descriptor is this process's, and the same in a child.
+    let to = |namespace: &OwnedFd| {
+        let process = std::process::id();
+        format!(
+            "link set v0 netns /proc/{process}/fd/{}",
+            namespace.as_raw_fd()
+        )
+    };
+    let first = index()?;
+    run(a.as_fd(), "ip", &to(&b))?;
+    let events = read(&mut monitor)?;
+    assert!(events.contains(&gone(first, true)), "{events:?}");
+    run(b.as_fd(), "ip", &to(&a))?;
+    let events = read(&mut monitor)?;
+    let is_back = |event: &Event| matches!(event, Event::Link(link) if link.name == "v0");
+    assert!(events.iter().any(is_back), "{events:?}");
+    let second = index()?;
+    netns::run_in(a.as_fd(), || Rtnetlink::open()?.delete(second))?;
+    let events = read(&mut monitor)?;
+    assert!(events.contains(&gone(second, false)), "{events:?}");
+    Ok(())
+}
+
+fn channels() -> Result<()> {
+    let [a, _b] = pair(4, 1500)?;
+    let monitor = netns::run_in(a.as_fd(), ChannelMonitor::open)?;
+    let mut monitor = monitor.ok_or("the probe has found the family")?;
+    let index = netns::run_in(a.as_fd(), || Rtnetlink::open()?.link("v0"))?.index;
+    let queues = |rx, tx| Queues {
+        rx,
+        tx,
+        combined: 0,
+    };
+    assert_eq!(monitor.channels(index)?, Some(queues(4, 4)));
+    assert_eq!(monitor.next()?, None);
+    run(a.as_fd(), "ethtool", "-L v0 rx 2 tx 3")?;
+    let used = queues(2, 3);
+    assert_eq!(monitor.next()?, Some(ChannelEvent::Set { index, used }));
+    assert_eq!(monitor.next()?, None);
+    assert_eq!(monitor.channels(index)?, Some(used));
     Ok(())
 }

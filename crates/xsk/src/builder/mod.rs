@@ -2,6 +2,7 @@
 
 mod bind;
 mod open;
+mod rebind;
 mod rings;
 mod sibling;
 
@@ -36,6 +37,9 @@ const TX_BUDGET: u32 = 256;
 
 /// Settings of a [`Socket`]; see [`Socket::builder`] and [the guide](crate::guide).
 ///
+/// A clone opens another socket with the same settings, such as the successor of one whose device is
+/// gone: see [`rebind`](Self::rebind). It keeps the UMEM, and a program given to it.
+///
 /// ```no_run
 /// use xsk::{Mode, Socket, Umem, Wait};
 ///
@@ -51,7 +55,7 @@ const TX_BUDGET: u32 = 256;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[must_use = "call `open` to get the socket"]
 pub struct SocketBuilder {
     umem: Umem,
@@ -77,14 +81,14 @@ pub struct SocketBuilder {
 }
 
 /// The origin of the XDP program or XSKMAP.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Source {
     BuiltIn,
     Shared(Program),
-    Callers(CallersProgram),
+    Callers(Arc<CallersProgram>),
     #[cfg(feature = "libxdp")]
     Dispatcher,
-    Map(OwnedFd),
+    Map(Arc<OwnedFd>),
     /// None of them: a model of the kernel delivers packets as it likes.
     #[cfg(any(test, feature = "testing"))]
     Model,
@@ -226,7 +230,7 @@ impl SocketBuilder {
     /// # }
     /// ```
     pub fn attach(mut self, program: OwnedFd, map: OwnedFd) -> Self {
-        self.source = Source::Callers(CallersProgram::new(program, map));
+        self.source = Source::Callers(Arc::new(CallersProgram::new(program, map)));
         self
     }
 
@@ -244,7 +248,7 @@ impl SocketBuilder {
     /// program. The caller's program must redirect only packets of this device and queue to that
     /// slot; the kernel drops others.
     pub fn map(mut self, map: OwnedFd) -> Self {
-        self.source = Source::Map(map);
+        self.source = Source::Map(Arc::new(map));
         self
     }
 

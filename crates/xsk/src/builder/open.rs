@@ -8,7 +8,7 @@ use super::{SocketBuilder, Source, TX_BUDGET};
 use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::feature::{Feature, MissingFeature};
-use crate::program::Program;
+use crate::program::{Hold, Program};
 use crate::ring::{Consumer, Producer};
 use crate::socket::{
     Binding, Bound, Mode, ModeObtained, Receiver, Refusal, RxEnd, Sender, Socket, TxEnd,
@@ -306,6 +306,10 @@ impl Opening<'_> {
     fn attach(&mut self, source: &Source) -> Result<Option<Program>> {
         match source {
             Source::Map(_) => Ok(None),
+            Source::Shared(program) if program.hold() == Hold::Detached => Err(Error::new(
+                ErrorKind::Foreign,
+                "the program to share is not attached any more, since its device is gone or it was detached: leave `program` out, and share the program that this socket attaches",
+            )),
             Source::Shared(program) if program.ifindex() == self.device.index => {
                 self.check_shared(program)?;
                 Ok(Some(program.clone()))

@@ -2,9 +2,11 @@
 
 mod attached;
 mod silence;
+mod watch;
 
 pub use attached::{AttachMode, AttachedProgram};
 pub use silence::{QueueCounts, Silence};
+pub use watch::{DeviceEvent, DeviceWatch};
 
 use crate::error::{Error, ErrorKind, Result};
 use hostnet::ethtool;

@@ -1,5 +1,5 @@
 //! How to choose a socket's packets, its mode, its way of waiting, its way of moving packets, and its
-//! sizes.
+//! sizes; and how to keep it while its device changes.
 //!
 //! The defaults suit a program that receives and sends on one queue of a device with an MTU of
 //! 1500: [`Mode::Auto`](crate::Mode::Auto), [`Wait::adaptive`](crate::Wait::adaptive), 4096 chunks
@@ -15,6 +15,7 @@
 //! | chunk size, number of chunks, rings, batch? | [`sizes`] |
 //! | packets longer than a chunk? | [`fragments`] |
 //! | an event loop, or tokio? | [`event_loops`] |
+//! | devices that change, leave and return? | [`life_cycle`] |
 //! | a socket for an unprivileged process? | [`processes`] |
 //!
 //! Kernel documentation: `Documentation/networking/af_xdp.rst`.
@@ -22,6 +23,7 @@
 pub mod bursts;
 pub mod event_loops;
 pub mod fragments;
+pub mod life_cycle;
 pub mod modes;
 pub mod packets;
 pub mod processes;

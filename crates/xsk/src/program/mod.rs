@@ -63,6 +63,17 @@ struct Attached {
     fragments: bool,
 }
 
+/// What became of an attached program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// It is attached, as far as this process may know.
+    Attached,
+    /// It was detached, or its device is gone.
+    Detached,
+    /// Its link has another program, which does not use its XSKMAP.
+    Replaced,
+}
+
 /// Whatever keeps the program attached.
 #[derive(Debug)]
 enum Attachment {
@@ -154,9 +165,9 @@ impl Program {
         ifindex: u32,
         fragments: bool,
     ) -> Result<Self> {
-        let known = match sys::xdp_link_ifindex(link.as_fd()) {
+        let known = match sys::xdp_link(link.as_fd()) {
             // 0 when the device is gone.
-            Ok(device) => matches!(device, Some(device) if device == ifindex || device == 0),
+            Ok(link) => link.is_some_and(|link| link.ifindex == ifindex || link.ifindex == 0),
             // Some kernels before 5.19 tell an unprivileged process nothing; then the giver's word counts.
             Err(errno) => errno == Errno::PERM,
         };
@@ -176,6 +187,29 @@ impl Program {
             Attachment::Dispatcher(_) => None,
             Attachment::Lasting => None,
         }
+    }
+
+    /// Whether it still is attached to its device. One that cannot be read counts as attached.
+    pub(crate) fn hold(&self) -> Hold {
+        let Some(Ok(Some(link))) = self.link().map(sys::xdp_link) else {
+            return Hold::Attached;
+        };
+        if link.ifindex == 0 {
+            return Hold::Detached;
+        }
+        match self.is_user(link.program) {
+            Ok(false) => Hold::Replaced,
+            Ok(true) | Err(_) => Hold::Attached,
+        }
+    }
+
+    /// Whether the program with this id uses the XSKMAP: another filter is another program.
+    fn is_user(&self, id: u32) -> sys::SysResult<bool> {
+        let program = sys::program_by_id(id)?;
+        let map = sys::map_info(self.map())?;
+        Ok(sys::program_info(program.as_fd())?
+            .map_ids
+            .contains(&map.id))
     }
 
     /// The mode in which it is attached.

@@ -50,6 +50,13 @@ pub(super) fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error 
         Errno::INVAL if sys::xdp_link_known() == Ok(false) => {
             refused(format!("attaching the XDP program to {name}"))(errno)
         }
+        // The kernel finds no device with its index.
+        Errno::INVAL | Errno::NODEV if is_gone(device) => {
+            let message = format!(
+                "{name} was removed, or moved to another network namespace, while the socket was opened"
+            );
+            Error::os(ErrorKind::DeviceMissing, errno, message)
+        }
         Errno::RANGE => {
             let message = format!(
                 "the driver of {name} cannot run {mode} XDP at MTU {} (of a veth it is the peer's that counts): lower it with `ip link set dev {name} mtu 1500`, or build the UMEM with `fragments`",
@@ -69,5 +76,12 @@ pub(super) fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error 
             );
             Error::os(ErrorKind::ModeRefused, errno, message)
         }
+    }
+}
+
+fn is_gone(device: &Device) -> bool {
+    match Device::lookup(&device.name) {
+        Ok(now) => now.index != device.index,
+        Err(error) => error.kind() == ErrorKind::DeviceMissing,
     }
 }

@@ -2,6 +2,7 @@
 
 mod bound;
 mod each;
+mod fault;
 mod frames;
 mod half;
 mod hand_over;
@@ -18,6 +19,7 @@ pub(crate) use bound::{Binding, Bound};
 pub use each::{Done, Received};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use each::{forward_each, receive_each};
+pub use fault::Fault;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use frames::send_each;
 pub use half::{RxHalf, TxHalf};

@@ -27,6 +27,8 @@ enum BpfCommand {
     LinkUpdate = 29,
     LinkFdById = 30,
     LinkNextId = 31,
+    #[cfg(any(test, feature = "testing"))]
+    LinkDetach = 34,
 }
 
 #[cfg(feature = "libxdp")]
@@ -420,6 +422,20 @@ pub(crate) fn xdp_link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> 
     unsafe { bpf(BpfCommand::LinkUpdate, &mut attr) }.map(drop)
 }
 
+/// Detaches the program of a link, which stays.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn xdp_link_detach(link: BorrowedFd<'_>) -> SysResult<()> {
+    #[repr(C)]
+    struct Attr {
+        link_fd: u32,
+    }
+    let mut attr = Attr {
+        link_fd: link.as_raw_fd() as u32,
+    };
+    // SAFETY: the prefix for BPF_LINK_DETACH; it holds no pointers.
+    unsafe { bpf(BpfCommand::LinkDetach, &mut attr) }.map(drop)
+}
+
 /// A loaded program.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramInfo {
@@ -593,11 +609,23 @@ fn next_link(id: u32) -> SysResult<u32> {
     Ok(attr.next_id)
 }
 
-/// The index of the device that an XDP link attaches to, 0 when that is gone; `None` for another kind of
-/// link.
-pub(crate) fn xdp_link_ifindex(link: BorrowedFd<'_>) -> SysResult<Option<u32>> {
+/// An XDP link.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct XdpLink {
+    /// The index of the device that it attaches to, in the namespace of the device; 0 when that is gone,
+    /// or the link detached.
+    pub(crate) ifindex: u32,
+    /// The id of its program.
+    pub(crate) program: u32,
+}
+
+/// Reads an XDP link; `None` for another kind of link.
+pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> SysResult<Option<XdpLink>> {
     let info = link_info(link)?;
-    Ok((info.link_type == BPF_LINK_TYPE_XDP).then_some(info.ifindex))
+    Ok((info.link_type == BPF_LINK_TYPE_XDP).then_some(XdpLink {
+        ifindex: info.ifindex,
+        program: info.prog_id,
+    }))
 }
 
 fn link_info(link: BorrowedFd<'_>) -> SysResult<LinkInfo> {

@@ -15,11 +15,11 @@ mod xdp;
 pub(crate) use bpf::change_variables;
 pub(crate) use bpf::{
     BPF_NAME_LEN, Instruction, MapInfo, ProgramInfo, map_by_id, map_info, open_pinned, pin,
-    program_by_id, program_info, xdp_link_create, xdp_link_ifindex, xdp_link_known,
-    xdp_link_update, xdp_links, xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
+    program_by_id, program_info, xdp_link, xdp_link_create, xdp_link_known, xdp_link_update,
+    xdp_links, xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
 };
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use bpf::{socket_filter_load, xdp_program_run};
+pub(crate) use bpf::{socket_filter_load, xdp_link_detach, xdp_program_run};
 pub(crate) use kernel::{
     Address, Kernel, KernelSocket, Offsets, QueueOwner, Registration, RingKind,
 };

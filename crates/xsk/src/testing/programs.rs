@@ -101,13 +101,37 @@ pub fn xskmap(slots: u32) -> io::Result<OwnedFd> {
 ///
 /// The kernel's.
 pub fn attach_other(device: &Device, mode: AttachMode) -> io::Result<OwnedFd> {
-    let pass = [set(R0, XDP_PASS), exit()];
-    let program = load_named(*b"not_of_xsk\0\0\0\0\0\0", &pass)?;
+    let program = load_other()?;
     let flags = match mode {
         AttachMode::Skb => 1 << 1,
         AttachMode::Driver | AttachMode::Hardware => 1 << 2,
     };
     sys::xdp_link_create(program.as_fd(), device.index, flags).map_err(Errno::into)
+}
+
+fn load_other() -> io::Result<OwnedFd> {
+    let pass = [set(R0, XDP_PASS), exit()];
+    load_named(*b"not_of_xsk\0\0\0\0\0\0", &pass)
+}
+
+/// Detaches a program, as `bpftool link detach` does.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn detach(program: &Program) -> io::Result<()> {
+    let link = program.link().ok_or(io::ErrorKind::Unsupported)?;
+    sys::xdp_link_detach(link).map_err(Errno::into)
+}
+
+/// Puts the foreign program of [`attach_other`] in the place of a program, as whoever opens its link can.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn replace(program: &Program) -> io::Result<()> {
+    let link = program.link().ok_or(io::ErrorKind::Unsupported)?;
+    sys::xdp_link_update(link, load_other()?.as_fd()).map_err(Errno::into)
 }
 
 fn load_named(name: [u8; BPF_NAME_LEN], instructions: &[Instruction]) -> io::Result<OwnedFd> {

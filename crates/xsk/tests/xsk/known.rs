@@ -2,9 +2,10 @@
 //! passes again is seen.
 
 /// Card of `./run guests`, test and reason.
-const KNOWN: [(&str, &str, &str); 6] = [
+const KNOWN: [(&str, &str, &str); 10] = [
     ("igb", "ZC few chunks to receive into", STALE),
     ("igb", "ZC all chunks are received into", STALE),
+    ("igb", "ZC life: other rings and back", LATE),
     (
         "vmxnet3",
         "DRV XDP_METADATA_COPY",
@@ -12,12 +13,19 @@ const KNOWN: [(&str, &str, &str); 6] = [
     ),
     ("vmxnet3", "DRV STAT_RX_DROPPED", PASSED_BY),
     ("vmxnet3", "DRV resets lose no chunk", PASSED_BY),
+    ("vmxnet3", "DRV life: device down and up", PASSED_BY),
+    ("vmxnet3", "DRV life: another MTU and back", PASSED_BY),
+    ("vmxnet3", "DRV life: other rings and back", PASSED_BY),
     ("vmxnet3", "DRV all chunks are received into", PASSED_BY),
 ];
 
 /// Where FILL has too few chunks at the end of the ring, `igb_alloc_rx_buffers_zc` does not clear the
 /// next descriptor, and the packet that it had a round ago is taken for a new one.
 const STALE: &str = "igb delivers old packets again when the FILL ring runs empty";
+
+/// They are intact, and were not delivered before.
+const LATE: &str =
+    "igb delivers packets late and in reverse after its rings were resized under load";
 
 /// A program that drops everything drops nothing then, and the card still shows it as attached.
 const PASSED_BY: &str =

@@ -9,6 +9,7 @@ mod conformance;
 mod dispatcher;
 mod errors;
 mod event_loops;
+mod events;
 mod filter;
 mod filter_model;
 mod fragments;
@@ -16,6 +17,7 @@ mod frames;
 mod handover;
 mod known;
 mod leaks;
+mod life;
 mod lifecycle;
 mod netns;
 mod outside;
@@ -168,6 +170,7 @@ fn main() -> ExitCode {
     let mut tests = conformance::tests();
     tests.extend(fragments::tests());
     tests.extend(lifecycle::tests());
+    tests.extend(life::tests());
     tests.extend(cards::tests());
     tests.extend(event_loops::tests_of_cards());
     if !netns::are_cards() {
@@ -182,6 +185,7 @@ fn main() -> ExitCode {
         tests.extend(waiting::tests());
         tests.extend(event_loops::tests());
         tests.extend(handover::tests());
+        tests.extend(events::tests());
     }
     let mut trials: Vec<Trial> = tests.into_iter().map(Test::into_trial).collect();
     #[cfg(feature = "libxdp")]
@@ -191,6 +195,7 @@ fn main() -> ExitCode {
     if arguments.list {
         return ExitCode::SUCCESS;
     }
+    life::print_table();
     // Alone and last: before, the other tests use these resources.
     let last = libtest_mimic::run(&arguments, vec![leaks::test().into_trial()]);
     if first.has_failed() || last.has_failed() {

@@ -90,16 +90,22 @@ impl Lab {
             rx: Side::new("rx0")?,
             tx: Side::new("tx0")?,
         };
-        let (process, peer) = (std::process::id(), lab.tx.namespace.as_raw_fd());
-        lab.rx.ip(&format!(
+        lab.add_veths(queues)?;
+        Ok(lab)
+    }
+
+    /// Makes the pair, in namespaces without one.
+    pub fn add_veths(&self, queues: u32) -> Outcome {
+        let peer = self.tx.path();
+        self.rx.ip(&format!(
             "link add rx0 address 02:00:00:00:00:0a numrxqueues {queues} numtxqueues {queues} type veth \
-             peer name tx0 address 02:00:00:00:00:0b numrxqueues {queues} numtxqueues {queues} netns /proc/{process}/fd/{peer}"
+             peer name tx0 address 02:00:00:00:00:0b numrxqueues {queues} numtxqueues {queues} netns {peer}"
         ))?;
-        for side in [&lab.rx, &lab.tx] {
+        for side in [&self.rx, &self.tx] {
             side.run("ethtool", &format!("-K {} tx off", side.device))?;
             side.ip(&format!("link set dev {} mtu 1500 up", side.device))?;
         }
-        Ok(lab)
+        Ok(())
     }
 }
 
@@ -137,6 +143,12 @@ impl Side {
             device,
             redirect: Mutex::default(),
         }
+    }
+
+    /// A path to the namespace, for commands that this process starts.
+    pub fn path(&self) -> String {
+        let (process, namespace) = (std::process::id(), self.namespace.as_raw_fd());
+        format!("/proc/{process}/fd/{namespace}")
     }
 
     /// Runs `work` on this thread, inside the namespace.
