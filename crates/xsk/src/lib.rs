@@ -103,7 +103,7 @@
 //     device                     network devices and the programs attached to them
 //     ring, pool, wait, feature  the ring protocol; free chunks; pacing; probes of the kernel
 //     sys                        system calls and mappings, and the seam for a model of the kernel
-//     error                      the error type
+//     error, delay               the error type; points at which a test can delay a thread
 
 // The sizes of UMEMs and rings, and offsets into them, are computed in `usize`.
 #[cfg(not(target_pointer_width = "64"))]
@@ -117,6 +117,7 @@ mod batch;
 pub mod broker;
 #[cfg(not(loom))]
 mod builder;
+mod delay;
 #[cfg(not(loom))]
 mod device;
 #[cfg(not(loom))]

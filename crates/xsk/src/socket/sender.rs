@@ -1,6 +1,7 @@
 //! The sending side of a socket: TX, COMPLETION, and waking the kernel for them.
 
 use super::bound::Bound;
+use crate::delay::{self, Point};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::Frame;
 use crate::send_error::SendError;
@@ -107,6 +108,7 @@ impl TxEnd {
         loop {
             let before = self.pending();
             self.wakeups += 1;
+            delay::at(Point::Send);
             match self.socket.send() {
                 Ok(()) | Err(Errno::INTR) => {}
                 // The kernel dropped one packet, and completed it.
@@ -256,6 +258,7 @@ impl Drop for Sender {
         if self.bound.lease().umem().is_handed_over() {
             return; // Another process has the rings.
         }
+        delay::at(Point::Drain);
         self.drain();
         // While the receiving half lives, its waiting makes the kernel send what is left in TX.
         let is_half = Arc::strong_count(&self.bound) > 1;

@@ -1,6 +1,7 @@
 //! The COMPLETION ring, the chunks lent for sending, and sending a frame.
 
 use super::TxRing;
+use crate::delay::{self, Point};
 use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::send_error::{SendError, SendErrorKind};
@@ -84,6 +85,7 @@ impl CompletionRing {
         let mut completions = self.ring.peek(u32::MAX);
         let count = completions.left();
         if count > 0 {
+            delay::at(Point::Reclaim);
             let kept = match cache.area().chunk_shift() {
                 11 => self.keep::<11>(&mut completions, cache),
                 _ => self.keep::<12>(&mut completions, cache),
