@@ -172,7 +172,11 @@ impl Report {
         let words = packet.to_words();
         let nearest = explanation.nearest.as_ref().map(|near| Nearest {
             rule: deciding(near.rule),
-            failed: near.failed.iter().map(pf_filter::eval::Field::name).collect(),
+            failed: near
+                .failed
+                .iter()
+                .map(pf_filter::eval::Field::name)
+                .collect(),
             wanted: near.rule_value.clone(),
             found: near.packet_value.clone(),
         });
