@@ -91,7 +91,8 @@ impl TxEnd {
     fn is_kick_due(&mut self) -> bool {
         let asked = self.ring.as_ref().is_some_and(TxRing::needs_wakeup);
         self.patient += 1;
-        let due = asked || self.patient >= PATIENT_FLUSHES;
+        let missed = cfg!(not(xsk_broken = "lost_wakeup")) && self.patient >= PATIENT_FLUSHES;
+        let due = asked || missed;
         if due {
             self.patient = 0;
         }
