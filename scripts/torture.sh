@@ -3,7 +3,7 @@
 # models must find.
 
 torture_defects=(missing_fence recycled_early completion_counted_twice forgotten_unmap lost_wakeup)
-torture_build=900 torture_set_up=60 torture_search=60 # seconds at most, of one defect
+torture_build=900 torture_set_up=300 torture_search=60 # seconds at most, of one defect
 
 # The names of the libtest's failed tests, as the check that found a defect.
 torture_failed() { named_outcomes <"$1" | sed -nE 's/^(.*[^ ]) +FAILED.*$/\1/p' | paste -sd ' '; }

@@ -6,7 +6,7 @@ use crate::failure::{Check, Failure, Result};
 use crate::held::Held;
 use crate::lab;
 use crate::packet::Header;
-use crate::plan::{Plan, Shape};
+use crate::plan::{Plan, Shape, flow};
 use crate::post::{Post, Route};
 use crate::side::{Crew, Round, Side};
 use fastrand::Rng;
@@ -45,8 +45,6 @@ pub struct Work<'r> {
     pub end: usize,
     pub device: usize,
     pub namespace: BorrowedFd<'r>,
-    /// Number of the crew's first flow.
-    pub flow: u16,
 }
 
 impl Work<'_> {
@@ -62,7 +60,7 @@ impl Work<'_> {
         delay::begin(self.plan.delays, self.seed(1));
         let mut posts: Vec<[Post<'_>; 2]> = (0..self.queues())
             .map(|queue| {
-                let flow = self.flow + queue as u16;
+                let flow = flow(self.end, self.device, queue);
                 let ways = self.plan.ways(&mut random, self.end, flow);
                 // The second is of a sending half.
                 let of_seed = |of| Post::new(self.side, ways, self.seed(of));
@@ -273,11 +271,11 @@ impl Work<'_> {
         delay::begin(self.plan.delays, seed);
     }
 
-    fn receiving_half<'s>(
+    fn receiving_half(
         &self,
         mut rx: RxHalf,
-        give: &SyncSender<(Held<'s>, Header)>,
-        post: &mut Post<'s>,
+        give: &SyncSender<(Held, Header)>,
+        post: &mut Post<'_>,
         until: Option<Instant>,
     ) -> Result<RxHalf> {
         while self.goes_on(until) {
@@ -297,11 +295,11 @@ impl Work<'_> {
         Ok(rx)
     }
 
-    fn sending_half<'s>(
+    fn sending_half(
         &self,
         mut tx: TxHalf,
-        take: &Receiver<(Held<'s>, Header)>,
-        post: &mut Post<'s>,
+        take: &Receiver<(Held, Header)>,
+        post: &mut Post<'_>,
     ) -> Result<TxHalf> {
         loop {
             self.crew.turn();
@@ -310,6 +308,7 @@ impl Work<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(tx),
             }
+            post.take_inbox();
             post.send_later(|frame| tx.send(frame).map_err(|unsent| unsent.packet))?;
             post.make_in_half(&mut tx)?;
             self.side.round.tolerate(tx.flush())?;

@@ -3,14 +3,15 @@
 
 use crate::failure::{Check, Result, ensure, fail};
 use crate::packet::{self, Header};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use xsk::testing::raw;
 use xsk::{Frame, Umem};
 
 /// For each chunk of a UMEM whether the program holds it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Hands {
-    held: Vec<AtomicBool>,
+    held: Arc<[AtomicBool]>,
     chunk_size: u64,
 }
 
@@ -27,7 +28,7 @@ impl Hands {
     }
 
     /// Takes a frame that the library has just given out.
-    pub fn hold(&self, frame: Frame) -> Result<Held<'_>> {
+    pub fn hold(&self, frame: Frame) -> Result<Held> {
         if self.entry(&frame).swap(true, Ordering::AcqRel) {
             let chunk = raw::chunk_address(&frame);
             return fail(
@@ -37,20 +38,20 @@ impl Hands {
         }
         Ok(Held {
             frame: Some(frame),
-            hands: self,
+            hands: self.clone(),
         })
     }
 }
 
 /// A frame that is noted as held until it is dropped or given back.
 #[derive(Debug)]
-pub struct Held<'h> {
+pub struct Held {
     /// There until it is given back.
     frame: Option<Frame>,
-    hands: &'h Hands,
+    hands: Hands,
 }
 
-impl Held<'_> {
+impl Held {
     /// The frame, to change it.
     pub fn frame(&mut self) -> &mut Frame {
         self.frame.as_mut().expect("it is given back once")
@@ -72,7 +73,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         if let Some(frame) = self.frame.take() {
             self.hands.entry(&frame).store(false, Ordering::Release);

@@ -98,10 +98,8 @@ fn works(socket: &mut Socket, peer: &mut Peer) -> Result<()> {
 fn attack(socket: &mut Socket, peer: &mut Peer, crew: &Crew, random: &mut Rng) -> Result<()> {
     let umem = socket.umem().clone();
     let rings = [Ring::Fill, Ring::Completion, Ring::Rx, Ring::Tx];
-    let intruders: Vec<_> = rings
-        .into_iter()
-        .map(|ring| Intruder::map(socket, ring))
-        .collect::<std::io::Result<_>>()?;
+    let map = |ring| Intruder::map(socket, ring);
+    let intruders: Vec<_> = rings.into_iter().map(map).collect::<std::io::Result<_>>()?;
     let (done, hands) = (AtomicBool::new(false), Hands::of(&umem));
     let mut their_random = random.fork();
     std::thread::scope(|scope| {
@@ -125,27 +123,19 @@ fn attack(socket: &mut Socket, peer: &mut Peer, crew: &Crew, random: &mut Rng) -
 }
 
 /// Overwrites an index, or a slot near the indices.
-fn overwrite(ring: &Intruder, len: u64, random: &mut Rng) {
-    let word = random
-        .choice([Word::Producer, Word::Consumer])
-        .expect("one");
-    let now = ring.get(word);
+fn overwrite(intruder: &Intruder, len: u64, random: &mut Rng) {
+    let words = [Word::Consumer, Word::Producer];
+    let word = random.choice(words).expect("one");
+    let now = intruder.get(word);
     match random.u8(..8) {
-        0 => ring.set(word, random.u32(..)),
-        1 | 2 => ring.set(word, now.wrapping_add_signed(random.i32(-64..64))),
-        3 => ring.set(Word::Flags, random.u32(..)),
+        0 => intruder.set(word, random.u32(..)),
+        1 | 2 => intruder.set(word, now.wrapping_add_signed(random.i32(-64..64))),
+        3 => intruder.set(Word::Flags, random.u32(..)),
         _ => {
-            let addr = if random.u8(..4) == 0 {
-                random.u64(..)
-            } else {
-                random.u64(..len)
-            };
-            let bytes = if random.u8(..4) == 0 {
-                random.u32(..)
-            } else {
-                random.u32(..2048)
-            };
-            ring.write(
+            let (any_addr, any_len) = (random.u8(..4) == 0, random.u8(..4) == 0);
+            let addr = random.u64(..if any_addr { u64::MAX } else { len });
+            let bytes = random.u32(..if any_len { u32::MAX } else { 2048 });
+            intruder.write(
                 now.wrapping_add(random.u32(..16)),
                 addr,
                 bytes,

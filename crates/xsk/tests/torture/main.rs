@@ -76,6 +76,8 @@ struct Found {
     #[serde(flatten)]
     failure: Failure,
     seed: u64,
+    /// The round, in words.
+    plan: String,
     command: String,
 }
 
@@ -100,7 +102,7 @@ fn trial() -> Trial {
         } else {
             15
         });
-        let report = torture(1, u64::MAX, limit, |_| {});
+        let report = torture(1, u64::MAX, budget::scaled(limit), |_| {});
         match report.failure {
             Some(found) => Err(found.to_string().into()),
             None => Ok(Completion::Completed),
@@ -148,7 +150,7 @@ fn torture(first: u64, rounds: u64, limit: Duration, mut progress: impl FnMut(&s
         let plan = Plan::new(seed, ROUND);
         progress(&format!("{sums}; {plan}"));
         if let Err(found) = round::run(&plan, &mut sums) {
-            failure = Some(Found::of(found, seed));
+            failure = Some(Found::of(found, &plan));
             break;
         }
     }
@@ -160,8 +162,10 @@ fn torture(first: u64, rounds: u64, limit: Duration, mut progress: impl FnMut(&s
 }
 
 impl Found {
-    fn of(failure: Failure, seed: u64) -> Self {
+    fn of(failure: Failure, plan: &Plan) -> Self {
+        let seed = plan.seed;
         Self {
+            plan: plan.to_string(),
             failure,
             seed,
             command: format!("./run torture --seed {seed} --rounds 1"),
@@ -170,8 +174,8 @@ impl Found {
 }
 
 /// Reports a thread that does not end, and ends the program.
-fn give_up(seed: u64, failure: &Failure) -> ! {
-    println!("{}", Found::of(failure.clone(), seed));
+fn give_up(plan: &Plan, failure: Failure) -> ! {
+    println!("{}", Found::of(failure, plan));
     std::process::exit(1)
 }
 
@@ -197,11 +201,13 @@ impl std::fmt::Display for Sums {
 
 impl std::fmt::Display for Found {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}\nseed {}; again: {}",
-            self.failure, self.seed, self.command
-        )
+        let Self {
+            failure,
+            plan,
+            command,
+            ..
+        } = self;
+        write!(f, "{failure}\n{plan}\nagain: {command}")
     }
 }
 

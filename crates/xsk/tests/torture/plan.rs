@@ -1,5 +1,6 @@
 //! All that a round's seed decides.
 
+use crate::budget::{BUSY, scaled};
 use crate::post::Ways;
 use fastrand::Rng;
 use std::fmt;
@@ -95,7 +96,17 @@ impl Plan {
         let builder = builder.fill_ring(ring()).completion_ring(ring());
         let ways = [Wait::Poll, Wait::adaptive()];
         let builder = builder.wait(random.choice(ways).expect("one"));
-        builder.need_wakeup(random.u8(..4) > 0).busy_timeout(BUSY)
+        builder
+            .need_wakeup(random.u8(..4) > 0)
+            .busy_timeout(scaled(BUSY))
+    }
+
+    /// The flows of all sockets at an end.
+    fn flows(&self, end: usize) -> Vec<u16> {
+        let devices = self.devices.iter().enumerate();
+        let flows =
+            devices.map(|(device, of)| (0..of.queues).map(move |queue| flow(end, device, queue)));
+        flows.flatten().collect()
     }
 
     /// How often a link goes down.
@@ -109,9 +120,12 @@ impl Plan {
         // A driver that is set down waits until its queues are idle: with no pauses, for seconds.
         let has_downs = self.downs() > 0;
         let least = if has_downs { 200 } else { 0 };
+        let later = random.u8(..3) == 0;
+        let other = random.choice(self.flows(end)).expect("one");
         Ways {
+            hand_to: (later && random.bool()).then_some(other),
             rest: Duration::from_micros(random.choice([least, 200, 1000]).expect("one")),
-            later: random.u8(..3) == 0,
+            later,
             flow,
             originates: end == 1 || random.u8(..4) == 0,
             burst: 1 << random.u32(0..=6),
@@ -119,8 +133,10 @@ impl Plan {
     }
 }
 
-/// The kernel lets go of a queue some milliseconds after the close; a queue that stays busy is a fault.
-const BUSY: Duration = Duration::from_secs(5);
+/// The flow of the packets that a socket makes.
+pub fn flow(end: usize, device: usize, queue: u32) -> u16 {
+    ((2 * device + end) * 4) as u16 + queue as u16
+}
 
 impl Device {
     fn new(random: &mut Rng) -> Self {

@@ -18,6 +18,8 @@ const KEPT: usize = 48;
 pub struct Ways {
     /// Forwarded packets are kept first, and sent later.
     pub later: bool,
+    /// The flow whose socket sends them then; none for the same socket.
+    pub hand_to: Option<u16>,
     /// The flow of packets that it makes.
     pub flow: u16,
     /// Whether it makes any.
@@ -45,9 +47,9 @@ pub struct Post<'s> {
     ways: Ways,
     sequence: u64,
     /// Packets to send, in order.
-    later: VecDeque<(Held<'s>, Header)>,
+    later: VecDeque<(Held, Header)>,
     /// Packets held for no purpose but to see that nobody writes to them.
-    hoard: VecDeque<(Held<'s>, Header)>,
+    hoard: VecDeque<(Held, Header)>,
     shown: Shown,
     /// When it made the last ones.
     rested: Instant,
@@ -85,13 +87,14 @@ impl<'s> Post<'s> {
         if let Some(time) = self.pause() {
             self.side.round.tolerate(socket.wait(time))?;
         }
-        if self.ways.later && self.random.bool() {
+        if self.ways.later && self.ways.hand_to.is_none() && self.random.bool() {
             self.receive_frames(socket)?;
         } else {
             let route = if self.ways.later { Route::Later } else { route };
             let burst = self.burst();
             self.receive(socket.recv(burst), route)?;
         }
+        self.take_inbox();
         self.send_later(|frame| socket.send(frame).map_err(|unsent| unsent.packet))?;
         if self.makes_packets() {
             if self.random.bool() {
@@ -137,6 +140,28 @@ impl<'s> Post<'s> {
         Ok(())
     }
 
+    /// Keeps a packet to be sent later, by this socket or by another one's thread. When too many are kept, it is
+    /// dropped.
+    fn keep(&mut self, packet: Packet<'_, '_>, header: Header) -> Result<()> {
+        let hold = |packet: Packet<'_, '_>| self.side.hands.hold(packet.keep());
+        if let Some(flow) = self.ways.hand_to {
+            let mut inbox = self.side.inbox(flow);
+            if inbox.len() < KEPT {
+                inbox.push_back((hold(packet)?, header));
+            }
+        } else if self.later.len() < KEPT {
+            self.later.push_back((hold(packet)?, header));
+        }
+        Ok(())
+    }
+
+    /// Takes the packets that other threads have kept for this socket.
+    pub fn take_inbox(&mut self) {
+        let mut inbox = self.side.inbox(self.ways.flow);
+        let room = KEPT.saturating_sub(self.later.len()).min(inbox.len());
+        self.later.extend(inbox.drain(..room));
+    }
+
     fn note(&mut self, header: Header) -> Result<()> {
         self.got_packets = true;
         self.side.note(header)
@@ -157,12 +182,7 @@ impl<'s> Post<'s> {
             return Ok(());
         }
         let sent = match route {
-            Route::Later if self.later.len() >= KEPT => return Ok(()),
-            Route::Later => {
-                let frame = self.side.hands.hold(packet.keep())?;
-                self.later.push_back((frame, header));
-                return Ok(());
-            }
+            Route::Later => return self.keep(packet, header),
             Route::Back => {
                 packet::forward(&mut packet);
                 packet.send().is_ok()
@@ -212,12 +232,12 @@ impl<'s> Post<'s> {
     }
 
     /// The packets kept for later, for the half of the socket that sends.
-    pub fn take_later(&mut self) -> impl Iterator<Item = (Held<'s>, Header)> {
+    pub fn take_later(&mut self) -> impl Iterator<Item = (Held, Header)> {
         self.later.drain(..)
     }
 
     /// Packets that the receiving half has kept. Those beyond the most are dropped.
-    pub fn put_later(&mut self, kept: impl Iterator<Item = (Held<'s>, Header)>) {
+    pub fn put_later(&mut self, kept: impl Iterator<Item = (Held, Header)>) {
         self.later.extend(kept);
         self.later.truncate(KEPT);
     }

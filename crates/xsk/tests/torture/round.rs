@@ -47,7 +47,6 @@ fn carry_out(plan: &Plan, sums: &mut Sums) -> Result<()> {
     let attacked = plan.hostile.then(|| Lab::new(&[1])).transpose()?;
     let books = [Book::default(), Book::default()];
     let round = Round {
-        seed: plan.seed,
         originate: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         down: AtomicBool::new(false),
@@ -78,7 +77,6 @@ fn carry_out(plan: &Plan, sums: &mut Sums) -> Result<()> {
                 end,
                 device,
                 namespace: std::os::fd::AsFd::as_fd(&namespaces[end]),
-                flow: (number * 4) as u16,
             };
             scope.spawn(move || work.run());
         }
@@ -96,7 +94,7 @@ fn carry_out(plan: &Plan, sums: &mut Sums) -> Result<()> {
         };
         let conducted = conductor.conduct();
         round.stop.store(true, SeqCst);
-        round.wait_for_the_end();
+        round.wait_for_the_end(plan);
         conducted
     });
     let mut failures = round.failures.lock().expect("no panic");
@@ -104,6 +102,8 @@ fn carry_out(plan: &Plan, sums: &mut Sums) -> Result<()> {
         return Err(failures.swap_remove(0));
     }
     conducted?;
+    // With the packets that nobody came to send.
+    drop(sides);
     for umem in &umems {
         let count = umem.accounting();
         ensure(count.free == umem.chunks(), Check::Chunks, || {
@@ -200,7 +200,6 @@ impl Conductor<'_, '_> {
 
     /// Waits until each packet is accounted for.
     fn settle(&mut self) -> Result<()> {
-        let end = Instant::now() + scaled(SETTLE);
         let mut watch = Watch::new(self.round);
         // Within the allowance packets may still be under way: the balance must not change for so long.
         let quiet = scaled(Duration::from_millis(200));
@@ -224,7 +223,7 @@ impl Conductor<'_, '_> {
                 self.sums.lost_in_faults += missing.sum::<u64>();
                 return Ok(());
             }
-            if Instant::now() > end {
+            if since.elapsed() > scaled(SETTLE) {
                 let check = if idle {
                     Check::Balance
                 } else {
@@ -331,17 +330,13 @@ impl Watch {
 
 impl Round {
     /// Waits for all crews. One that does not end cannot be joined: the program ends here.
-    fn wait_for_the_end(&self) {
+    fn wait_for_the_end(&self, plan: &Plan) {
         let end = Instant::now() + scaled(SET_UP);
         while !self.crews.iter().all(|crew| crew.has_ended.load(SeqCst)) {
             if Instant::now() > end {
-                crate::give_up(
-                    self.seed,
-                    &Failure {
-                        check: Check::Hang,
-                        text: "a thread does not close its sockets".into(),
-                    },
-                );
+                let text = "a thread does not close its sockets".to_owned();
+                let check = Check::Hang;
+                crate::give_up(plan, Failure { check, text });
             }
             std::thread::sleep(Duration::from_millis(1));
         }

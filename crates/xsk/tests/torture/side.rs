@@ -2,11 +2,12 @@
 
 use crate::books::Book;
 use crate::failure::{Check, Failure, Result, ensure, fail};
-use crate::held::Hands;
+use crate::held::{Hands, Held};
 use crate::packet::Header;
 use rustix::thread::Pid;
-use std::sync::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use xsk::{ErrorKind, Umem};
 
@@ -16,7 +17,6 @@ pub const FLOWS: usize = 64;
 /// What both ends share.
 #[derive(Debug)]
 pub struct Round {
-    pub seed: u64,
     /// Sockets make packets.
     pub originate: AtomicBool,
     /// Threads end.
@@ -103,6 +103,8 @@ pub struct Side<'r> {
     pub inward: &'r Book,
     /// Packets from this end.
     pub outward: &'r Book,
+    /// Packets for the socket of a flow, from other threads.
+    inboxes: Vec<Mutex<VecDeque<(Held, Header)>>>,
     /// The lowest sequence number that may come next, by flow.
     next: Vec<AtomicU64>,
 }
@@ -115,8 +117,14 @@ impl<'r> Side<'r> {
             umem,
             inward,
             outward,
+            inboxes: (0..FLOWS).map(|_| Mutex::default()).collect(),
             next: (0..FLOWS).map(|_| AtomicU64::new(0)).collect(),
         }
+    }
+
+    /// The packets that other threads have kept for the socket of a flow.
+    pub fn inbox(&self, flow: u16) -> MutexGuard<'_, VecDeque<(Held, Header)>> {
+        self.inboxes[usize::from(flow)].lock().expect("no panic")
     }
 
     /// Fails for a packet that has come before, or after a later one of its flow.
