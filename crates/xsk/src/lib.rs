@@ -105,7 +105,7 @@
 //     device                     network devices and the programs attached to them
 //     ring, pool, wait, feature  the ring protocol; free chunks; pacing; probes of the kernel
 //     sys                        system calls and mappings, and the seam for a model of the kernel
-//     error                      the error type
+//     error, delay               the error type; points at which a test can delay a thread
 
 // The sizes of UMEMs and rings, and offsets into them, are computed in `usize`.
 #[cfg(not(target_pointer_width = "64"))]
@@ -122,6 +122,7 @@ mod builder;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod compat;
+mod delay;
 #[cfg(not(loom))]
 mod device;
 #[cfg(not(loom))]

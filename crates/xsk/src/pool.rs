@@ -11,6 +11,8 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::delay::{self, Point};
+
 /// Bits of the top's index plus one; the others count changes. A thread would have to sleep through
 /// 2³⁹ changes, hours of nothing else, to see the same word again.
 const INDEX_BITS: u32 = 25;
@@ -64,6 +66,7 @@ impl Pool {
             if count == 0 {
                 return 0;
             }
+            delay::at(Point::PoolTake);
             match self.exchange(top, next, Ordering::Relaxed) {
                 Ok(()) => return count,
                 Err(now) => top = now,
@@ -84,6 +87,7 @@ impl Pool {
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             self.link(first, (top & INDEX) as u32);
+            delay::at(Point::PoolPut);
             match self.exchange(top, last + 1, Ordering::Release) {
                 Ok(()) => return,
                 Err(now) => top = now,

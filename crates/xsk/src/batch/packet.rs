@@ -99,6 +99,11 @@ impl Packet<'_, '_> {
     pub fn keep(self) -> Frame {
         let mut packet = ManuallyDrop::new(self);
         let (addr, extent) = (packet.addr, packet.extent());
+        #[cfg(xsk_broken = "recycled_early")]
+        if let Some(slot) = packet.batch.recycled.next() {
+            let chunk_addr = packet.batch.lent.start(addr);
+            packet.batch.fill.write_at(slot, chunk_addr);
+        }
         Frame::new(packet.batch.fill.take_received(addr), extent)
     }
 

@@ -5,6 +5,7 @@ use super::bind::{
 };
 use super::rings::{map_own_rings, map_ring};
 use super::{SocketBuilder, Source, TX_BUDGET};
+use crate::delay::{self, Point};
 use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::feature::{Feature, MissingFeature};
@@ -148,6 +149,7 @@ impl Opening<'_> {
             .recover_retired(|retired| retired.is(&queue));
         let mode = self.obtained(zero_copy, program.as_ref());
         self.expect_attach_mode(mode)?;
+        delay::at(Point::Bound);
         let entry = self.install(&*bound.socket, source, program.as_ref())?;
         if zero_copy {
             self.feed_driver(&mut bound);

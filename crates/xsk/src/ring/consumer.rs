@@ -6,6 +6,7 @@ use loom::sync::atomic::Ordering;
 use std::sync::atomic::Ordering;
 
 use super::{Cursor, Kernel, Protocol, Shared};
+use crate::delay::{self, Point};
 use std::marker::PhantomData;
 
 /// The side of a ring that reads slots: RX and COMPLETION in user space.
@@ -118,6 +119,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     #[inline]
     pub(crate) fn release(&mut self) {
         if self.released != self.next {
+            delay::at(Point::Release);
             self.shared.consumer().store(self.next, P::PUBLISH);
             self.released = self.next;
         }

@@ -53,7 +53,7 @@ pub(crate) struct Kernel;
 impl Protocol for Kernel {
     const PUBLISH: Ordering = Ordering::Release;
     const OBSERVE: Ordering = Ordering::Acquire;
-    const FENCE_BEFORE_FLAG: bool = true;
+    const FENCE_BEFORE_FLAG: bool = cfg!(not(xsk_broken = "missing_fence"));
 }
 
 /// The shared words and slots of a ring.

@@ -6,6 +6,7 @@ use loom::sync::atomic::{Ordering, fence};
 use std::sync::atomic::{Ordering, fence};
 
 use super::{Cursor, Kernel, NEED_WAKEUP, Protocol, Shared};
+use crate::delay::{self, Point};
 use std::marker::PhantomData;
 
 /// The side of a ring that writes slots: FILL and TX in user space.
@@ -102,6 +103,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.published != self.next {
+            delay::at(Point::Publish);
             self.shared.producer().store(self.next, P::PUBLISH);
             self.published = self.next;
         }
@@ -114,6 +116,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     /// writes its flag without a barrier, so callers repeat the wake-up while packets are pending.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
+        delay::at(Point::Flag);
         if self.flag() {
             return true;
         }

@@ -1,6 +1,7 @@
 //! The kernel's socket, which its receiving and its sending side share.
 
 use super::mode::{ModeObtained, Refusal};
+use crate::delay::{self, Point};
 use crate::program::Program;
 use crate::sys::{Kernel, KernelSocket};
 use crate::umem::{AfterClose, RingsLease};
@@ -98,6 +99,7 @@ impl Drop for Bound {
             self.lease.umem().registry().stop_lending(&socket);
             // The last reference: closes it.
             drop(socket);
+            delay::at(Point::Closed);
         }
         self.lease.set_after_close(self.access_after_close());
     }

@@ -1,6 +1,7 @@
 //! The sending side of a socket: TX, COMPLETION, and waking the kernel for them.
 
 use super::bound::Bound;
+use crate::delay::{self, Point};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
@@ -91,7 +92,8 @@ impl TxEnd {
     fn is_kick_due(&mut self) -> bool {
         let asked = self.ring.as_ref().is_some_and(TxRing::needs_wakeup);
         self.patient += 1;
-        let due = asked || self.patient >= PATIENT_FLUSHES;
+        let missed = cfg!(not(xsk_broken = "lost_wakeup")) && self.patient >= PATIENT_FLUSHES;
+        let due = asked || missed;
         if due {
             self.patient = 0;
         }
@@ -108,6 +110,7 @@ impl TxEnd {
         loop {
             let before = self.pending();
             self.wakeups += 1;
+            delay::at(Point::Send);
             match self.socket.send() {
                 Ok(()) | Err(Errno::INTR) => {}
                 // The kernel dropped one packet, and completed it.
@@ -268,6 +271,7 @@ impl Drop for Sender {
         if self.bound.lease().umem().is_handed_over() {
             return; // Another process has the rings.
         }
+        delay::at(Point::Drain);
         self.drain();
         // While the receiving half lives, its waiting makes the kernel send what is left in TX.
         let is_half = Arc::strong_count(&self.bound) > 1;

@@ -189,6 +189,9 @@ impl Drop for Mapping {
             unsafe { std::alloc::dealloc(self.start.as_ptr(), Self::heap_layout(self.len)) };
             return;
         }
+        if cfg!(xsk_broken = "forgotten_unmap") {
+            return;
+        }
         // SAFETY: needed to unmap. mmap returned this range, and this value was its owner. An
         // error would leave memory mapped, which is safe.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };

@@ -6,3 +6,9 @@ pub mod kernel;
 pub mod moves;
 pub mod programs;
 pub mod raw;
+
+/// Delays at named points.
+#[cfg(feature = "delays")]
+pub mod delay {
+    pub use crate::delay::{Point, set_hook};
+}

@@ -1,12 +1,14 @@
 //! Ways around the checks, to test the kernel's own.
 
+use super::kernel::{Ring, Word};
 use crate::frame::Frame;
-use crate::ring::Producer;
+use crate::ring::{Consumer, Mapped, Producer, Shared, Slot};
 use crate::socket::Socket;
-use crate::sys::{self, Desc, Kernel, Linux, QueueOwner};
+use crate::sys::{self, Desc, Kernel, Linux, QueueOwner, RingKind};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Puts a descriptor into the TX ring unchecked; returns whether there was room. The chunk is not
 /// recorded as lent for sending, so its completion is for [`take_completion`].
@@ -84,4 +86,86 @@ pub fn is_shown(ifindex: u32, queue: u32) -> bool {
 pub fn descriptor(socket: &Socket) -> BorrowedFd<'_> {
     let kernel = socket.receiver.main.socket();
     kernel.fd().expect("a socket of Linux has one")
+}
+
+/// A second mapping of one of a socket's rings, as any process can make that has a duplicate of the
+/// descriptor. It writes whatever it likes. It holds the socket open: drop it first.
+#[derive(Debug)]
+pub struct Intruder(Slots);
+
+#[derive(Debug)]
+enum Slots {
+    Addresses(Mapped<u64>),
+    Descriptors(Mapped<Desc>),
+}
+
+impl Intruder {
+    /// Maps a ring of a whole socket again.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; an error of the kind `NotFound` when the socket has no such ring.
+    pub fn map(socket: &Socket, ring: Ring) -> io::Result<Self> {
+        let (receiver, sender) = (&socket.receiver, &socket.sender);
+        let slots = match ring {
+            Ring::Fill => Some(receiver.fill.ring().size()),
+            Ring::Completion => Some(sender.completion.ring.size()),
+            Ring::Rx => receiver.main.ring.as_ref().map(Consumer::size),
+            Ring::Tx => sender.main.ring.as_ref().map(Producer::size),
+        };
+        let slots = slots.ok_or(io::ErrorKind::NotFound)?;
+        let kind = match ring {
+            Ring::Fill => RingKind::Fill,
+            Ring::Completion => RingKind::Completion,
+            Ring::Rx => RingKind::Rx,
+            Ring::Tx => RingKind::Tx,
+        };
+        Ok(Self(match ring {
+            Ring::Fill | Ring::Completion => Slots::Addresses(map(socket, kind, slots)?),
+            Ring::Rx | Ring::Tx => Slots::Descriptors(map(socket, kind, slots)?),
+        }))
+    }
+
+    /// Overwrites one of the ring's words.
+    pub fn set(&self, word: Word, value: u32) {
+        self.word(word).store(value, Ordering::Relaxed);
+    }
+
+    /// Reads one of the ring's words.
+    pub fn get(&self, word: Word) -> u32 {
+        self.word(word).load(Ordering::Relaxed)
+    }
+
+    fn word(&self, word: Word) -> &AtomicU32 {
+        match &self.0 {
+            Slots::Addresses(ring) => shared_word(ring, word),
+            Slots::Descriptors(ring) => shared_word(ring, word),
+        }
+    }
+
+    /// Overwrites the slot of a free-running index. FILL and COMPLETION have addresses alone.
+    pub fn write(&self, index: u32, addr: u64, len: u32, options: u32) {
+        match &self.0 {
+            Slots::Addresses(ring) => ring.write(index, addr),
+            Slots::Descriptors(ring) => ring.write(index, Desc { addr, len, options }),
+        }
+    }
+}
+
+fn map<T: Slot>(socket: &Socket, kind: RingKind, slots: u32) -> io::Result<Mapped<T>> {
+    let kernel = socket.receiver.main.socket();
+    let at = kernel
+        .ring_layout(kind)?
+        .ok_or(io::ErrorKind::Unsupported)?;
+    let len = at.slots + slots as usize * size_of::<T>();
+    let mapping = kernel.map_ring(kind, len)?;
+    Mapped::new(mapping, at, slots).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn shared_word<T: Slot>(ring: &Mapped<T>, word: Word) -> &AtomicU32 {
+    match word {
+        Word::Producer => ring.producer(),
+        Word::Consumer => ring.consumer(),
+        Word::Flags => ring.flags(),
+    }
 }

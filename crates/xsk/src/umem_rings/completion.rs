@@ -1,6 +1,7 @@
 //! The COMPLETION ring, the chunks lent for sending, and sending a frame.
 
 use super::TxRing;
+use crate::delay::{self, Point};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
@@ -85,6 +86,7 @@ impl CompletionRing {
         let mut completions = self.ring.peek(u32::MAX);
         let count = completions.left();
         if count > 0 {
+            delay::at(Point::Reclaim);
             let kept = match cache.area().chunk_shift() {
                 11 => self.keep::<11>(&mut completions, cache),
                 _ => self.keep::<12>(&mut completions, cache),
@@ -143,6 +145,8 @@ impl CompletionRing {
     #[inline(always)]
     fn end_pass(&mut self, completions: u32, returned: u32) {
         self.ring.release();
+        #[cfg(xsk_broken = "completion_counted_twice")]
+        let (completions, returned) = (completions + returned, 2 * returned);
         // The packets forwarded from a forgotten batch were not counted.
         self.lent = self.lent.saturating_sub(returned);
         self.completed += u64::from(returned);

@@ -79,6 +79,40 @@ fn a_socket_flushes_drains_and_closes() {
     assert_eq!(calls.lock().expect("no panic").last(), Some(&Call::Close));
 }
 
+/// A test can delay this thread at each of them.
+#[cfg(feature = "delays")]
+#[test]
+fn opening_sending_and_closing_pass_each_point() {
+    use crate::delay::{Point, set_hook};
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let points = Arc::clone(&seen);
+    set_hook(move |point| points.lock().expect("no panic").push(point));
+    let driver = Driver::new(|call, rings| {
+        if call == Call::Send {
+            transmit(rings, 16);
+        }
+        copies(call)
+    });
+    let mut socket = driver.open(&umem(), Mode::Auto, small).expect("it opens");
+    stage(&mut socket, 8);
+    socket.flush().expect("the device is up");
+    drop(socket);
+    for point in [
+        Point::PoolTake,
+        Point::Publish,
+        Point::Bound,
+        Point::Flag,
+        Point::Send,
+        Point::Reclaim,
+        Point::Release,
+        Point::Drain,
+        Point::Closed,
+        Point::PoolPut,
+    ] {
+        assert!(seen.lock().expect("no panic").contains(&point), "{point:?}");
+    }
+}
+
 #[test]
 fn packets_that_a_busy_device_left_behind_are_sent_while_the_socket_waits() {
     for wait in [Wait::Spin, Wait::Poll, Wait::adaptive()] {

@@ -1,0 +1,222 @@
+//! Torture: many sockets of the library at once, in random ways, on veth pairs in network namespaces of the
+//! program's own. Links go down, sockets are closed and opened, threads are delayed and moved, rings overwritten.
+//!
+//! Each packet has a sequence number, and each of its bytes is checked. Throughout a chunk has one holder, a packet
+//! is received once and in order, and what is sent is received or counted as dropped; in the end no chunk is lost.
+//!
+//! Without words it is a test program of some seconds. `torture run` goes on for as long as it is told. A seed
+//! fixes all random choices, of threads each on its own; how the threads interleave is the kernel's choice.
+
+mod books;
+mod budget;
+mod crew;
+mod delay;
+mod failure;
+mod held;
+mod hostile;
+mod lab;
+mod packet;
+mod plan;
+mod post;
+mod round;
+mod side;
+
+use clap::{Parser, ValueEnum};
+use failure::Failure;
+use libtest_mimic::{Arguments, Completion, Trial};
+use plan::Plan;
+use round::Sums;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use xsk::Feature;
+
+/// The word that makes this a program for long runs.
+const RUN: &str = "run";
+
+/// Time of a round's traffic.
+const ROUND: Duration = Duration::from_millis(1500);
+
+/// Tortures sockets until the time is up, or an invariant is broken.
+#[derive(Parser)]
+#[command(name = "torture run")]
+struct Words {
+    /// Minutes to go on for.
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Rounds at most.
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// The first round's seed, one more for each further round; another one each time by default.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The form of the result.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// The result of a run.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    #[serde(flatten)]
+    sums: Sums,
+    seconds: f64,
+    failure: Option<Found>,
+}
+
+/// A broken invariant, and how to see it again.
+#[derive(Debug, serde::Serialize)]
+struct Found {
+    #[serde(flatten)]
+    failure: Failure,
+    seed: u64,
+    /// The round, in words.
+    plan: String,
+    command: String,
+}
+
+fn main() -> ExitCode {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if words.get(1).is_some_and(|word| word == RUN) {
+        words.remove(1);
+        return run(&Words::parse_from(words));
+    }
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, vec![trial()]).exit_code()
+}
+
+fn trial() -> Trial {
+    Trial::ignorable_test("sockets_under_torture", || {
+        let needed = [Feature::Sockets, Feature::XdpLink];
+        if let Some(missing) = needed.iter().find_map(|feature| feature.probe().err()) {
+            return Ok(Completion::ignored_with(missing.to_string()));
+        }
+        let limit = Duration::from_secs(if std::env::var_os("WEIR_TEST_LONG").is_some() {
+            120
+        } else {
+            15
+        });
+        let report = torture(1, u64::MAX, budget::scaled(limit), |_| {});
+        match report.failure {
+            Some(found) => Err(found.to_string().into()),
+            None => Ok(Completion::Completed),
+        }
+    })
+}
+
+fn run(words: &Words) -> ExitCode {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
+    let seed = words.seed.unwrap_or(now % 1_000_000 * 1000);
+    let limit = Duration::from_secs_f64(words.minutes * 60.0);
+    let shown = std::io::stderr().is_terminal();
+    let report = torture(seed, words.rounds.unwrap_or(u64::MAX), limit, |line| {
+        if shown {
+            eprint!("\r\x1b[K{line}");
+            let _ = std::io::stderr().flush();
+        }
+    });
+    if shown {
+        eprint!("\r\x1b[K");
+    }
+    match words.format {
+        Format::Json => match serde_json::to_string(&report) {
+            Ok(json) => println!("{json}"),
+            Err(error) => eprintln!("weir: error: {error}"),
+        },
+        Format::Text => println!("{report}"),
+    }
+    if report.failure.is_some() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Rounds of one seed after the other, until the time is up or one fails.
+fn torture(first: u64, rounds: u64, limit: Duration, mut progress: impl FnMut(&str)) -> Report {
+    let (begin, mut sums, mut failure) = (Instant::now(), Sums::default(), None);
+    for seed in (first..).take(usize::try_from(rounds).unwrap_or(usize::MAX)) {
+        if begin.elapsed() >= limit {
+            break;
+        }
+        let plan = Plan::new(seed, ROUND);
+        progress(&format!("{sums}; {plan}"));
+        if let Err(found) = round::run(&plan, &mut sums) {
+            failure = Some(Found::of(found, &plan));
+            break;
+        }
+    }
+    Report {
+        sums,
+        seconds: begin.elapsed().as_secs_f64(),
+        failure,
+    }
+}
+
+impl Found {
+    fn of(failure: Failure, plan: &Plan) -> Self {
+        let seed = plan.seed;
+        Self {
+            plan: plan.to_string(),
+            failure,
+            seed,
+            command: format!("./run torture --seed {seed} --rounds 1"),
+        }
+    }
+}
+
+/// Reports a thread that does not end, and ends the program.
+fn give_up(plan: &Plan, failure: Failure) -> ! {
+    println!("{}", Found::of(failure, plan));
+    std::process::exit(1)
+}
+
+impl std::fmt::Display for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            rounds,
+            sent,
+            received,
+            dropped,
+            lost_in_faults,
+            opened,
+            links_down,
+            moves,
+        } = self;
+        write!(
+            f,
+            "{rounds} rounds: {sent} packets sent, {received} received, {dropped} dropped, {lost_in_faults} lost in \
+             faults; {opened} sockets and ports opened, {links_down} links down, {moves} threads moved"
+        )
+    }
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            failure,
+            plan,
+            command,
+            ..
+        } = self;
+        write!(f, "{failure}\n{plan}\nagain: {command}")
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {:.1} s", self.sums, self.seconds)?;
+        match &self.failure {
+            Some(found) => write!(f, "\nbroken: {found}"),
+            None => f.write_str("\nno invariant was broken"),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! All that a round's seed decides.
+
+use crate::budget::{BUSY, scaled};
+use crate::post::Ways;
+use fastrand::Rng;
+use std::fmt;
+use std::time::Duration;
+use xsk::{Mode, SocketBuilder, Wait};
+
+/// The threads that serve a device's sockets at one end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// One for all sockets.
+    One,
+    /// Two for each socket, which is split.
+    Halves,
+    /// The workers of a port.
+    Port,
+}
+
+/// One device.
+#[derive(Debug, Clone)]
+pub struct Device {
+    pub queues: u32,
+    /// At the near end, and at the far.
+    pub shapes: [Shape; 2],
+}
+
+/// An event between packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A thread is moved to one CPU.
+    Move,
+    /// A device at an end goes down and, after so many milliseconds, up again.
+    Down {
+        end: usize,
+        device: usize,
+        millis: u64,
+    },
+}
+
+/// A round.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub mode: Mode,
+    pub chunk_size: u32,
+    pub chunks: [u32; 2],
+    pub devices: Vec<Device>,
+    /// In how many of a thousand cases a point of the library delays.
+    pub delays: u32,
+    /// The thread of all sockets of the first device's near end waits by spinning: one only, since spinning threads
+    /// take the CPUs from the kernel's workers, on which closing a device waits.
+    pub spins: bool,
+    /// Sockets are closed and opened again.
+    pub reopens: bool,
+    /// A pair of devices more, with a socket whose rings another thread overwrites.
+    pub hostile: bool,
+    /// How long packets are made.
+    pub time: Duration,
+    /// Pauses, and the events behind them, of which a slow machine leaves the last ones out.
+    pub events: Vec<(Duration, Event)>,
+}
+
+impl Plan {
+    pub fn new(seed: u64, time: Duration) -> Self {
+        let random = &mut Rng::with_seed(seed);
+        let devices: Vec<_> = (0..random.u32(1..=2))
+            .map(|_| Device::new(random))
+            .collect();
+        let sockets: u32 = devices.iter().map(|device| device.queues).sum();
+        let mut chunks = || sockets * random.u32(96..=768);
+        let chunks = [chunks(), chunks()];
+        let links = random.u8(..3) == 0;
+        Self {
+            seed,
+            mode: random
+                .choice([Mode::Skb, Mode::Driver, Mode::Driver])
+                .expect("one"),
+            chunk_size: random.choice([2048, 4096]).expect("one"),
+            chunks,
+            delays: random.choice([0, 3, 30]).expect("one"),
+            spins: random.u8(..4) == 0,
+            reopens: random.u8(..3) == 0,
+            hostile: random.u8(..3) == 0,
+            events: events(random, links, devices.len(), time),
+            devices,
+            time,
+        }
+    }
+
+    /// The sockets of a device share a UMEM with those of all others at this end.
+    pub fn socket(&self, builder: SocketBuilder, random: &mut Rng) -> SocketBuilder {
+        let mut ring = || 1 << random.u32(5..=9);
+        let builder = builder.mode(self.mode).rx_ring(ring()).tx_ring(ring());
+        let builder = builder.fill_ring(ring()).completion_ring(ring());
+        let ways = [Wait::Poll, Wait::adaptive()];
+        let builder = builder.wait(random.choice(ways).expect("one"));
+        builder
+            .need_wakeup(random.u8(..4) > 0)
+            .busy_timeout(scaled(BUSY))
+    }
+
+    /// The flows of all sockets at an end.
+    fn flows(&self, end: usize) -> Vec<u16> {
+        let devices = self.devices.iter().enumerate();
+        let flows =
+            devices.map(|(device, of)| (0..of.queues).map(move |queue| flow(end, device, queue)));
+        flows.flatten().collect()
+    }
+
+    /// How often a link goes down.
+    fn downs(&self) -> usize {
+        let events = self.events.iter();
+        events.filter(|(_, event)| *event != Event::Move).count()
+    }
+
+    /// The way of a socket. The far end makes packets, and the near end some.
+    pub fn ways(&self, random: &mut Rng, end: usize, flow: u16) -> Ways {
+        // A driver that is set down waits until its queues are idle: with no pauses, for seconds.
+        let has_downs = self.downs() > 0;
+        let least = if has_downs { 200 } else { 0 };
+        let later = random.u8(..3) == 0;
+        let other = random.choice(self.flows(end)).expect("one");
+        Ways {
+            hand_to: (later && random.bool()).then_some(other),
+            rest: Duration::from_micros(random.choice([least, 200, 1000]).expect("one")),
+            later,
+            flow,
+            originates: end == 1 || random.u8(..4) == 0,
+            burst: 1 << random.u32(0..=6),
+        }
+    }
+}
+
+/// The flow of the packets that a socket makes.
+pub fn flow(end: usize, device: usize, queue: u32) -> u16 {
+    ((2 * device + end) * 4) as u16 + queue as u16
+}
+
+impl Device {
+    fn new(random: &mut Rng) -> Self {
+        let mut shape = || {
+            random
+                .choice([Shape::One, Shape::Halves, Shape::Port])
+                .expect("one")
+        };
+        Self {
+            shapes: [shape(), shape()],
+            queues: random.u32(1..=3),
+        }
+    }
+}
+
+fn events(random: &mut Rng, links: bool, devices: usize, time: Duration) -> Vec<(Duration, Event)> {
+    let (mut events, mut left) = (Vec::new(), time);
+    loop {
+        let pause = Duration::from_micros(random.u64(1000..60_000));
+        let Some(rest) = left.checked_sub(pause) else {
+            return events;
+        };
+        left = rest;
+        let event = if links && random.bool() {
+            Event::Down {
+                end: random.usize(..2),
+                device: random.usize(..devices),
+                millis: random.u64(..20),
+            }
+        } else {
+            Event::Move
+        };
+        events.push((pause, event));
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}: {:?}, {} bytes a chunk, {:?} chunks;",
+            self.seed, self.mode, self.chunk_size, self.chunks
+        )?;
+        for Device {
+            queues,
+            shapes: [near, far],
+        } in &self.devices
+        {
+            write!(f, " {queues} queues {near:?}-{far:?};")?;
+        }
+        let downs = self.downs();
+        write!(f, " delays {}‰, {downs} links down", self.delays)?;
+        f.write_str(if self.reopens { ", reopening" } else { "" })?;
+        f.write_str(if self.hostile { ", hostile" } else { "" })
+    }
+}

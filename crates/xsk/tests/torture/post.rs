@@ -1,0 +1,373 @@
+//! What is done with one socket: packets are checked, dropped, kept, forwarded and made, in random bursts.
+
+use crate::failure::{Check, Result, ensure};
+use crate::held::Held;
+use crate::packet::{self, Header};
+use crate::side::Side;
+use fastrand::Rng;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+use xsk::{Frame, Packet, RxBatch, Socket, Statistics, TxHalf};
+
+/// Most frames that are kept to be sent later, or only held.
+const KEPT: usize = 48;
+
+/// How a socket's packets are treated, the same for all of a flow, so that they stay in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Ways {
+    /// Forwarded packets are kept first, and sent later.
+    pub later: bool,
+    /// The flow whose socket sends them then; none for the same socket.
+    pub hand_to: Option<u16>,
+    /// The flow of packets that it makes.
+    pub flow: u16,
+    /// Whether it makes any.
+    pub originates: bool,
+    /// The rest after each burst of those.
+    pub rest: Duration,
+    /// Largest burst.
+    pub burst: u32,
+}
+
+/// The counts of a socket that are in the books.
+#[derive(Debug, Default, Clone, Copy)]
+struct Shown {
+    sent: u64,
+    received: u64,
+    dropped: u64,
+    unfinished: i64,
+}
+
+/// The work on one socket, or on half of one. It outlives the socket, which may be closed and opened again.
+#[derive(Debug)]
+pub struct Post<'s> {
+    pub side: &'s Side<'s>,
+    pub random: Rng,
+    ways: Ways,
+    sequence: u64,
+    /// Packets to send, in order.
+    later: VecDeque<(Held, Header)>,
+    /// Packets held for no purpose but to see that nobody writes to them.
+    hoard: VecDeque<(Held, Header)>,
+    shown: Shown,
+    /// When it made the last ones.
+    rested: Instant,
+    /// Whether some came in the last turn.
+    got_packets: bool,
+}
+
+/// Where a socket's packets go that are not kept.
+pub enum Route<'t> {
+    /// Back through the socket.
+    Back,
+    /// Through another one.
+    Over(&'t mut Socket),
+    /// Nowhere: they are kept to be sent later.
+    Later,
+}
+
+impl<'s> Post<'s> {
+    pub fn new(side: &'s Side<'s>, ways: Ways, seed: u64) -> Self {
+        Self {
+            side,
+            random: Rng::with_seed(seed),
+            ways,
+            sequence: 0,
+            later: VecDeque::new(),
+            hoard: VecDeque::new(),
+            shown: Shown::default(),
+            rested: Instant::now(),
+            got_packets: false,
+        }
+    }
+
+    /// One turn with a whole socket.
+    pub fn turn(&mut self, socket: &mut Socket, route: Route<'_>) -> Result<()> {
+        if let Some(time) = self.pause() {
+            self.side.round.tolerate(socket.wait(time))?;
+        }
+        if self.ways.later && self.ways.hand_to.is_none() && self.random.bool() {
+            self.receive_frames(socket)?;
+        } else {
+            let route = if self.ways.later { Route::Later } else { route };
+            let burst = self.burst();
+            self.receive(socket.recv(burst), route)?;
+        }
+        self.take_inbox();
+        self.send_later(|frame| socket.send(frame).map_err(|unsent| unsent.packet))?;
+        if self.makes_packets() {
+            if self.random.bool() {
+                self.make_frames(socket)?;
+            } else {
+                self.make_each(socket);
+            }
+        }
+        self.side.round.tolerate(socket.flush())?;
+        self.look_at_hoard()?;
+        self.show(&socket.statistics()?, socket.outstanding())
+    }
+
+    /// How long to wait for packets: always after a turn in which none came, so that CPUs are left to the kernel.
+    pub fn pause(&mut self) -> Option<Duration> {
+        let is_due = !std::mem::take(&mut self.got_packets) || self.random.u8(..4) == 0;
+        is_due.then(|| Duration::from_micros(self.random.u64(..3000)))
+    }
+
+    /// The largest burst at this moment.
+    pub fn burst(&mut self) -> u32 {
+        self.random.u32(1..=self.ways.burst)
+    }
+
+    fn makes_packets(&mut self) -> bool {
+        let makes = self.ways.originates
+            && self.side.round.originates()
+            && self.rested.elapsed() >= self.ways.rest
+            && self.random.u8(..8) > 0;
+        if makes {
+            self.rested = Instant::now();
+        }
+        makes
+    }
+
+    /// Checks each packet of a batch and decides on it. It may leave the last ones unread.
+    pub fn receive(&mut self, mut batch: RxBatch<'_>, mut route: Route<'_>) -> Result<()> {
+        while let Some(packet) = batch.next_packet() {
+            let header = packet::check(&packet)?;
+            self.note(header)?;
+            self.decide(packet, header, &mut route)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a packet to be sent later, by this socket or by another one's thread. When too many are kept, it is
+    /// dropped.
+    fn keep(&mut self, packet: Packet<'_, '_>, header: Header) -> Result<()> {
+        let hold = |packet: Packet<'_, '_>| self.side.hands.hold(packet.keep());
+        if let Some(flow) = self.ways.hand_to {
+            let mut inbox = self.side.inbox(flow);
+            if inbox.len() < KEPT {
+                inbox.push_back((hold(packet)?, header));
+            }
+        } else if self.later.len() < KEPT {
+            self.later.push_back((hold(packet)?, header));
+        }
+        Ok(())
+    }
+
+    /// Takes the packets that other threads have kept for this socket.
+    pub fn take_inbox(&mut self) {
+        let mut inbox = self.side.inbox(self.ways.flow);
+        let room = KEPT.saturating_sub(self.later.len()).min(inbox.len());
+        self.later.extend(inbox.drain(..room));
+    }
+
+    fn note(&mut self, header: Header) -> Result<()> {
+        self.got_packets = true;
+        self.side.note(header)
+    }
+
+    fn decide(
+        &mut self,
+        mut packet: Packet<'_, '_>,
+        header: Header,
+        route: &mut Route<'_>,
+    ) -> Result<()> {
+        if self.random.u8(..16) == 0 && self.hoard.len() < KEPT {
+            let frame = self.side.hands.hold(packet.keep())?;
+            self.hoard.push_back((frame, header));
+            return Ok(());
+        }
+        if header.hops > 0 || self.random.u8(..16) == 0 {
+            return Ok(());
+        }
+        let sent = match route {
+            Route::Later => return self.keep(packet, header),
+            Route::Back => {
+                packet::forward(&mut packet);
+                packet.send().is_ok()
+            }
+            Route::Over(to) => {
+                packet::forward(&mut packet);
+                packet.send_on(*to).is_ok()
+            }
+        };
+        self.begun(usize::from(sent));
+        Ok(())
+    }
+
+    /// Receives by `recv_frames`, where every packet is kept.
+    fn receive_frames(&mut self, socket: &mut Socket) -> Result<()> {
+        let mut frames = Vec::new();
+        let burst = self.burst();
+        socket.recv_frames(&mut frames, burst);
+        for frame in frames {
+            let header = packet::check(&frame)?;
+            self.note(header)?;
+            let frame = self.side.hands.hold(frame)?;
+            if header.hops == 0 && self.later.len() < KEPT {
+                self.later.push_back((frame, header));
+            } else if self.hoard.len() < KEPT {
+                self.hoard.push_back((frame, header));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some of the packets kept for later, by `send`, which gives back a packet that it does not take.
+    pub fn send_later(
+        &mut self,
+        mut send: impl FnMut(Frame) -> std::result::Result<(), Frame>,
+    ) -> Result<()> {
+        for _ in 0..self.burst() {
+            let Some((mut frame, header)) = self.later.pop_front() else {
+                break;
+            };
+            frame.check(header)?;
+            packet::forward(frame.frame());
+            let taken = send(frame.give_back()).is_ok();
+            self.begun(usize::from(taken));
+        }
+        Ok(())
+    }
+
+    /// The packets kept for later, for the half of the socket that sends.
+    pub fn take_later(&mut self) -> impl Iterator<Item = (Held, Header)> {
+        self.later.drain(..)
+    }
+
+    /// Packets that the receiving half has kept. Those beyond the most are dropped.
+    pub fn put_later(&mut self, kept: impl Iterator<Item = (Held, Header)>) {
+        self.later.extend(kept);
+        self.later.truncate(KEPT);
+    }
+
+    /// Makes a burst of packets in frames.
+    fn make_frames(&mut self, socket: &mut Socket) -> Result<()> {
+        for _ in 0..self.burst() {
+            let Some(frame) = socket.alloc() else { break };
+            let frame = self.made(frame)?;
+            let sent = socket.send(frame).is_ok();
+            self.begun(usize::from(sent));
+        }
+        Ok(())
+    }
+
+    /// The same with the sending half of a socket.
+    pub fn make_in_half(&mut self, socket: &mut TxHalf) -> Result<()> {
+        if !self.makes_packets() {
+            return Ok(());
+        }
+        for _ in 0..self.burst() {
+            let Some(frame) = socket.alloc() else { break };
+            let frame = self.made(frame)?;
+            let sent = socket.send(frame).is_ok();
+            self.begun(usize::from(sent));
+        }
+        Ok(())
+    }
+
+    fn made(&mut self, frame: Frame) -> Result<Frame> {
+        let mut frame = self.side.hands.hold(frame)?;
+        let len = self.random.usize(packet::MIN..=packet::MAX);
+        frame.frame().resize(len)?;
+        packet::write(frame.frame(), self.ways.flow, self.sequence);
+        self.sequence += 1;
+        Ok(frame.give_back())
+    }
+
+    /// Makes a burst of packets by `send_each`.
+    fn make_each(&mut self, socket: &mut Socket) {
+        let burst = self.burst();
+        let (random, flow, sequence) = (&mut self.random, self.ways.flow, &mut self.sequence);
+        let sent = socket.send_each(burst, |bytes| {
+            let len = random.usize(packet::MIN..=packet::MAX);
+            packet::write(&mut bytes[..len], flow, *sequence);
+            *sequence += 1;
+            len
+        });
+        self.begun(sent as usize);
+    }
+
+    fn begun(&self, packets: usize) {
+        self.side.outward.begun.fetch_add(packets as u64, SeqCst);
+    }
+
+    /// Drops some of the held packets, of which none may have changed.
+    pub fn look_at_hoard(&mut self) -> Result<()> {
+        for (frame, header) in &mut self.hoard {
+            frame.check(*header)?;
+        }
+        let some = self.random.usize(..=2).min(self.hoard.len());
+        self.hoard.drain(..some);
+        Ok(())
+    }
+
+    /// Writes a whole socket's counters into the books.
+    fn show(&mut self, now: &Statistics, outstanding: u32) -> Result<()> {
+        self.show_received(now)?;
+        self.show_sent(now, outstanding)
+    }
+
+    /// The counters of the receiving side.
+    pub fn show_received(&mut self, now: &Statistics) -> Result<()> {
+        let clean = (now.invalid_descs, now.invalid_indices) == (0, 0);
+        ensure(clean, Check::Descriptors, || format!("{now:?}"))?;
+        let (shown, inward) = (&mut self.shown, self.side.inward);
+        let dropped = now.rx_dropped + now.rx_ring_full;
+        inward
+            .received
+            .fetch_add(now.received - shown.received, SeqCst);
+        inward.dropped.fetch_add(dropped - shown.dropped, SeqCst);
+        (shown.received, shown.dropped) = (now.received, dropped);
+        Ok(())
+    }
+
+    /// The counters of the sending side.
+    pub fn show_sent(&mut self, now: &Statistics, outstanding: u32) -> Result<()> {
+        ensure(now.tx_invalid_descs == 0, Check::Descriptors, || {
+            format!("{now:?}")
+        })?;
+        ensure(
+            now.completed + u64::from(outstanding) == now.sent,
+            Check::Completions,
+            || format!("{outstanding} outstanding: {now:?}"),
+        )?;
+        let unfinished = i64::from(outstanding) + self.waiting();
+        let (shown, outward) = (&mut self.shown, self.side.outward);
+        outward.sent.fetch_add(now.sent - shown.sent, SeqCst);
+        outward
+            .unfinished
+            .fetch_add(unfinished - shown.unfinished, SeqCst);
+        (shown.sent, shown.unfinished) = (now.sent, unfinished);
+        Ok(())
+    }
+
+    /// Packets kept to be sent.
+    fn waiting(&self) -> i64 {
+        self.later.len().cast_signed() as i64
+    }
+
+    /// After the last look at a socket's counters: it is about to be closed, with packets unsent.
+    pub fn forget_socket(&mut self, outstanding: u32) {
+        let left = self.waiting();
+        let outward = self.side.outward;
+        outward
+            .unfinished
+            .fetch_add(left - self.shown.unfinished, SeqCst);
+        outward.allowance.fetch_add(u64::from(outstanding), SeqCst);
+        self.shown = Shown {
+            unfinished: left,
+            ..Shown::default()
+        };
+    }
+
+    /// Gives up all held frames.
+    pub fn end(&mut self) {
+        self.later.clear();
+        self.hoard.clear();
+        let outward = self.side.outward;
+        outward.unfinished.fetch_sub(self.shown.unfinished, SeqCst);
+        self.shown.unfinished = 0;
+    }
+}
