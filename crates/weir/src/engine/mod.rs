@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub mod af_packet;
 pub mod bench;
 pub mod brokered;
+pub mod busy_poll;
 pub mod halves;
 pub mod libxdp;
 pub mod moves;
