@@ -202,7 +202,8 @@ fn missing_wait(engine: Engine, wait: Wait) -> Option<String> {
         (_, Engine::PacketV2 | Engine::PacketV3) => {
             "a packet socket does not know the NAPI instance that it would poll: use --wait spin"
         }
-        _ => "its library, or its loop on it, has no busy polling: use --wait spin",
+        (_, Engine::Libxdp) => "the loop on libxdp has no busy polling: use --wait spin",
+        _ => "weir's library has no busy polling: use --wait spin",
     };
     (!engine.supports(wait)).then(|| reason.into())
 }
