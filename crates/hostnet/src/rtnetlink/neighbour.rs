@@ -1,10 +1,10 @@
-//! Neighbours of IPv4 and IPv6: `RTM_GETNEIGH`; ip-neighbour(8).
+//! Neighbours of IPv4 and IPv6: `RTM_GETNEIGH` and `RTM_NEWNEIGH`; ip-neighbour(8).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::socket::{GET_NEIGH, NEW_NEIGH, Rtnetlink};
+use super::socket::{GET_NEIGH, NEW, NEW_NEIGH, Rtnetlink};
 use crate::error::{Context as _, Result};
-use crate::netlink::{Attributes, RawMessage, ip_address, u16_of, u32_of};
+use crate::netlink::{Attributes, RawMessage, ip_address, push_attribute, u16_of, u32_of};
 
 /// `struct ndmsg`, before the attributes: family and padding, index, state, flags, type.
 const HEADER: usize = 12;
@@ -71,7 +71,39 @@ impl Neighbour {
     }
 }
 
+/// The request for a permanent neighbour.
+fn permanent(device: u32, address: Ipv4Addr, mac: [u8; 6]) -> RawMessage {
+    let mut payload = vec![libc::AF_INET as u8, 0, 0, 0];
+    payload.extend(device.to_ne_bytes());
+    payload.extend(NeighbourState::PERMANENT.0.to_ne_bytes());
+    // No flags; the kernel finds the type itself.
+    payload.extend([0, 0]);
+    push_attribute(&mut payload, DST, &address.octets());
+    push_attribute(&mut payload, LLADDR, &mac);
+    RawMessage {
+        kind: NEW_NEIGH,
+        payload,
+    }
+}
+
 impl Rtnetlink {
+    /// Adds a neighbour that does not age, behind the device with this index: nobody is asked for its
+    /// link-layer address (`ip neighbour add ADDRESS lladdr MAC dev DEVICE nud permanent`).
+    ///
+    /// ```no_run
+    /// use hostnet::rtnetlink::Rtnetlink;
+    ///
+    /// let mut rtnetlink = Rtnetlink::open()?;
+    /// let index = rtnetlink.link("eth0")?.index;
+    /// rtnetlink.add_neighbour(index, [192, 0, 2, 7].into(), [2, 0, 0, 0, 0, 7])?;
+    /// # Ok::<(), hostnet::Error>(())
+    /// ```
+    pub fn add_neighbour(&mut self, index: u32, address: Ipv4Addr, mac: [u8; 6]) -> Result<()> {
+        self.change_raw(&permanent(index, address, mac), NEW, || {
+            format!("cannot add the neighbour {address} to device {index}")
+        })
+    }
+
     /// Every neighbour of the network namespace, except those of devices without neighbours
     /// (`NUD_NOARP`), which the kernel does not list.
     ///
@@ -100,7 +132,19 @@ impl Rtnetlink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{damaged, push_attribute};
+    use crate::netlink::damaged;
+
+    #[test]
+    fn a_neighbour_is_read_as_it_is_written() {
+        let written = permanent(3, [192, 0, 2, 7].into(), [2, 0, 0, 0, 0, 9]);
+        let expected = Neighbour {
+            device: 3,
+            address: [192, 0, 2, 7].into(),
+            mac: Some([2, 0, 0, 0, 0, 9]),
+            state: NeighbourState::PERMANENT,
+        };
+        assert_eq!(Neighbour::read(&written.payload), Some(expected));
+    }
 
     #[test]
     fn a_neighbour_is_read_from_its_message() {

@@ -135,9 +135,15 @@ fn neighbours() -> Result<()> {
     ] {
         ip(a.as_fd(), &words)?;
     }
-    let mut neighbours = netns::run_in(a.as_fd(), || Rtnetlink::open()?.neighbours())?;
-    neighbours.sort_by_key(|it| it.address);
     let device = v0.index()?;
+    let mut neighbours = netns::run_in(a.as_fd(), || {
+        let mut rtnetlink = Rtnetlink::open()?;
+        rtnetlink.add_neighbour(device, [192, 0, 2, 9].into(), MACS[1])?;
+        let again = rtnetlink.add_neighbour(device, [192, 0, 2, 9].into(), MACS[1]);
+        assert_eq!(again.expect_err("it is there").errno(), Some(libc::EEXIST));
+        rtnetlink.neighbours()
+    })?;
+    neighbours.sort_by_key(|it| it.address);
     let neighbour = |last, mac, state| Neighbour {
         device,
         address: [192, 0, 2, last].into(),
@@ -147,6 +153,7 @@ fn neighbours() -> Result<()> {
     let expected = [
         neighbour(7, Some(MACS[1]), NeighbourState::PERMANENT),
         neighbour(8, None, NeighbourState::FAILED),
+        neighbour(9, Some(MACS[1]), NeighbourState::PERMANENT),
     ];
     assert_eq!(neighbours, expected);
     Ok(())

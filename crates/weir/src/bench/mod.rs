@@ -4,12 +4,14 @@
 //! [combination](plan::Combination) after another: each in a fresh
 //! [worker](crate::engine::worker) process, under a [load](crate::traffic::load) that the kernel
 //! makes, and with a [check] that the packet counts add up. The results go into a [report].
-//! [`instructions`] counts instructions instead of measuring time.
+//! [`instructions`] counts instructions instead of measuring time; [`rtt`] measures the latency of one
+//! packet there and back.
 
 pub mod check;
 pub mod instructions;
 pub mod place;
 pub mod plan;
 pub mod report;
+pub mod rtt;
 pub mod runner;
 pub mod session;

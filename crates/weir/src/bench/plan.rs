@@ -195,8 +195,17 @@ fn missing_engine(engine: Engine) -> Option<String> {
 }
 
 fn missing_wait(engine: Engine, wait: Wait) -> Option<String> {
-    let only_ours = "adaptive waiting is part of weir's own library: use --wait spin or poll";
-    (!engine.supports(wait)).then(|| only_ours.into())
+    let reason = match (wait, engine) {
+        (Wait::Adaptive, _) => {
+            "adaptive waiting is part of weir's own library: use --wait spin or poll"
+        }
+        (_, Engine::PacketV2 | Engine::PacketV3) => {
+            "a packet socket does not know the NAPI instance that it would poll: use --wait spin"
+        }
+        (_, Engine::Libxdp) => "the loop on libxdp has no busy polling: use --wait spin",
+        _ => "weir's library has no busy polling: use --wait spin",
+    };
+    (!engine.supports(wait)).then(|| reason.into())
 }
 
 #[cfg(test)]
@@ -250,6 +259,17 @@ mod tests {
             .filter(|it| it.wait == Wait::Adaptive);
         assert!(adaptive.clone().all(|it| it.engine == Engine::Xsk));
         assert_eq!(adaptive.count(), 4);
+    }
+
+    #[test]
+    fn only_a_udp_socket_does_busy_polling() {
+        let mut choices = choices();
+        choices.engines.push(Engine::Udp);
+        choices.waits = vec![Wait::BusyPoll];
+        let plan = plan(&choices);
+        assert!(plan.combinations.iter().all(|it| it.engine == Engine::Udp));
+        let left_out: Vec<Engine> = plan.unavailable.iter().map(|it| it.engine).collect();
+        assert_eq!(left_out, [Engine::PacketV3, Engine::Xsk, Engine::Libxdp]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::place::Place;
 use super::plan::Combination;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
-use crate::engine::{Engine, Mode};
+use crate::engine::{Engine, Mode, Wait};
 use crate::lab::{Lab, Side};
 use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
@@ -25,7 +25,10 @@ use hostnet::{ENOTSUPP, errno_name};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest that a process takes to end. A worker drains for 10 seconds at most.
-const END: Duration = Duration::from_secs(15);
+pub(super) const END: Duration = Duration::from_secs(15);
+
+/// Time from the first packet to the window: rings are in the cache by then, and NAPI runs.
+pub const WARMUP: Duration = Duration::from_millis(200);
 
 /// Settings of all runs.
 #[derive(Debug, Clone)]
@@ -220,11 +223,11 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn longest_window(&self) -> Duration {
+    pub(super) fn longest_window(&self) -> Duration {
         self.settings.warmup + self.settings.window + PATIENCE
     }
 
-    fn start_worker(&self, combination: Combination) -> Result<Child<'a>> {
+    pub(super) fn start_worker(&self, combination: Combination) -> Result<Child<'a>> {
         let settings = self.settings;
         let (dev, queue) = match self.place {
             Place::Lab(lab) => (lab.app().device.clone(), 0),
@@ -295,8 +298,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A first event other than `ready`: the device does not offer the mode, or the worker failed.
-    fn refusal<T>(&self, combination: Combination, event: Event) -> Result<Outcome<T>> {
+    /// An event in place of `ready`, or of `window`: the device does not offer the mode or the way to wait,
+    /// or the worker failed.
+    pub(super) fn refusal<T>(&self, combination: Combination, event: Event) -> Result<Outcome<T>> {
         let Event::Failed {
             step,
             errno,
@@ -305,8 +309,9 @@ impl<'a> Runner<'a> {
         else {
             return Err(failed(event));
         };
-        let is_refusal = matches!(combination.mode, Some(Mode::Drv | Mode::Zc))
-            && (errno == libc::EOPNOTSUPP || errno == ENOTSUPP);
+        let may_be_refused = matches!(combination.mode, Some(Mode::Drv | Mode::Zc))
+            || combination.wait == Wait::BusyPoll;
+        let is_refusal = may_be_refused && (errno == libc::EOPNOTSUPP || errno == ENOTSUPP);
         if !is_refusal {
             bail!("{}", failure(&step, errno, &message));
         }
@@ -352,7 +357,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn counters(&self) -> Result<BothSides> {
+    pub(super) fn counters(&self) -> Result<BothSides> {
         Ok(match self.place {
             Place::Lab(lab) => BothSides {
                 app: lab.app().counters()?,
@@ -376,9 +381,10 @@ fn packets_elsewhere(name: &str, queue: u32) -> Option<String> {
     Some(silence.to_string())
 }
 
-struct BothSides {
-    app: Counters,
-    load: Counters,
+/// The counters of the devices of both sides.
+pub(super) struct BothSides {
+    pub(super) app: Counters,
+    pub(super) load: Counters,
 }
 
 /// A worker's failure in one sentence.
@@ -401,7 +407,8 @@ pub(super) fn failed(event: Event) -> anyhow::Error {
     }
 }
 
-fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
+/// Ends a worker, once it has drained.
+pub(super) fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
     worker.terminate();
     loop {
         match worker.expect(END)? {

@@ -4,6 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::engine::{Engine, Wait};
 
 /// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,6 +29,26 @@ pub fn seconds(
             range.end()
         )),
     }
+}
+
+/// A parser for those engines that a command offers.
+pub fn engines(offers: impl Fn(Engine) -> bool) -> impl TypedValueParser<Value = Engine> {
+    some_of(offers)
+}
+
+/// A parser for those ways to wait that a command offers.
+pub fn waits(offers: impl Fn(Wait) -> bool) -> impl TypedValueParser<Value = Wait> {
+    some_of(offers)
+}
+
+fn some_of<T>(offers: impl Fn(T) -> bool) -> impl TypedValueParser<Value = T>
+where
+    T: ValueEnum + Copy + Send + Sync + 'static,
+{
+    let all = T::value_variants().iter().copied();
+    let offered = all.filter(|value| offers(*value));
+    let names = offered.filter_map(|value| value.to_possible_value());
+    PossibleValuesParser::new(names).try_map(|name| T::from_str(&name, false))
 }
 
 /// The broker's socket: of the flag, else of the environment, else where it is by default.

@@ -105,6 +105,10 @@ pub enum Command {
     #[command(hide = true)]
     BenchLoad(crate::traffic::load::LoadArgs),
 
+    /// Send packets to an echo and time the answers
+    #[command(hide = true)]
+    BenchPinger(crate::engine::pinger::PingerArgs),
+
     /// Run Open vSwitch for a curve
     #[command(hide = true)]
     CostOvs(crate::cost::curve::ovs::OvsArgs),
@@ -148,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::BenchLoad(args) => crate::traffic::load::run(&args).map(done),
         Command::ExporterHttp(args) => crate::exporter::http::run(&args).map(done),
         // These print their errors as events on standard output.
+        Command::BenchPinger(args) => Ok(crate::engine::pinger::run(&args)),
         Command::CostOvs(args) => Ok(crate::cost::curve::ovs::run(&args)),
         Command::CostReceiver(args) => Ok(crate::cost::curve::receiver::run(&args)),
         Command::BenchWorker(args) => Ok(crate::engine::worker::run(&args)),
@@ -163,6 +168,7 @@ pub fn main() -> ExitCode {
 fn name_process(command: &Command) {
     let name = match command {
         Command::BenchLoad(_) => c"weir-load",
+        Command::BenchPinger(_) => c"weir-pinger",
         Command::CostOvs(_) => c"weir-ovs",
         Command::CostReceiver(_) => c"weir-receiver",
         Command::BenchWorker(_) => c"weir-worker",

@@ -1,4 +1,4 @@
-//! The engines: AF_XDP and AF_PACKET sockets that run the same benches.
+//! The engines: AF_XDP, AF_PACKET and UDP sockets that run the same benches.
 
 use std::{fmt, io};
 
@@ -8,12 +8,15 @@ use serde::{Deserialize, Serialize};
 pub mod af_packet;
 pub mod bench;
 pub mod brokered;
+pub mod busy_poll;
 pub mod halves;
 pub mod libxdp;
 pub mod moves;
+pub mod pinger;
 pub mod protocol;
 pub mod rounds;
 pub mod tpacket;
+pub mod udp;
 pub mod worker;
 pub mod xsk;
 
@@ -27,6 +30,8 @@ pub enum Engine {
     PacketV2,
     /// AF_PACKET, TPACKET version 3 rings
     PacketV3,
+    /// UDP socket, through the network stack
+    Udp,
     /// AF_XDP, weir's own library
     Xsk,
     /// AF_XDP, weir's own library, receiving and sending on two CPUs; l2fwd only
@@ -41,20 +46,24 @@ impl Engine {
     /// Whether it is an AF_XDP socket: these have modes, and an XDP program on the device.
     pub fn is_af_xdp(self) -> bool {
         match self {
-            Self::PacketV2 | Self::PacketV3 => false,
+            Self::PacketV2 | Self::PacketV3 | Self::Udp => false,
             Self::Xsk | Self::XskHalves | Self::XskBrokered | Self::Libxdp => true,
         }
     }
 
     /// Whether a frame that the device drops stays in the ring and is sent again (`tpacket_snd` of
-    /// `net/packet/af_packet.c`): it counts as sent once. AF_XDP counts it as sent, and it is gone.
+    /// `net/packet/af_packet.c`): it counts as sent once. The others count it as sent, and it is gone.
     pub fn sends_dropped_again(self) -> bool {
-        !self.is_af_xdp()
+        matches!(self, Self::PacketV2 | Self::PacketV3)
     }
 
     /// Whether it can wait in this way.
     pub fn supports(self, wait: Wait) -> bool {
-        wait != Wait::Adaptive || matches!(self, Self::Xsk | Self::XskHalves | Self::XskBrokered)
+        match wait {
+            Wait::Spin | Wait::Poll => true,
+            Wait::Adaptive => matches!(self, Self::Xsk | Self::XskHalves | Self::XskBrokered),
+            Wait::BusyPoll => self == Self::Udp,
+        }
     }
 
     /// Whether it can only forward: its two threads receive and send.
@@ -67,6 +76,7 @@ impl Engine {
         match self {
             Self::PacketV2 => "V2",
             Self::PacketV3 => "V3",
+            Self::Udp => "UDP",
             Self::Xsk => "weir",
             Self::XskHalves => "halves",
             Self::XskBrokered => "broker",
@@ -103,6 +113,8 @@ pub enum Wait {
     Poll,
     /// Spin while packets arrive, sleep when they stop
     Adaptive,
+    /// Spin in system calls that poll the device, if it can be polled; never sleep
+    BusyPoll,
 }
 
 macro_rules! display_as_typed {

@@ -60,6 +60,9 @@ pub const WAIT: Timespec = Timespec {
 pub trait Inspect {
     /// Looks at one frame.
     fn frame(&mut self, frame: &[u8]);
+
+    /// Looks at the UDP payload of one frame, whose headers the kernel has checked.
+    fn payload(&mut self, payload: &[u8]);
 }
 
 /// Leaves frames unread: the cost is that of receiving alone.
@@ -69,12 +72,20 @@ pub struct Unread;
 impl Inspect for Unread {
     #[inline]
     fn frame(&mut self, _: &[u8]) {}
+
+    #[inline]
+    fn payload(&mut self, _: &[u8]) {}
 }
 
 impl Inspect for Tracker {
     #[inline]
     fn frame(&mut self, frame: &[u8]) {
         Tracker::frame(self, frame);
+    }
+
+    #[inline]
+    fn payload(&mut self, payload: &[u8]) {
+        Tracker::payload(self, payload);
     }
 }
 

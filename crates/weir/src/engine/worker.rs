@@ -25,6 +25,7 @@ use super::moves::Moves;
 use super::protocol::{Event, Totals};
 use super::rounds::Rounds;
 use super::tpacket::Version;
+use super::udp::Udp;
 use super::xsk::Xsk;
 use super::{Engine, Failure, Mode, Wait, libxdp, xsk};
 use crate::process::words::Words;
@@ -79,7 +80,7 @@ pub struct WorkerArgs {
     pub verify: bool,
 }
 
-fn parse_size(text: &str) -> Result<usize, String> {
+pub(super) fn parse_size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(size) if (MIN_SIZE..=MAX_SIZE).contains(&size) => Ok(size),
         _ => Err(format!("a frame has {MIN_SIZE} to {MAX_SIZE} bytes")),
@@ -128,6 +129,7 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
     match args.engine {
         Engine::PacketV2 => run_bench(args, &stop, open_packet(args, Version::V2)?),
         Engine::PacketV3 => run_bench(args, &stop, open_packet(args, Version::V3)?),
+        Engine::Udp => run_bench(args, &stop, Udp::open(args.wait, args.batch)?),
         Engine::Xsk => run_bench(args, &stop, open_xsk(args)?),
         Engine::XskHalves => {
             let sender_cpu = args.sender_cpu.unwrap_or(args.cpu) as usize;

@@ -57,7 +57,8 @@ pub fn umem() -> Result<Umem, Failure> {
 /// The library's way of waiting.
 pub(super) fn library_wait(wait: Wait) -> ::xsk::Wait {
     match wait {
-        Wait::Spin => ::xsk::Wait::Spin,
+        // The library has no busy polling, and is not asked for it.
+        Wait::Spin | Wait::BusyPoll => ::xsk::Wait::Spin,
         Wait::Poll => ::xsk::Wait::Poll,
         Wait::Adaptive => ::xsk::Wait::adaptive(),
     }

@@ -114,4 +114,12 @@ impl Side {
             Ok(Rtnetlink::open()?.add_address(index, address, prefix)?)
         })
     }
+
+    /// Tells the side the MAC address of an IP address, which it then never asks for.
+    pub fn add_neighbour(&self, address: Ipv4Addr, mac: [u8; 6]) -> Result<()> {
+        let index = self.index()?;
+        netns::run_in(self.netns(), || -> Result<()> {
+            Ok(Rtnetlink::open()?.add_neighbour(index, address, mac)?)
+        })
+    }
 }

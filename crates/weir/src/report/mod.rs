@@ -2,6 +2,7 @@
 
 pub mod atomic_file;
 pub mod date;
+pub mod latency;
 pub mod machine;
 pub mod page;
 pub mod progress_line;

@@ -9,12 +9,23 @@
 //! present and covers it. Sums are taken in the machine's byte order: a ones' complement
 //! sum does not depend on it (RFC 1071, section 2).
 
+use std::net::Ipv4Addr;
+
 use anyhow::{Result, ensure};
 
 /// MAC address of the application's side.
 pub const APP_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
 /// MAC address of the load's side.
 pub const LOAD_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];
+
+/// The destination of the load's frames, of the network for benchmarks (RFC 2544, section C.2.2).
+pub const APP_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// Their source.
+pub const LOAD_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The length of the prefix of that network in a lab.
+pub const PREFIX: u8 = 24;
+/// Their UDP ports, of source and destination.
+pub const PORT: u16 = 9;
 
 /// The shortest frame, without its FCS.
 pub const MIN_SIZE: usize = 64;
@@ -48,7 +59,8 @@ impl Template {
         bytes[6..12].copy_from_slice(&source);
         bytes[12..IP].copy_from_slice(&[0x08, 0x00]);
         bytes[IP..UDP].copy_from_slice(&ipv4_header(size - IP));
-        bytes[UDP..UDP + 4].copy_from_slice(&[0, 9, 0, 9]);
+        bytes[UDP..UDP + 2].copy_from_slice(&PORT.to_be_bytes());
+        bytes[UDP + 2..UDP + 4].copy_from_slice(&PORT.to_be_bytes());
         bytes[UDP + 4..UDP + 6].copy_from_slice(&((size - UDP) as u16).to_be_bytes());
         bytes[UDP_CHECKSUM..PATTERN].fill(0);
         let sum = udp_sum(&bytes);
@@ -84,28 +96,12 @@ impl Template {
 }
 
 fn ipv4_header(total: usize) -> [u8; 20] {
-    let mut header = [
-        0x45,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        64,
-        UDP_PROTOCOL,
-        0,
-        0,
-        198,
-        18,
-        0,
-        1,
-        198,
-        18,
-        0,
-        2,
-    ];
+    let mut header = [0; 20];
+    header[0] = 0x45;
+    header[8] = 64;
+    header[9] = UDP_PROTOCOL;
+    header[12..16].copy_from_slice(&LOAD_ADDRESS.octets());
+    header[16..].copy_from_slice(&APP_ADDRESS.octets());
     header[2..4].copy_from_slice(&(total as u16).to_be_bytes());
     let checksum = !fold(sum(&header));
     header[10..12].copy_from_slice(&checksum.to_ne_bytes());
@@ -206,13 +202,14 @@ impl Tracker {
         }
     }
 
-    /// Checks one frame and counts it.
+    /// Checks one frame and counts it; returns its number unless it is corrupt or came before.
     #[inline]
-    pub fn frame(&mut self, frame: &[u8]) {
-        match check(frame, self.size) {
-            Some(sequence) => self.number(sequence),
-            None => self.corrupted += 1,
+    pub fn frame(&mut self, frame: &[u8]) -> Option<u64> {
+        let sequence = check(frame, self.size);
+        if sequence.is_none() {
+            self.corrupted += 1;
         }
+        sequence.filter(|&sequence| self.number(sequence))
     }
 
     /// Checks the UDP payload of a frame whose headers the kernel has checked, and counts it.
@@ -227,8 +224,9 @@ impl Tracker {
         }
     }
 
+    /// Counts a number; returns whether it came for the first time.
     #[inline]
-    fn number(&mut self, sequence: u64) {
+    fn number(&mut self, sequence: u64) -> bool {
         if sequence < self.expected {
             return self.late(sequence);
         }
@@ -239,6 +237,7 @@ impl Tracker {
             self.advance(word);
         }
         self.seen[(word % WINDOW_WORDS) as usize] |= 1 << (sequence % 64);
+        true
     }
 
     fn advance(&mut self, word: u64) {
@@ -250,17 +249,18 @@ impl Tracker {
     }
 
     #[cold]
-    fn late(&mut self, sequence: u64) {
+    fn late(&mut self, sequence: u64) -> bool {
         let word = sequence / 64;
         let bit = 1 << (sequence % 64);
         let seen = &mut self.seen[(word % WINDOW_WORDS) as usize];
         if word + WINDOW_WORDS <= self.newest_word || *seen & bit != 0 {
             self.duplicates += 1;
-        } else {
-            *seen |= bit;
-            self.reordered += 1;
-            self.lost = self.lost.saturating_sub(1);
+            return false;
         }
+        *seen |= bit;
+        self.reordered += 1;
+        self.lost = self.lost.saturating_sub(1);
+        true
     }
 }
 
@@ -388,6 +388,16 @@ mod tests {
         assert_eq!(counts([0, 1024, 1025, 1024]), [1023, 0, 1]);
         assert_eq!(counts([5, 1029 + 1024, 1028 + 1024]), [5 + 2046, 1, 0]);
         assert_eq!(counts([u64::MAX, 3]), [u64::MAX, 0, 1]);
+    }
+
+    #[test]
+    fn the_tracker_returns_each_number_once() {
+        let mut tracker = Tracker::new(64);
+        let mut corrupt = stamped(64, 9);
+        corrupt[60] ^= 1;
+        let frames = [stamped(64, 3), stamped(64, 1), stamped(64, 3), corrupt];
+        let numbers = frames.map(|frame| tracker.frame(&frame));
+        assert_eq!(numbers, [Some(3), Some(1), None, None]);
     }
 
     #[test]

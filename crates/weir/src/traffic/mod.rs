@@ -5,4 +5,5 @@ pub mod frame;
 pub mod load;
 pub mod programs;
 pub mod rate;
+pub mod schedule;
 pub mod turns;

@@ -1,8 +1,8 @@
 //! `weir bench`: whole runs, in labs.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -51,7 +51,7 @@ fn json(command: &mut Command) -> Result<Value> {
     serde_json::from_str(&text).context("the report is not JSON")
 }
 
-fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
+pub fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
     value[key].as_array().with_context(|| format!("no {key}"))
 }
 
@@ -285,6 +285,28 @@ impl Started {
         Ok(kill_process(pid, signal)?)
     }
 
+    /// Its output, once it has ended.
+    pub fn output(mut self) -> Result<Output> {
+        let mut output = Output {
+            status: ExitStatus::default(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        let pipe = "its output was taken";
+        self.child
+            .stdout
+            .take()
+            .context(pipe)?
+            .read_to_end(&mut output.stdout)?;
+        self.child
+            .stderr
+            .take()
+            .context(pipe)?
+            .read_to_end(&mut output.stderr)?;
+        output.status = self.child.wait()?;
+        Ok(output)
+    }
+
     /// Its exit code, or `None` if a signal ended it.
     fn end(&mut self) -> Result<Option<i32>> {
         self.signal(Signal::INT)?;
@@ -292,7 +314,7 @@ impl Started {
     }
 
     /// The processes it has started.
-    fn children(&self) -> Result<Vec<i32>> {
+    pub fn children(&self) -> Result<Vec<i32>> {
         let pid = self.child.id();
         let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         Ok(list
@@ -347,7 +369,7 @@ fn ctrl_c_prints_what_is_finished() -> Result<()> {
     gone(&children)
 }
 
-fn gone(children: &[i32]) -> Result<()> {
+pub fn gone(children: &[i32]) -> Result<()> {
     soon("all children are gone", || {
         let there = |pid: &i32| PathBuf::from(format!("/proc/{pid}")).exists();
         Ok(!children.iter().any(there))

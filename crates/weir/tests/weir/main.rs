@@ -25,6 +25,7 @@ mod load;
 mod packet;
 mod quiet;
 mod quiet_rule;
+mod rtt;
 mod storm;
 mod switch;
 mod switch_bench;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ledger_capture::trials(),
         load::trials(),
         quiet_rule::trials(),
+        rtt::trials(),
         storm::trials(),
         switch_bench::trials(),
         switch::trials(),

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Row, presets};
 
 use super::{Report, Run, Summary, column, main_wait};
-use crate::bench::plan::Combination;
+use crate::bench::plan::{Combination, Unavailable};
 use crate::engine::bench::Bench;
 use crate::engine::{Engine, Mode, Wait};
 use crate::report::text::{row, table, unframed, wrap};
@@ -67,6 +67,7 @@ fn waiting(wait: Wait) -> &'static str {
         Wait::Spin => "spinning",
         Wait::Poll => "waiting in poll",
         Wait::Adaptive => "waiting adaptively",
+        Wait::BusyPoll => "busy polling",
     }
 }
 
@@ -295,7 +296,7 @@ pub fn notes(report: &Report) -> Vec<String> {
     for (combinations, reason) in report.refusals() {
         notes.push(format!("refused: {combinations}: {reason}"));
     }
-    notes.extend(unavailable_notes(report));
+    notes.extend(unavailable_notes(&report.unavailable));
     for it in &report.failed {
         notes.push(format!(
             "failed: {}, round {}: {}",
@@ -311,9 +312,9 @@ pub fn notes(report: &Report) -> Vec<String> {
 }
 
 /// Missing engines and ways to wait, each reason once.
-fn unavailable_notes(report: &Report) -> Vec<String> {
+pub fn unavailable_notes(unavailable: &[Unavailable]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for it in &report.unavailable {
+    for it in unavailable {
         let wait = it.wait.map_or(String::new(), |wait| format!(" {wait}"));
         let name = format!("{}{wait}", it.engine);
         match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {

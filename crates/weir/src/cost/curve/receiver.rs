@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::io::stdin;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::ExitCode;
@@ -24,12 +24,7 @@ use crate::engine::Failure;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::settle;
 use crate::process::words::Words;
-use crate::traffic::frame::Tracker;
-
-/// The destination address of frames, see `traffic::frame`.
-pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// The UDP destination port of frames for the first receiver.
-pub const PORT: u16 = 9;
+use crate::traffic::frame::{APP_ADDRESS, PORT, Tracker};
 
 /// The most frames between two checks for a signal.
 const BATCH: usize = 64;
@@ -146,7 +141,9 @@ impl Source for Frames {
     fn receive(&mut self, tracker: &mut Tracker) -> io::Result<usize> {
         for count in 0..BATCH {
             match rustix::io::read(self.tap.as_fd(), &mut self.buffer) {
-                Ok(length) => tracker.frame(&self.buffer[..length]),
+                Ok(length) => {
+                    tracker.frame(&self.buffer[..length]);
+                }
                 Err(rustix::io::Errno::AGAIN) => return Ok(count),
                 Err(errno) => return Err(errno.into()),
             }
@@ -163,7 +160,7 @@ struct Datagrams {
 
 impl Datagrams {
     fn open(port: u16) -> Result<Self, Failure> {
-        let socket = UdpSocket::bind((ADDRESS, port))
+        let socket = UdpSocket::bind((APP_ADDRESS, port))
             .map_err(|error| Failure::new("bind", &error, "this is a defect"))?;
         set_socket_recv_buffer_size_force(&socket, UDP_BUFFER)
             .map_err(|errno| Failure::new("SO_RCVBUFFORCE", &errno.into(), "run it as root"))?;

@@ -66,11 +66,16 @@ fn check_objects(schema: &Value, at: &str, wrong: &mut Vec<String>) {
 
 /// A schema, a command of a second or less that prints such a report, and lists of it that have
 /// entries then, so that the schema of the entries is held to something.
-const REPORTS: [(&str, &str, &[&str]); 7] = [
+const REPORTS: [(&str, &str, &[&str]); 8] = [
     (
         "bench.json",
         "bench all --lab --engine xsk,packet-v2 --mode drv,zc --rounds 1 --seconds 0.1 --format json",
         &["runs", "summary", "refused"],
+    ),
+    (
+        "rtt.json",
+        "bench rtt --engine xsk,packet-v2 --mode drv,zc --wait spin,adaptive --pps 1k --rounds 1 --seconds 0.1 --format json",
+        &["runs", "summary", "ratios", "refused", "unavailable"],
     ),
     (
         "cost.json",

@@ -5,14 +5,12 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 use super::super::counts::{Counts, Drops, PathCounters};
-use super::super::receiver::ADDRESS;
 use super::datapath::{Datapath, Installed, ReceiverKind, Site, Stroke};
 use crate::engine::protocol::Totals;
 use crate::lab::Lab;
+use crate::traffic::frame::{APP_ADDRESS, PREFIX};
 use hostnet::netns;
 
-/// The length of the prefix of the network that the load's frames come from.
-const PREFIX: u8 = 24;
 /// The counters of the calling thread's network namespace, see RFC 4113.
 const SNMP: &str = "/proc/thread-self/net/snmp";
 
@@ -36,7 +34,7 @@ impl Datapath for Stack {
     }
 
     fn install<'a>(&self, site: Site<'_, 'a>) -> Result<Box<dyn Installed + 'a>> {
-        site.lab.app().add_address(ADDRESS, PREFIX)?;
+        site.lab.app().add_address(APP_ADDRESS, PREFIX)?;
         Ok(Box::new(Address))
     }
 

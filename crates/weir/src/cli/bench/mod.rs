@@ -1,18 +1,20 @@
 //! `weir bench`.
 
+pub mod rtt;
+
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Args, ValueEnum as _};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum as _};
 
 use crate::bench::place::Place;
 use crate::bench::plan::{Choices, Plan};
 use crate::bench::report::{Report, html, table};
-use crate::bench::runner::Settings;
+use crate::bench::runner::{Settings, WARMUP};
 use crate::bench::session;
 use crate::cli::flags::{self, Format};
 use crate::cli::output;
@@ -34,6 +36,8 @@ Examples:
       CPU time per packet of each way to wait, at a fixed rate
   weir bench rxdrop --dev eth1 --queue 0 --mode auto --seconds 5
       A device of this host; another host must send to it
+  weir bench rtt
+      Latency of one packet there and back, in a network made for this run
 
 Exit status:
   0    Measured; refused modes and unavailable engines are listed in the report
@@ -60,12 +64,18 @@ impl Benches {
 #[derive(Debug, Args)]
 #[command(
     after_long_help = AFTER_HELP,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     group(ArgGroup::new("place").args(["lab", "dev"]).required(true))
 )]
 pub struct BenchArgs {
+    /// Another measurement.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+
     /// The work done on packets
-    #[arg(value_parser = Benches::parser(), value_name = "BENCH")]
-    pub benches: Benches,
+    #[arg(value_parser = Benches::parser(), value_name = "BENCH", required = true)]
+    pub benches: Option<Benches>,
 
     /// Measure in a network made for this run: two namespaces and a veth pair
     #[arg(long, help_heading = "Network")]
@@ -87,7 +97,7 @@ pub struct BenchArgs {
     #[arg(
         long,
         value_name = "LIST",
-        value_enum,
+        value_parser = flags::engines(|engine| engine != Engine::Udp),
         value_delimiter = ',',
         help_heading = "Workload",
         default_value = "packet-v2,packet-v3,xsk,libxdp"
@@ -107,7 +117,7 @@ pub struct BenchArgs {
     #[arg(
         long,
         value_name = "LIST",
-        value_enum,
+        value_parser = flags::waits(|wait| wait != Wait::BusyPoll),
         value_delimiter = ',',
         help_heading = "Workload",
         default_value = "spin"
@@ -163,18 +173,27 @@ pub struct BenchArgs {
     pub force: bool,
 }
 
-/// Time from the first packet to the window: rings are in the cache by then, and NAPI runs.
-const WARMUP: Duration = Duration::from_millis(200);
+/// The other measurements of `weir bench`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Latency of one packet there and back, by rate, engine and way to wait
+    ///
+    /// Sends packets at a constant rate through a veth pair to an echo on another CPU, and reports
+    /// percentiles of the time until each is back. The networks are namespaces of this process and leave
+    /// nothing behind.
+    Rtt(rtt::RttArgs),
+}
 
 impl BenchArgs {
-    fn choices(&self) -> Choices {
-        Choices {
-            benches: self.benches.0.clone(),
+    fn choices(&self) -> Result<Choices> {
+        let benches = self.benches.as_ref().context("no BENCH")?;
+        Ok(Choices {
+            benches: benches.0.clone(),
             engines: self.engine.clone(),
             modes: self.mode.clone(),
             waits: self.wait.clone(),
             rounds: self.rounds,
-        }
+        })
     }
 
     fn settings(&self, cpus: &Cpus) -> Settings {
@@ -202,7 +221,14 @@ impl BenchArgs {
 
 /// Runs `weir bench`.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let plan = Plan::new(&args.choices())?;
+    match &args.command {
+        None => measure(args),
+        Some(BenchCommand::Rtt(args)) => rtt::run(args),
+    }
+}
+
+fn measure(args: &BenchArgs) -> Result<ExitCode> {
+    let plan = Plan::new(&args.choices()?)?;
     let page = match &args.html {
         Some(path) => Some(ReportFile::prepare(path, args.force)?),
         None => None,
@@ -261,7 +287,7 @@ mod tests {
         let args = parse("all --lab").expect("good words");
         assert_eq!(args.engine.len(), 4);
         assert_eq!(args.mode, [Mode::Skb, Mode::Drv, Mode::Zc]);
-        assert_eq!(args.choices().benches.len(), 3);
+        assert_eq!(args.choices().expect("a bench").benches.len(), 3);
         assert_eq!(args.wait, [Wait::Spin]);
     }
 
@@ -272,7 +298,10 @@ mod tests {
             "rxdrop --lab --dev eth0",
             "nothing --lab",
             "rxdrop --lab --engine dpdk",
+            "rxdrop --lab --engine udp",
+            "rxdrop --lab rtt",
             "rxdrop --lab --mode fast",
+            "rxdrop --lab --wait busy-poll",
             "rxdrop --lab --size 63",
             "rxdrop --lab --size 1501",
             "rxdrop --lab --rounds 0",
