@@ -12,13 +12,13 @@ mutants_sample=(
     'replace > with < in Waiting.*::look_after'
 )
 
-# Of pf's rules, in one file: a combination of two families or interfaces is kept, a rule has no family.
+# Of pf's rules, in two files: a combination of two families or interfaces is kept, a rule has no family.
 filter_mutants_sample=(
     'replace != with == in agreed_family'
     'replace scopes_disagree -> bool with false'
     'replace decide_family with \(\)'
 )
-filter_mutants_file=crates/filter/src/expand/mod.rs
+filter_mutants_file='crates/filter/src/expand/{combination,mod}.rs'
 
 # A survivor is no failure where docs/MUTANTS.md gives the reason that it changes nothing.
 run_mutants() {
