@@ -203,7 +203,9 @@ fn missing_wait(engine: Engine, wait: Wait) -> Option<String> {
             "a packet socket does not know the NAPI instance that it would poll: use --wait spin"
         }
         (_, Engine::Libxdp) => "the loop on libxdp has no busy polling: use --wait spin",
-        _ => "weir's library has no busy polling: use --wait spin",
+        _ => {
+            "a broker's socket and a split one do no busy polling: use --engine xsk, or --wait spin"
+        }
     };
     (!engine.supports(wait)).then(|| reason.into())
 }
@@ -262,14 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_udp_socket_does_busy_polling() {
+    fn a_udp_socket_and_the_library_do_busy_polling() {
         let mut choices = choices();
         choices.engines.push(Engine::Udp);
         choices.waits = vec![Wait::BusyPoll];
         let plan = plan(&choices);
-        assert!(plan.combinations.iter().all(|it| it.engine == Engine::Udp));
+        let polls = |engine| matches!(engine, Engine::Udp | Engine::Xsk);
+        assert!(plan.combinations.iter().all(|it| polls(it.engine)));
         let left_out: Vec<Engine> = plan.unavailable.iter().map(|it| it.engine).collect();
-        assert_eq!(left_out, [Engine::PacketV3, Engine::Xsk, Engine::Libxdp]);
+        assert_eq!(left_out, [Engine::PacketV3, Engine::Libxdp]);
     }
 
     #[test]

@@ -55,16 +55,21 @@ impl BusyPoll {
         let id = napi_id(socket)
             .map_err(|error| Failure::new("SO_INCOMING_NAPI_ID", &error, "needs Linux 4.12"))?;
         if id == 0 {
-            return Err(Failure {
-                step: "busy poll",
-                errno: libc::EOPNOTSUPP,
-                message: "the device has shown no NAPI instance to poll (SO_INCOMING_NAPI_ID is 0 after a packet): \
-                          use --wait spin"
-                    .into(),
-            });
+            return Err(no_napi());
         }
         self.is_proven = true;
         Ok(())
+    }
+}
+
+/// The refusal where there is nothing to poll.
+pub(super) fn no_napi() -> Failure {
+    Failure {
+        step: "busy poll",
+        errno: libc::EOPNOTSUPP,
+        message: "the device has shown no NAPI instance to poll (SO_INCOMING_NAPI_ID is 0 after a packet): \
+                  use --wait spin"
+            .into(),
     }
 }
 

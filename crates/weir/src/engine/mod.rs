@@ -62,7 +62,7 @@ impl Engine {
         match wait {
             Wait::Spin | Wait::Poll => true,
             Wait::Adaptive => matches!(self, Self::Xsk | Self::XskHalves | Self::XskBrokered),
-            Wait::BusyPoll => self == Self::Udp,
+            Wait::BusyPoll => matches!(self, Self::Udp | Self::Xsk),
         }
     }
 

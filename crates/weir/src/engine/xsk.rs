@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::xsk::{Error, ModeObtained, Socket, Umem};
 
 use super::bench::Bench;
+use super::busy_poll::no_napi;
 use super::moves::{Inspect, Moves, Round, Source};
 use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
@@ -41,6 +42,8 @@ pub struct Xsk {
     /// Longest wait of a round.
     pub(super) patience: Duration,
     pub(super) batch: u32,
+    /// Whether it is yet to be seen that there is a NAPI instance for busy polling.
+    unproven: bool,
     sent_template: bool,
     /// Packets whose completion was not returned by a round yet.
     unreported: u64,
@@ -57,8 +60,8 @@ pub fn umem() -> Result<Umem, Failure> {
 /// The library's way of waiting.
 pub(super) fn library_wait(wait: Wait) -> ::xsk::Wait {
     match wait {
-        // The library has no busy polling, and is not asked for it.
-        Wait::Spin | Wait::BusyPoll => ::xsk::Wait::Spin,
+        Wait::Spin => ::xsk::Wait::Spin,
+        Wait::BusyPoll => ::xsk::Wait::BusyPoll,
         Wait::Poll => ::xsk::Wait::Poll,
         Wait::Adaptive => ::xsk::Wait::adaptive(),
     }
@@ -89,12 +92,12 @@ impl Xsk {
         Self {
             refusals: socket.refusals().iter().map(ToString::to_string).collect(),
             socket,
-            patience: if options.wait == Wait::Spin {
-                SPIN
-            } else {
-                SLEEP
+            patience: match options.wait {
+                Wait::Spin | Wait::BusyPoll => SPIN,
+                Wait::Poll | Wait::Adaptive => SLEEP,
             },
             batch: options.batch,
+            unproven: options.wait == Wait::BusyPoll,
             sent_template: false,
             unreported: 0,
         }
@@ -107,6 +110,21 @@ impl Xsk {
         let completed = self.unreported - u64::from(self.socket.outstanding());
         self.unreported -= completed;
         completed
+    }
+
+    /// Refuses to go on where there is nothing to poll, which shows with the first packet: it would pass for
+    /// busy polling.
+    #[cold]
+    fn prove_busy_polling(&mut self) -> Result<(), Failure> {
+        let napi = self.socket.napi_id();
+        if napi
+            .map_err(|error| failure("busy poll", &error))?
+            .is_none()
+        {
+            return Err(no_napi());
+        }
+        self.unproven = false;
+        Ok(())
     }
 
     /// Writes the template into every chunk; a chunk keeps it while it is free.
@@ -144,6 +162,9 @@ impl Moves for Xsk {
             inspect.frame(&packet);
             packet.recycle()
         });
+        if self.unproven && received > 0 {
+            self.prove_busy_polling()?;
+        }
         Ok(Round {
             received,
             completed: 0,
@@ -181,6 +202,9 @@ impl Moves for Xsk {
             swap_macs(&mut packet);
             packet.send()
         });
+        if self.unproven && received > 0 {
+            self.prove_busy_polling()?;
+        }
         flush(&mut self.socket)?;
         Ok(Round {
             received,

@@ -74,7 +74,7 @@ pub struct RttArgs {
         default_value = "drv"
     )]
     pub mode: Vec<Mode>,
-    /// Waiting for packets; adaptive with xsk only, busy-poll with udp only
+    /// Waiting for packets; adaptive with xsk only, busy-poll with udp and xsk
     #[arg(
         long,
         value_name = "LIST",
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn the_defaults_are_three_rates_and_each_way_to_wait() {
         let plan = parse("").expect("good words").plan().expect("a plan");
-        // All spin or poll; a UDP socket also does busy polling, and AF_XDP waits adaptively.
-        assert_eq!(plan.ways.len(), 2 + 3 + 3);
-        assert_eq!(plan.runs().count(), 8 * 3 * 5);
+        // All spin or poll; a UDP socket also does busy polling, and AF_XDP that and waits adaptively.
+        assert_eq!(plan.ways.len(), 2 + 3 + 4);
+        assert_eq!(plan.runs().count(), 9 * 3 * 5);
     }
 
     #[test]
