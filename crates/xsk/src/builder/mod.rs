@@ -271,13 +271,18 @@ impl SocketBuilder {
                 self.tx_ring
             )));
         }
-        if self.umem.fragments()
-            && let Err(missing) = Feature::Fragments.probe()
-        {
-            let message = format!("{missing}; build the UMEM without `fragments`");
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
         self.check_filter()
+    }
+
+    /// Asks Linux for what the settings need.
+    fn check_features(&self) -> Result<()> {
+        if !self.umem.fragments() {
+            return Ok(());
+        }
+        Feature::Fragments.probe().map_err(|missing| {
+            let message = format!("{missing}; build the UMEM without `fragments`");
+            Error::new(ErrorKind::Unsupported, message)
+        })
     }
 
     fn check_filter(&self) -> Result<()> {

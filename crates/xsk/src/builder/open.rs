@@ -52,6 +52,7 @@ impl SocketBuilder {
     /// As those of [`open`](Self::open); [`ErrorKind::InvalidConfig`] for another device than the builder's.
     pub fn open_to_give(mut self, device: &Device) -> Result<Socket> {
         self.check()?;
+        self.check_features()?;
         if device.name != self.device {
             let message = format!("the socket is for {}, not {}", self.device, device.name);
             return Err(Error::invalid(message));
