@@ -261,7 +261,7 @@ impl<'s> Pass<'s> {
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
         while self.received.left() > 0 {
-            if self.recycled.left() == 0 {
+            if self.recycled.left() == 0 || (self.out.is_some() && self.sent.left() == 0) {
                 self.refuse_rest();
                 return;
             }
@@ -277,7 +277,8 @@ impl<'s> Pass<'s> {
         }
     }
 
-    /// Frees the chunks behind the last slot for a packet: those of a packet of several, which was taken whole.
+    /// Frees the chunks for which no slot is left. The last packet is taken whole, with more descriptors than
+    /// there are slots, where it has several chunks and needs none; a peer may have changed them since.
     #[cold]
     #[inline(never)]
     fn refuse_rest(&mut self) {
