@@ -1,7 +1,8 @@
 //! Features of the running kernel, found by a probe of each and not by the kernel's version.
 
 use crate::error::errno_text;
-use crate::sys::{self, open_socket};
+use crate::hints::FUNCTIONS;
+use crate::sys::{self, Registration, TX_METADATA_LEN, open_socket};
 use rustix::io::Errno;
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags};
 use rustix::net::{bind, sockopt};
@@ -32,6 +33,12 @@ pub enum Feature {
     /// `XDP_USE_SG`: packets of several chunks. A UMEM with
     /// [fragments](crate::UmemBuilder::fragments) needs it.
     Fragments,
+    /// What the driver knows of received packets, written by the XDP program, bound to its device.
+    /// [`SocketBuilder::rx_hints`](crate::SocketBuilder::rx_hints) asks for it.
+    RxHints,
+    /// `XDP_UMEM_TX_METADATA_LEN`: requests with packets that are sent. A UMEM with
+    /// [TX metadata](crate::UmemBuilder::tx_metadata) needs it.
+    TxMetadata,
     /// `XDP_MAX_TX_SKB_BUDGET`: packets that one copy-mode send(2) transmits.
     TxBudget,
 }
@@ -66,12 +73,14 @@ impl std::error::Error for MissingFeature {}
 
 impl Feature {
     /// Every feature, oldest first.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Sockets,
         Self::NeedWakeup,
         Self::XdpLink,
         Self::RingStatistics,
+        Self::RxHints,
         Self::Fragments,
+        Self::TxMetadata,
         Self::TxBudget,
     ];
 
@@ -81,7 +90,9 @@ impl Feature {
             Self::Sockets => "4.18",
             Self::NeedWakeup => "5.4",
             Self::XdpLink | Self::RingStatistics => "5.9",
+            Self::RxHints => "6.3",
             Self::Fragments => "6.6",
+            Self::TxMetadata => "6.11",
             Self::TxBudget => "6.17",
         }
     }
@@ -120,6 +131,24 @@ impl Feature {
                     _ => Ok(()),
                 }
             }
+            Self::RxHints => match sys::kernel_functions(FUNCTIONS).map_err(missing)? {
+                [_, Some(_), _] => Ok(()),
+                _ => Err(missing("it has no functions that ask the driver".into())),
+            },
+            // No memory is at this address; a kernel that does not know the flag refuses it before it looks.
+            Self::TxMetadata => {
+                let nothing = Registration {
+                    addr: 0,
+                    len: 4096,
+                    chunk_size: 4096,
+                    headroom: 0,
+                    tx_metadata_len: TX_METADATA_LEN,
+                };
+                match sys::register(socket()?.as_fd(), &nothing) {
+                    Err(errno @ Errno::INVAL) => Err(refused(errno)),
+                    _ => Ok(()),
+                }
+            }
             // Without a TX ring the value is invalid; a kernel without the option rejects that.
             Self::TxBudget => match sys::set_tx_budget(socket()?.as_fd(), 32) {
                 Err(errno @ Errno::NOPROTOOPT) => Err(refused(errno)),
@@ -136,7 +165,9 @@ impl fmt::Display for Feature {
             Self::NeedWakeup => "need_wakeup",
             Self::RingStatistics => "ring statistics",
             Self::XdpLink => "XDP links",
+            Self::RxHints => "RX hints",
             Self::Fragments => "packets of several chunks",
+            Self::TxMetadata => "TX metadata",
             Self::TxBudget => "TX budget",
         })
     }

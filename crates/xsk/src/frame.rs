@@ -29,10 +29,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// An empty frame behind the UMEM's headroom.
+    /// An empty frame behind the UMEM's headroom, and room for the metadata of a packet sent.
     #[inline]
     pub(crate) fn empty(chunk: Chunk) -> Self {
-        let offset = chunk.area().headroom();
+        let offset = chunk.area().frame_offset();
         Self::new(chunk, Extent { offset, len: 0 })
     }
 
@@ -52,7 +52,8 @@ impl Frame {
     /// than that, or the packet shorter; the packet is unchanged.
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
-        self.extent.adjust_head(delta)
+        let least = self.chunk.area().least_offset();
+        self.extent.adjust_head(delta, least)
     }
 
     /// Moves the packet's end by `delta` bytes, as `bpf_xdp_adjust_tail` does: a positive delta

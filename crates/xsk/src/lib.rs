@@ -18,8 +18,8 @@
 //! A [`Port`] is a device's queues together: a socket on each, and a worker thread for each.
 //!
 //! The [`guide`] explains how to choose the [mode](guide::modes), the [way of
-//! waiting](guide::waiting), the [way of moving packets](guide::bursts), the [sizes](guide::sizes) and
-//! the [packets](guide::packets), how to use [all queues](guide::queues) of a device, and how to outlive
+//! waiting](guide::waiting), the [way of moving packets](guide::bursts), the [sizes](guide::sizes), the
+//! [packets](guide::packets) and their [metadata](guide::metadata), how to use [all queues](guide::queues) of a device, and how to outlive
 //! its [removal and return](guide::life_cycle).
 //!
 //! # Example
@@ -100,10 +100,12 @@
 //     umem_rings                 FILL, COMPLETION and the chunks lent through them
 //     fragments                  packets of several chunks that the program owns
 //     frame, send_error          packets that the program owns
+//     tx_metadata                requests for a packet that is sent, and their answers
 //     umem                       memory shared with the kernel, and the owner of each chunk
 //     program                    XDP programs that redirect packets to sockets, and filters
 //     device                     network devices and the programs attached to them
 //     ring, pool, wait, feature  the ring protocol; free chunks; pacing; probes of the kernel
+//     hints                      what the driver knows of a received packet
 //     sys                        system calls and mappings, and the seam for a model of the kernel
 //     error, delay               the error type; points at which a test can delay a thread
 
@@ -137,6 +139,8 @@ mod frame;
 pub mod guide;
 #[cfg(not(loom))]
 mod handover;
+#[cfg(not(loom))]
+mod hints;
 mod pool;
 #[cfg(not(loom))]
 mod port;
@@ -152,6 +156,8 @@ mod sys;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 #[doc(hidden)]
 pub mod testing;
+#[cfg(not(loom))]
+mod tx_metadata;
 #[cfg(not(loom))]
 mod umem;
 #[cfg(not(loom))]
@@ -171,6 +177,7 @@ pub use crate::{
     fragments::Fragments,
     frame::Frame,
     handover::{HandOverError, Parts},
+    hints::{RxHash, RxHints, VlanTag},
     port::{Port, PortBuilder, StopFlag, WorkerError, WorkerErrors},
     program::{Filter, Program, Rule},
     send_error::{SendError, SendErrorKind},
@@ -178,7 +185,10 @@ pub use crate::{
         Done, Fault, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
         Statistics, Transmit, TxHalf,
     },
-    umem::{Accounting, MAX_FRAGMENTS, Pages, Umem, UmemBuilder, XDP_PACKET_HEADROOM},
+    tx_metadata::{TxRequest, TxSupport, TxTimestamp},
+    umem::{
+        Accounting, MAX_FRAGMENTS, Pages, TX_METADATA_LEN, Umem, UmemBuilder, XDP_PACKET_HEADROOM,
+    },
     wait::{Interest, Ready, Wait},
 };
 

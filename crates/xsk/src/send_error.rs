@@ -22,6 +22,14 @@ pub enum SendErrorKind {
     NoRing,
     /// The packet has several chunks, and the UMEM is not for such packets.
     Fragmented,
+    /// The packet has a request, and the UMEM has no room for it in front of the packet.
+    NoMetadata,
+    /// The packet has fewer bytes in front of it than its request takes.
+    NoHeadroom,
+    /// The socket's device or the kernel does not do what the request asks for.
+    Unsupported,
+    /// The request has a checksum stored outside the packet.
+    Checksum,
 }
 
 impl fmt::Display for SendErrorKind {
@@ -32,6 +40,18 @@ impl fmt::Display for SendErrorKind {
             Self::Empty => "the packet is empty: write it before sending it",
             Self::Fragmented => {
                 "the packet has several chunks: build the UMEM with `fragments`, or make it linear"
+            }
+            Self::NoMetadata => {
+                "the UMEM has no room for requests in front of packets: build it with `tx_metadata`"
+            }
+            Self::NoHeadroom => {
+                "the request takes 24 bytes in front of the packet, which are not there: copy the packet into a new frame"
+            }
+            Self::Unsupported => {
+                "the device does not do what the request asks for: see the socket's `tx_support`"
+            }
+            Self::Checksum => {
+                "the request's checksum is outside the packet: `checksum(start, offset)` stores two bytes at their sum"
             }
             Self::NoRing => "the socket has no TX ring: open it with `tx_ring` above zero",
         })

@@ -13,6 +13,9 @@ use crate::netlink::{attribute, push_attribute};
 const GET_DEVICE: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP_FEATURES: u16 = 3;
+/// `NETDEV_A_DEV_XDP_RX_METADATA_FEATURES` and `NETDEV_A_DEV_XSK_FEATURES`.
+const DEVICE_RX_METADATA_FEATURES: u16 = 5;
+const DEVICE_XSK_FEATURES: u16 = 6;
 /// `NETDEV_CMD_QSTATS_GET` and its attributes, `NETDEV_A_QSTATS_…`.
 const GET_QUEUE_STATISTICS: u8 = 12;
 const STATISTICS_INDEX: u16 = 1;
@@ -107,6 +110,97 @@ impl fmt::Display for XdpFeatures {
 /// # Ok::<(), hostnet::Error>(())
 /// ```
 pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
+    let Some(answers) = device(index)? else {
+        return Ok(None);
+    };
+    match bits(&answers, DEVICE_XDP_FEATURES) {
+        Some(bits) => Ok(Some(XdpFeatures(bits))),
+        None => Err(Error::new(
+            ErrorKind::InvalidAnswer,
+            format!("the kernel reported device {index} without 64 bits of XDP features"),
+        )),
+    }
+}
+
+/// The metadata of packets that a driver has for XDP programs and AF_XDP sockets, by the bits of `enum
+/// netdev_xdp_rx_metadata` and `enum netdev_xsk_flags` in linux/netdev.h.
+///
+/// ```
+/// use hostnet::genetlink::netdev::MetadataFeatures;
+///
+/// let veth = MetadataFeatures::new(0b111, 0);
+/// assert!(veth.rx_timestamp() && veth.rx_hash() && veth.rx_vlan_tag());
+/// assert!(!veth.tx_timestamp() && !veth.tx_checksum() && !veth.tx_launch_time());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetadataFeatures {
+    rx: u64,
+    tx: u64,
+}
+
+impl MetadataFeatures {
+    /// The features of these bits, of received and of sent packets.
+    pub fn new(rx: u64, tx: u64) -> Self {
+        Self { rx, tx }
+    }
+
+    /// Whether a program can ask when a packet was received (`NETDEV_XDP_RX_METADATA_TIMESTAMP`).
+    pub fn rx_timestamp(self) -> bool {
+        self.rx & 1 != 0
+    }
+
+    /// Whether a program can ask for a packet's hash (`NETDEV_XDP_RX_METADATA_HASH`).
+    pub fn rx_hash(self) -> bool {
+        self.rx & 1 << 1 != 0
+    }
+
+    /// Whether a program can ask for the VLAN tag that the device has taken off
+    /// (`NETDEV_XDP_RX_METADATA_VLAN_TAG`).
+    pub fn rx_vlan_tag(self) -> bool {
+        self.rx & 1 << 2 != 0
+    }
+
+    /// Whether the driver tells a zero-copy socket when a packet was sent (`NETDEV_XSK_FLAGS_TX_TIMESTAMP`).
+    pub fn tx_timestamp(self) -> bool {
+        self.tx & 1 != 0
+    }
+
+    /// Whether the device writes checksums for a zero-copy socket (`NETDEV_XSK_FLAGS_TX_CHECKSUM`).
+    pub fn tx_checksum(self) -> bool {
+        self.tx & 1 << 1 != 0
+    }
+
+    /// Whether the device keeps a packet until a time given with it
+    /// (`NETDEV_XSK_FLAGS_TX_LAUNCH_TIME_FIFO`).
+    pub fn tx_launch_time(self) -> bool {
+        self.tx & 1 << 2 != 0
+    }
+}
+
+/// The metadata that the driver of the device with this index has, in the calling thread's network
+/// namespace; none for a kernel before Linux 6.8, which does not say.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`] if there is no such device.
+///
+/// ```no_run
+/// use hostnet::genetlink::netdev;
+///
+/// let features = netdev::metadata_features(2)?;
+/// println!("hash of received packets: {}", features.rx_hash());
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+pub fn metadata_features(index: u32) -> Result<MetadataFeatures> {
+    let answers = device(index)?.unwrap_or_default();
+    Ok(MetadataFeatures {
+        rx: bits(&answers, DEVICE_RX_METADATA_FEATURES).unwrap_or(0),
+        tx: bits(&answers, DEVICE_XSK_FEATURES).unwrap_or(0),
+    })
+}
+
+/// What the family says of a device; `None` without the family.
+fn device(index: u32) -> Result<Option<Vec<Vec<u8>>>> {
     let mut socket = Genetlink::open()?;
     let Some(family) = socket.family("netdev")? else {
         return Ok(None);
@@ -116,17 +210,13 @@ pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
     let answers = socket
         .request(family, GET_DEVICE, &attributes)
         .with_context(|| format!("cannot read the XDP features of device {index}"))?;
-    let features = answers
-        .iter()
-        .find_map(|answer| attribute(answer, DEVICE_XDP_FEATURES))
-        .and_then(|value| value.try_into().ok());
-    match features {
-        Some(bits) => Ok(Some(XdpFeatures(u64::from_ne_bytes(bits)))),
-        None => Err(Error::new(
-            ErrorKind::InvalidAnswer,
-            format!("the kernel reported device {index} without 64 bits of XDP features"),
-        )),
-    }
+    Ok(Some(answers))
+}
+
+/// An attribute of 64 bits.
+fn bits(answers: &[Vec<u8>], name: u16) -> Option<u64> {
+    let value = answers.iter().find_map(|answer| attribute(answer, name))?;
+    value.try_into().ok().map(u64::from_ne_bytes)
 }
 
 /// Packets received by each queue of the device with this index, in the calling thread's network

@@ -7,11 +7,13 @@ pub use packet::Packet;
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Cursor, Size};
-use crate::send_error::SendError;
+use crate::send_error::{SendError, SendErrorKind};
 use crate::sys::XDP_PKT_CONTD;
-use crate::umem::{Area, Cache, Extent, LentChunks, Memory};
+use crate::tx_metadata::TxRequest;
+use crate::umem::{Area, Cache, Extent, LentChunks, Memory, Umem};
 use crate::umem_rings::{
-    FillRing, Outgoing, RxRing, cannot_send, cannot_send_fragments, write_fragments,
+    FillRing, Outgoing, RxRing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
+    write_fragments,
 };
 
 /// Packets ahead of the one returned whose first bytes are loaded into the CPU's caches: a miss takes
@@ -265,6 +267,41 @@ impl<'s> RxBatch<'s> {
             self.frames += 1;
         }
         Ok(())
+    }
+
+    /// Puts a frame into the TX ring with a request, as
+    /// [`Socket::send_with`](crate::Socket::send_with) does.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_with`](crate::Socket::send_with).
+    pub fn send_with(&mut self, frame: Frame, request: &TxRequest) -> Result<(), SendError<Frame>> {
+        if let Some(kind) = self.cannot_send_with(frame.umem(), frame.extent(), request) {
+            return Err(SendError {
+                packet: frame,
+                kind,
+            });
+        }
+        if let Some(out) = &mut self.out {
+            self.send = out.tx.reserve(self.received.left() + 1);
+            if let Some(slot) = self.send.next() {
+                let desc = lend_with(out, frame, request);
+                out.tx.slot(slot).write(desc);
+                self.frames += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The reason that a packet cannot be sent with a request. It counts slots written before.
+    fn cannot_send_with(
+        &mut self,
+        umem: &Umem,
+        at: Extent,
+        request: &TxRequest,
+    ) -> Option<SendErrorKind> {
+        self.stage_sent();
+        cannot_send_with(self.out.as_mut(), umem, at, request)
     }
 
     /// Hands the TX slots written so far to the ring, and counts their chunks.

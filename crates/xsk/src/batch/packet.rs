@@ -4,8 +4,10 @@
 use super::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
+use crate::hints::{HINTS_LEN, RxHints};
 use crate::send_error::{SendError, SendErrorKind};
-use crate::umem::{Extent, Umem};
+use crate::tx_metadata::TxRequest;
+use crate::umem::{Extent, Umem, XDP_PACKET_HEADROOM};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -75,6 +77,25 @@ impl Packet<'_, '_> {
         Ok(())
     }
 
+    /// Forwards the packet as [`send`](Self::send) does, with a request.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_with`](crate::Socket::send_with), with the packet.
+    pub fn send_with(self, request: &TxRequest) -> std::result::Result<(), SendError<Self>> {
+        let (umem, at) = (self.umem().clone(), self.extent());
+        if let Some(kind) = self.batch.cannot_send_with(&umem, at, request) {
+            return Err(SendError { packet: self, kind });
+        }
+        let mut packet = ManuallyDrop::new(self);
+        let addr = packet.addr;
+        let batch = &mut *packet.batch;
+        let frame = Frame::new(batch.fill.take_received(addr), at);
+        // There is room, so this succeeds; otherwise the frame would be freed.
+        let _ = batch.send_with(frame, request);
+        Ok(())
+    }
+
     /// Allocates a frame from the socket that received the packet, as
     /// [`Socket::alloc`](crate::Socket::alloc) does: for an answer longer than the packet.
     #[inline]
@@ -116,7 +137,7 @@ impl Packet<'_, '_> {
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
         let mut extent = self.extent();
-        extent.adjust_head(delta)?;
+        extent.adjust_head(delta, self.batch.cache.area().least_offset())?;
         self.set_extent(extent);
         Ok(())
     }
@@ -149,6 +170,29 @@ impl Packet<'_, '_> {
     fn set_extent(&mut self, Extent { offset, len }: Extent) {
         self.addr = self.batch.lent.start(self.addr) + u64::from(offset);
         self.len = len;
+    }
+
+    /// What the driver knows of the packet, when the socket was opened with
+    /// [`SocketBuilder::rx_hints`](crate::SocketBuilder::rx_hints). They are in the headroom: ask before
+    /// the head moves more than 232 bytes there.
+    pub fn hints(&self) -> RxHints {
+        let area = self.batch.cache.area();
+        let start = self.batch.lent.start(self.addr);
+        let packet = area.headroom() + XDP_PACKET_HEADROOM;
+        if !self.batch.fill.has_hints() || packet > area.chunk_size() {
+            return RxHints::default();
+        }
+        let at = start + u64::from(packet) - u64::from(HINTS_LEN);
+        // SAFETY: as in `deref`: the bytes lie inside the packet's chunk. They may be any, which an array of
+        // bytes can have.
+        let bytes = unsafe {
+            self.batch
+                .memory
+                .at(at)
+                .cast::<[u8; HINTS_LEN as usize]>()
+                .read()
+        };
+        RxHints::read(&bytes)
     }
 
     /// The UMEM that the packet is in.

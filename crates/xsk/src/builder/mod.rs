@@ -18,6 +18,7 @@ use crate::sys::{Kernel, Linux};
 use crate::umem::Umem;
 use crate::umem_rings::Target;
 use crate::wait::Wait;
+use hostnet::genetlink::netdev::MetadataFeatures;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,9 @@ pub struct SocketBuilder {
     fill_ring: Option<u32>,
     /// Descriptors of the card's own receive ring, if it says.
     card_ring: Option<u32>,
+    /// The metadata that the device's driver has.
+    card_metadata: MetadataFeatures,
+    rx_hints: bool,
     completion_ring: u32,
     fill_chunks: Option<u32>,
     /// Sockets that the chunks of the UMEM are for.
@@ -104,6 +108,8 @@ impl SocketBuilder {
             tx_ring: 2048,
             fill_ring: None,
             card_ring: None,
+            card_metadata: MetadataFeatures::default(),
+            rx_hints: false,
             completion_ring: 2048,
             fill_chunks: None,
             sharers: 1,
@@ -198,6 +204,15 @@ impl SocketBuilder {
         self
     }
 
+    /// Lets the built-in XDP program write what the driver knows of each packet in front of it: when it was
+    /// received, the hash of its flow, its VLAN tag ([`Packet::hints`](crate::Packet::hints); Linux 6.3). It
+    /// needs native XDP and a driver that has them; otherwise packets come without, and the reason is in
+    /// [`Socket::refusals`]. Sockets that share the program share this. Default off.
+    pub fn rx_hints(mut self, on: bool) -> Self {
+        self.rx_hints = on;
+        self
+    }
+
     /// Uses the XDP program of a socket on another queue of the same device.
     pub fn program(mut self, program: &Program) -> Self {
         self.source = Source::Shared(program.clone());
@@ -271,18 +286,33 @@ impl SocketBuilder {
                 self.tx_ring
             )));
         }
+        self.check_hints()?;
         self.check_filter()
     }
 
     /// Asks Linux for what the settings need.
     fn check_features(&self) -> Result<()> {
-        if !self.umem.fragments() {
-            return Ok(());
+        let needed = [
+            (self.umem.fragments(), Feature::Fragments, "fragments"),
+            (self.umem.tx_metadata(), Feature::TxMetadata, "tx_metadata"),
+        ];
+        for (_, feature, setting) in needed.into_iter().filter(|(is_needed, ..)| *is_needed) {
+            feature.probe().map_err(|missing| {
+                let message = format!("{missing}; build the UMEM without `{setting}`");
+                Error::new(ErrorKind::Unsupported, message)
+            })?;
         }
-        Feature::Fragments.probe().map_err(|missing| {
-            let message = format!("{missing}; build the UMEM without `fragments`");
-            Error::new(ErrorKind::Unsupported, message)
-        })
+        Ok(())
+    }
+
+    fn check_hints(&self) -> Result<()> {
+        match self.source {
+            Source::BuiltIn | Source::Shared(_) => Ok(()),
+            _ if !self.rx_hints => Ok(()),
+            _ => Err(Error::invalid(
+                "the built-in program alone writes `rx_hints`: leave them out, or the other program",
+            )),
+        }
     }
 
     fn check_filter(&self) -> Result<()> {

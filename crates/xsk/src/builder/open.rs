@@ -9,17 +9,19 @@ use crate::delay::{self, Point};
 use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::feature::{Feature, MissingFeature};
-use crate::program::{Hold, Program};
+use crate::program::{Hints, Hold, Program, Takes};
 use crate::ring::{Consumer, Producer};
 use crate::socket::{
     Binding, Bound, Mode, ModeObtained, Receiver, Refusal, RxEnd, Sender, Socket, TxEnd,
     XskmapEntry, check_map, insert_error,
 };
 use crate::sys::{Address, Kernel, KernelSocket, QueueOwner, Registration, RingKind, SysResult};
+use crate::tx_metadata::TxSupport;
 use crate::umem::{AfterClose, Cache, DeviceQueue, RingsId, RingsLease};
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, Target, TxRing, cache_size};
 use crate::wait::Wait;
 use hostnet::ethtool::rx_ring;
+use hostnet::genetlink::netdev::metadata_features;
 use rustix::io::Errno;
 use rustix::net::xdp::SocketAddrXdpFlags;
 use std::os::fd::AsFd;
@@ -60,6 +62,10 @@ impl SocketBuilder {
         if matches!(self.mode, Mode::Auto | Mode::ZeroCopy) && self.rx_ring > 0 {
             // A device that does not say has no ring of its own.
             self.card_ring = rx_ring(&device.name).ok().flatten().map(|ring| ring.used);
+        }
+        if self.umem.tx_metadata() || self.rx_hints {
+            // A kernel that does not say has a driver that does nothing of it.
+            self.card_metadata = metadata_features(device.index).unwrap_or_default();
         }
         self.open_on(device)
     }
@@ -149,6 +155,9 @@ impl Opening<'_> {
             .umem
             .recover_retired(|retired| retired.is(&queue));
         let mode = self.obtained(zero_copy, program.as_ref());
+        bound.completion.set_support(self.tx_support(zero_copy));
+        let hints = program.as_ref().and_then(Program::hints);
+        bound.fill.set_hints(hints.is_some());
         self.expect_attach_mode(mode)?;
         delay::at(Point::Bound);
         let entry = self.install(&*bound.socket, source, program.as_ref())?;
@@ -221,6 +230,16 @@ impl Opening<'_> {
         })
     }
 
+    /// The requests that can be sent with packets.
+    fn tx_support(&self, zero_copy: bool) -> TxSupport {
+        let card = self.config.card_metadata;
+        TxSupport {
+            checksum: !zero_copy || card.tx_checksum(),
+            timestamp: !zero_copy || card.tx_timestamp(),
+            launch_time: card.tx_launch_time(),
+        }
+    }
+
     /// Lends the chunks that a zero-copy driver needs. Its own ring holds chunks as well, whatever the
     /// load; and the queue of a socket that only sends receives all the same.
     fn feed_driver(&self, bound: &mut Unbound) {
@@ -247,6 +266,7 @@ impl Opening<'_> {
             len,
             chunk_size: self.config.umem.chunk_size(),
             headroom: self.config.umem.headroom(),
+            tx_metadata_len: self.config.umem.area().least_offset(),
         };
         let limit = self.config.kernel.memory_lock_limit();
         let fits = limit.is_none_or(|limit| len <= limit);
@@ -340,7 +360,12 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn attach_in(&self, mode: AttachMode, source: &Source) -> Result<Program> {
+    fn attach_in(
+        &self,
+        mode: AttachMode,
+        source: &Source,
+        hints: Option<Hints>,
+    ) -> Result<Program> {
         let patience = self.deadline.saturating_duration_since(Instant::now());
         match source {
             Source::Callers(program) => program.attach(self.device, mode, patience),
@@ -349,7 +374,8 @@ impl Opening<'_> {
             _ => {
                 let filter = self.config.filter.as_ref();
                 let fragments = self.config.umem.fragments();
-                Program::attach(self.device, mode, patience, filter, fragments)
+                let takes = Takes { fragments, hints };
+                Program::attach(self.device, mode, patience, filter, takes)
             }
         }
     }
@@ -357,15 +383,55 @@ impl Opening<'_> {
     fn attach_best(&mut self, source: &Source) -> Result<Program> {
         let mode = self.config.mode;
         if mode == Mode::Skb {
-            return self.attach_in(AttachMode::Skb, source);
+            self.refuse_hints("generic XDP passes the driver by: use native XDP");
+            return self.attach_in(AttachMode::Skb, source, None);
         }
-        match self.attach_in(AttachMode::Driver, source) {
+        match self.attach_in_driver(source) {
             Err(error) if mode == Mode::Auto && is_about_mode(&error) => {
-                let program = self.attach_in(AttachMode::Skb, source)?;
+                let program = self.attach_in(AttachMode::Skb, source, None)?;
+                self.refuse_hints("generic XDP passes the driver by");
                 self.refusals.push(Refusal::Mode(Mode::Driver, error));
                 Ok(program)
             }
             result => result,
+        }
+    }
+
+    /// Attaches a program in the driver, with hints if they are wanted and there are any.
+    fn attach_in_driver(&mut self, source: &Source) -> Result<Program> {
+        let hints = match self.hints() {
+            Ok(hints) => hints,
+            Err(error) => {
+                self.refusals.push(Refusal::Hints(error));
+                None
+            }
+        };
+        match self.attach_in(AttachMode::Driver, source, hints) {
+            Err(error) if hints.is_some() && error.kind() == ErrorKind::Unsupported => {
+                self.refusals.push(Refusal::Hints(error));
+                self.attach_in(AttachMode::Driver, source, None)
+            }
+            result => result,
+        }
+    }
+
+    /// How to write hints, if they are wanted.
+    fn hints(&self) -> Result<Option<Hints>> {
+        let card = self.config.card_metadata;
+        if !self.config.rx_hints {
+            return Ok(None);
+        }
+        if !(card.rx_timestamp() || card.rx_hash() || card.rx_vlan_tag()) {
+            let message = "its driver has no hints for XDP programs";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Hints::of_device(self.device.index).map(Some)
+    }
+
+    fn refuse_hints(&mut self, message: &str) {
+        if self.config.rx_hints {
+            let error = Error::new(ErrorKind::ModeRefused, message);
+            self.refusals.push(Refusal::Hints(error));
         }
     }
 

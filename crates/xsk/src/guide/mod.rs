@@ -14,6 +14,7 @@
 //! | several queues, threads, devices? | [`queues`] |
 //! | chunk size, number of chunks, rings, batch? | [`sizes`] |
 //! | packets longer than a chunk? | [`fragments`] |
+//! | checksums, timestamps, VLAN tags? | [`metadata`] |
 //! | an event loop, or tokio? | [`event_loops`] |
 //! | devices that change, leave and return? | [`life_cycle`] |
 //! | a socket for an unprivileged process? | [`processes`] |
@@ -24,6 +25,7 @@ pub mod bursts;
 pub mod event_loops;
 pub mod fragments;
 pub mod life_cycle;
+pub mod metadata;
 pub mod modes;
 pub mod packets;
 pub mod processes;

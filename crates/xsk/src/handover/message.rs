@@ -7,6 +7,7 @@ use crate::builder::{check_ring, check_rings};
 use crate::device::AttachMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::socket::{ModeObtained, RingSizes, State};
+use crate::tx_metadata::TxSupport;
 use crate::umem::{DeviceQueue, Geometry, Place};
 use crate::wait::Wait;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 const MAGIC: [u8; 4] = *b"xsk\0";
 
 /// Of the form below; a change of it is another version.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Chunks whose places are in one byte.
 const PLACES_PER_BYTE: u32 = 4;
@@ -97,6 +98,9 @@ impl Description {
             u32::from(has_map),
             u32::from(state.fill_adapts),
             u32::from(geometry.fragments),
+            u32::from(geometry.tx_metadata),
+            state.tx_support.bits(),
+            u32::from(state.rx_hints),
         ];
         let mut rest: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let max_delay = u64::try_from(max_delay.as_nanos()).unwrap_or(u64::MAX);
@@ -122,6 +126,7 @@ impl Description {
             chunk_size: reader.u32()?,
             headroom: reader.u32()?,
             fragments: false,
+            tx_metadata: false,
         };
         geometry.check()?;
         let rings = RingSizes {
@@ -150,6 +155,9 @@ impl Description {
         let has_map = value(&[false, true], reader.u32()?)?;
         let fill_adapts = value(&[false, true], reader.u32()?)?;
         geometry.fragments = value(&[false, true], reader.u32()?)?;
+        geometry.tx_metadata = value(&[false, true], reader.u32()?)?;
+        let tx_support = TxSupport::from_bits(reader.u32()?);
+        let rx_hints = value(&[false, true], reader.u32()?)?;
         let max_delay = Duration::from_nanos(reader.u64()?);
         let adaptive = Wait::Adaptive { max_delay };
         let wait = value(&[Wait::Spin, Wait::Poll, adaptive, Wait::BusyPoll], wait)?;
@@ -161,6 +169,8 @@ impl Description {
             queue,
             mode,
             wait,
+            tx_support,
+            rx_hints,
             places,
         };
         if program.is_some() && !has_map {
@@ -264,6 +274,7 @@ mod tests {
                 chunk_size: 2048,
                 headroom: 32,
                 fragments: true,
+                tx_metadata: true,
             },
             state: State {
                 rings: RingSizes {
@@ -282,6 +293,8 @@ mod tests {
                 },
                 mode: ModeObtained::Driver,
                 wait: Wait::default(),
+                tx_support: TxSupport::from_bits(5),
+                rx_hints: true,
                 places: places.into_iter().cycle().take(9).collect(),
             },
             program: Some(AttachMode::Driver),

@@ -87,9 +87,11 @@ fn take_over(parts: Parts) -> Result<Socket> {
         Target::fixed(state.fill_chunks)
     };
     let fill = FillRing::new(&umem, id, state.queue.queue, rings.fill, target);
-    let fill = fill.with_lent(lent(Place::Receiving));
+    let mut fill = fill.with_lent(lent(Place::Receiving));
+    fill.set_hints(state.rx_hints);
     let completion = CompletionRing::new(&umem, id, rings.completion);
-    let completion = completion.with_lent(lent(Place::Sending));
+    let mut completion = completion.with_lent(lent(Place::Sending));
+    completion.set_support(state.tx_support);
     let slots = state.rings.rx.max(state.rings.tx);
     let cache = Cache::new(&umem, cache_size(umem.chunks(), slots));
 

@@ -7,14 +7,16 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Offsets in `struct xdp_md`.
 pub(crate) const DATA: i16 = 0;
 pub(crate) const DATA_END: i16 = 4;
+pub(crate) const DATA_META: i16 = 8;
 pub(crate) const RX_QUEUE_INDEX: i16 = 16;
 /// `enum xdp_action`.
 pub(crate) const XDP_PASS: i32 = 2;
-/// Number of the helper `bpf_redirect_map`.
+/// Numbers of the helpers `bpf_redirect_map` and `bpf_xdp_adjust_meta`.
 pub(crate) const REDIRECT_MAP: i32 = 51;
+pub(crate) const ADJUST_META: i32 = 54;
 
 /// A register; R1 has the context at the start, and R0 the return value. A helper leaves R6 to R9
-/// as they are.
+/// as they are. R10 has the end of the stack.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Register {
@@ -28,17 +30,19 @@ pub(crate) enum Register {
     R7 = 7,
     R8 = 8,
     R9 = 9,
+    R10 = 10,
 }
 
 use Register::{R0, R1};
 
-/// The bytes that a load reads; all others of the register become zero.
+/// The bytes that a load reads or a store writes; after a load, all others of the register are zero.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Width {
     U8 = 0x71,
     U16 = 0x69,
     U32 = 0x61,
+    U64 = 0x79,
 }
 
 /// The condition of a jump, about one register.
@@ -78,6 +82,12 @@ pub(crate) fn load(width: Width, to: Register, from: Register, offset: i16) -> I
     instruction(width as u8, to, from, offset, 0)
 }
 
+/// `*(width *)(to + offset) = from`
+pub(crate) fn store(width: Width, to: Register, offset: i16, from: Register) -> Instruction {
+    // A store differs from a load by its class alone, `BPF_STX`.
+    instruction(width as u8 | 2, to, from, offset, 0)
+}
+
 /// `to = value`
 pub(crate) fn set(to: Register, value: i32) -> Instruction {
     instruction(0xb7, to, R0, 0, value)
@@ -91,6 +101,11 @@ pub(crate) fn copy(to: Register, from: Register) -> Instruction {
 /// `to += value`
 pub(crate) fn add(to: Register, value: i32) -> Instruction {
     instruction(0x07, to, R0, 0, value)
+}
+
+/// `to |= bits`
+pub(crate) fn or(to: Register, bits: i32) -> Instruction {
+    instruction(0x47, to, R0, 0, bits)
 }
 
 /// `to = (u32) to & mask`
@@ -127,6 +142,12 @@ pub(super) fn jump_if(register: Register, condition: Condition, offset: i16) -> 
 /// Calls a helper.
 pub(crate) fn call(helper: i32) -> Instruction {
     instruction(0x85, R0, R0, 0, helper)
+}
+
+/// Calls a function of the kernel, by its id in the kernel's BTF: the source register is
+/// `BPF_PSEUDO_KFUNC_CALL`.
+pub(crate) fn call_kernel(function: u32) -> Instruction {
+    instruction(0x85, R0, Register::R2, 0, function.cast_signed())
 }
 
 /// `return r0`

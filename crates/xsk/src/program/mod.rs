@@ -5,6 +5,7 @@ mod callers;
 #[cfg(feature = "libxdp")]
 mod dispatcher;
 mod filter;
+mod hints;
 pub(crate) mod instruction;
 mod queues;
 mod redirect;
@@ -13,6 +14,7 @@ mod shared;
 
 pub(crate) use callers::CallersProgram;
 pub use filter::{Filter, Rule};
+pub(crate) use hints::Hints;
 pub(crate) use redirect::redirect;
 
 use crate::device::{AttachMode, AttachedProgram, Device};
@@ -59,8 +61,24 @@ struct Attached {
     map: OwnedFd,
     mode: AttachMode,
     ifindex: u32,
-    /// Whether it takes packets of several buffers, as far as is known.
-    fragments: bool,
+    takes: Takes,
+}
+
+/// Which packets a program takes, and what it does with them, as far as is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Takes {
+    /// Packets of several buffers as well.
+    pub(crate) fragments: bool,
+    /// Writes hints in front of them.
+    pub(crate) hints: Option<Hints>,
+}
+
+impl Takes {
+    /// Of a program whose loader knows whether it takes packets of several buffers.
+    const LOADED: Self = Self {
+        fragments: true,
+        hints: None,
+    };
 }
 
 /// What became of an attached program.
@@ -90,19 +108,18 @@ impl Program {
         map: OwnedFd,
         mode: AttachMode,
         ifindex: u32,
-        fragments: bool,
+        takes: Takes,
     ) -> Self {
         Self(Arc::new(Attached {
             attachment,
             map,
             mode,
             ifindex,
-            fragments,
+            takes,
         }))
     }
 
-    /// Loads the built-in program, which takes the packets of `filter`, or all, in one buffer or also in
-    /// several `fragments`, and attaches it to `device`.
+    /// Loads the built-in program, which takes the packets of `filter`, or all, and attaches it to `device`.
     ///
     /// It waits up to `patience` for the program of a socket that was just closed.
     ///
@@ -116,11 +133,11 @@ impl Program {
         mode: AttachMode,
         patience: Duration,
         filter: Option<&Filter>,
-        fragments: bool,
+        takes: Takes,
     ) -> Result<Self> {
-        let (map, program) = built_in(NAME, device, filter, fragments)?;
+        let (map, program) = built_in(NAME, device, filter, takes)?;
         let link = Attachment::Link(link(device, mode, program.as_fd(), patience)?);
-        Ok(Self::new(link, map, mode, device.index, fragments))
+        Ok(Self::new(link, map, mode, device.index, takes))
     }
 
     /// Attaches a loaded program, which redirects to `map`. Its loader knows whether it takes packets of
@@ -133,7 +150,7 @@ impl Program {
         program: BorrowedFd<'_>,
     ) -> Result<Self> {
         let link = Attachment::Link(link(device, mode, program, patience)?);
-        Ok(Self::new(link, map, mode, device.index, true))
+        Ok(Self::new(link, map, mode, device.index, Takes::LOADED))
     }
 
     /// Attaches libxdp's redirect program by its dispatcher, or shares it with its other users on the
@@ -150,7 +167,7 @@ impl Program {
         let now = Device::lookup(&device.name)?;
         let mode = now.obstacle().map_or(mode, |program| program.mode);
         let part = Attachment::Dispatcher(part);
-        Ok(Self::new(part, map, mode, device.index, true))
+        Ok(Self::new(part, map, mode, device.index, Takes::LOADED))
     }
 
     /// The program of another process, which `link` attaches to the device `ifindex`.
@@ -176,7 +193,11 @@ impl Program {
             return Err(Error::new(ErrorKind::Foreign, message));
         }
         let link = Attachment::Link(link);
-        Ok(Self::new(link, map, mode, ifindex, fragments))
+        let takes = Takes {
+            fragments,
+            hints: None,
+        };
+        Ok(Self::new(link, map, mode, ifindex, takes))
     }
 
     /// The link that holds it; none in libxdp's dispatcher, and none of a program that stays.
@@ -224,7 +245,12 @@ impl Program {
 
     /// Whether it takes packets of several buffers, as far as is known.
     pub(crate) fn takes_fragments(&self) -> bool {
-        self.0.fragments
+        self.0.takes.fragments
+    }
+
+    /// How it writes hints, if it does.
+    pub(crate) fn hints(&self) -> Option<Hints> {
+        self.0.takes.hints
     }
 
     /// Its XSKMAP; that of the built-in program has a slot for each queue of the device.
@@ -238,11 +264,12 @@ fn built_in(
     name: [u8; BPF_NAME_LEN],
     device: &Device,
     filter: Option<&Filter>,
-    fragments: bool,
+    takes: Takes,
 ) -> Result<(OwnedFd, OwnedFd)> {
     let queues = device.rx_queues.max(device.tx_queues).max(1);
     let map = sys::xskmap_create(name, queues).map_err(refused("creating the XSKMAP"))?;
-    let program = load_named(name, &redirect(map.as_fd(), filter), fragments)?;
+    let instructions = redirect(map.as_fd(), filter, takes.hints);
+    let program = load_named(name, &instructions, takes.fragments, takes.hints)?;
     Ok((map, program))
 }
 
@@ -255,17 +282,24 @@ fn flags(mode: AttachMode) -> u32 {
     }
 }
 
-/// Loads an XDP program, for packets of several buffers as well or not.
-pub(crate) fn load(instructions: &[Instruction], fragments: bool) -> Result<OwnedFd> {
-    load_named(NAME, instructions, fragments)
+/// Loads an XDP program, for packets of several buffers as well or not, and bound to a device whose hints it
+/// writes.
+pub(crate) fn load(
+    instructions: &[Instruction],
+    fragments: bool,
+    hints: Option<Hints>,
+) -> Result<OwnedFd> {
+    load_named(NAME, instructions, fragments, hints)
 }
 
 fn load_named(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
     fragments: bool,
+    hints: Option<Hints>,
 ) -> Result<OwnedFd> {
-    let loaded = sys::xdp_program_load(name, instructions, fragments, c"Dual BSD/GPL");
+    let device = hints.map(|hints| hints.ifindex);
+    let loaded = sys::xdp_program_load(name, instructions, fragments, device, c"Dual BSD/GPL");
     loaded.map_err(|(errno, log)| {
         if log.is_empty() {
             return refused("loading the XDP program")(errno);

@@ -1,7 +1,7 @@
 //! A program for the queues of a device, that outlives its sockets.
 
 use super::redirect::redirect_by_queue;
-use super::{Filter, Program, load, refused};
+use super::{Filter, Program, Takes, load, refused};
 use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
@@ -44,8 +44,14 @@ impl Program {
     /// [`SocketBuilder::open`]: crate::SocketBuilder::open
     pub fn attach_to(device: &str, mode: AttachMode) -> Result<Self> {
         let device = Device::lookup(device)?;
-        Self::attach(&device, mode, Duration::from_millis(100), None, false)
-            .map_err(|error| error.context(&device.name))
+        Self::attach(
+            &device,
+            mode,
+            Duration::from_millis(100),
+            None,
+            Takes::default(),
+        )
+        .map_err(|error| error.context(&device.name))
     }
 
     /// Sets the filter of each queue; a queue without one delivers all its packets to its socket. All
@@ -57,8 +63,13 @@ impl Program {
     /// of libxdp's dispatcher, or when the verifier refuses it; the filters stay as they are.
     pub fn set_filters(&self, filters: &BTreeMap<u32, Filter>) -> Result<()> {
         filters.values().try_for_each(Filter::check)?;
+        let hints = self.hints();
         let fragments = self.takes_fragments();
-        let program = load(&redirect_by_queue(self.map(), filters), fragments)?;
+        let program = load(
+            &redirect_by_queue(self.map(), filters, hints),
+            fragments,
+            hints,
+        )?;
         sys::xdp_link_update(self.held_link()?, program.as_fd())
             .map_err(refused("replacing the XDP program"))
     }

@@ -7,9 +7,10 @@
 
 use super::assembler::{Assembler, Label};
 use super::filter::{Filter, Prefix, Rule, Subject};
+use super::hints::Hints;
 use super::instruction::Condition::{Above, Behind, HasAny, Is, IsNot};
-use super::instruction::Register::{self, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
-use super::instruction::Width::{U8, U16, U32};
+use super::instruction::Register::{self, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use super::instruction::Width::{U8, U16, U32, U64};
 use super::instruction::{
     DATA, DATA_END, REDIRECT_MAP, RX_QUEUE_INDEX, XDP_PASS, add, and, call, copy, exit, load,
     load_map, set,
@@ -72,15 +73,27 @@ const IPV6: Version = Version {
     destination: 24,
 };
 
-/// The program, which redirects to `map` the packets of the filter, or all.
-pub(crate) fn redirect(map: BorrowedFd<'_>, filter: Option<&Filter>) -> Vec<Instruction> {
-    let mut program = Assembler::default();
-    program.push(load(U32, QUEUE, R1, RX_QUEUE_INDEX));
+/// The program, which redirects to `map` the packets of the filter, or all, with their hints.
+pub(crate) fn redirect(
+    map: BorrowedFd<'_>,
+    filter: Option<&Filter>,
+    hints: Option<Hints>,
+) -> Vec<Instruction> {
+    let mut program = begin(hints);
     if let Some(filter) = filter {
         take_filtered(&mut program, filter);
     }
-    redirect_all(&mut program, map);
+    redirect_all(&mut program, map, hints);
     program.finish()
+}
+
+fn begin(hints: Option<Hints>) -> Assembler {
+    let mut program = Assembler::default();
+    if hints.is_some() {
+        Hints::begin(&mut program);
+    }
+    program.push(load(U32, QUEUE, R1, RX_QUEUE_INDEX));
+    program
 }
 
 /// The program, which redirects to `map` the packets of a queue's filter; all those of a queue
@@ -88,17 +101,17 @@ pub(crate) fn redirect(map: BorrowedFd<'_>, filter: Option<&Filter>) -> Vec<Inst
 pub(crate) fn redirect_by_queue(
     map: BorrowedFd<'_>,
     filters: &BTreeMap<u32, Filter>,
+    hints: Option<Hints>,
 ) -> Vec<Instruction> {
-    let mut program = Assembler::default();
-    program.push(load(U32, QUEUE, R1, RX_QUEUE_INDEX));
+    let mut program = begin(hints);
     for (&queue, filter) in filters {
         let other = program.label();
         program.jump_if(QUEUE, IsNot(queue), other);
         take_filtered(&mut program, filter);
-        redirect_all(&mut program, map);
+        redirect_all(&mut program, map, hints);
         program.place(other);
     }
-    redirect_all(&mut program, map);
+    redirect_all(&mut program, map, hints);
     program.finish()
 }
 
@@ -111,7 +124,12 @@ fn take_filtered(program: &mut Assembler, filter: &Filter) {
     compiler.end();
 }
 
-fn redirect_all(program: &mut Assembler, map: BorrowedFd<'_>) {
+fn redirect_all(program: &mut Assembler, map: BorrowedFd<'_>, hints: Option<Hints>) {
+    if let Some(hints) = hints {
+        hints.write(program);
+        program.push(load(U64, R6, R10, Hints::CONTEXT));
+        program.push(load(U32, QUEUE, R6, RX_QUEUE_INDEX));
+    }
     program.extend(load_map(R1, map));
     program.extend([set(R3, XDP_PASS), call(REDIRECT_MAP), exit()]);
 }

@@ -1,7 +1,7 @@
 //! The built-in program on a device, shared by processes that know nothing of each other.
 
 use super::refusal::{explain, refused};
-use super::{Attachment, NAME, Program, built_in, flags};
+use super::{Attachment, NAME, Program, Takes, built_in, flags};
 use crate::device::{AttachMode, AttachedProgram, Device};
 use crate::error::Result;
 use crate::sys::{self, BPF_NAME_LEN, SysResult};
@@ -55,14 +55,22 @@ fn or_share(
     name: [u8; BPF_NAME_LEN],
     attach: impl Fn(BorrowedFd<'_>) -> SysResult<Attachment>,
 ) -> Result<Program> {
-    let (map, program) = built_in(name, device, None, false)?;
+    let (map, program) = built_in(name, device, None, Takes::default())?;
     let info = sys::program_info(program.as_fd()).map_err(refused("reading the XDP program"))?;
     // Of the instructions, without the map and the name: that of each built-in program without a filter.
     let tag = Some(info.tag());
     let deadline = Instant::now() + PATIENCE;
     loop {
         let errno = match attach(program.as_fd()) {
-            Ok(attachment) => return Ok(Program::new(attachment, map, mode, device.index, false)),
+            Ok(attachment) => {
+                return Ok(Program::new(
+                    attachment,
+                    map,
+                    mode,
+                    device.index,
+                    Takes::default(),
+                ));
+            }
             Err(errno) => errno,
         };
         if !matches!(errno, Errno::BUSY | Errno::EXIST) {
@@ -78,7 +86,7 @@ fn or_share(
                         map,
                         same.mode,
                         device.index,
-                        false,
+                        Takes::default(),
                     ));
                 }
             }

@@ -152,6 +152,14 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         self.next.wrapping_sub(self.published)
     }
 
+    /// The slots written and not published.
+    pub(crate) fn unpublished(&self) -> Cursor {
+        Cursor {
+            next: self.published,
+            end: self.next,
+        }
+    }
+
     /// Number of slots.
     pub(crate) fn size(&self) -> u32 {
         self.shared.size()

@@ -80,7 +80,7 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
     #[inline]
     pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
         let mut extent = self.extent();
-        extent.adjust_head(delta)?;
+        extent.adjust_head(delta, self.umem.area().least_offset())?;
         self.set_extent(extent)
     }
 

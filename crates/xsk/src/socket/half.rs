@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::send_error::SendError;
+use crate::tx_metadata::{TxRequest, TxSupport, TxTimestamp};
 use crate::umem::{Cache, Umem};
 use crate::umem_rings::{RxRing, cache_size};
 use crate::wait::Interest;
@@ -159,6 +160,29 @@ impl TxHalf {
     #[inline]
     pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
         self.sender.send(frame)
+    }
+
+    /// Same as [`Socket::send_with`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_with`].
+    pub fn send_with(
+        &mut self,
+        frame: Frame,
+        request: &TxRequest,
+    ) -> std::result::Result<(), SendError<Frame>> {
+        self.sender.send_with(frame, request)
+    }
+
+    /// Same as [`Socket::tx_support`].
+    pub fn tx_support(&self) -> TxSupport {
+        self.sender.completion.support()
+    }
+
+    /// Same as [`Socket::take_tx_timestamp`].
+    pub fn take_tx_timestamp(&mut self) -> Option<TxTimestamp> {
+        self.sender.completion.take_timestamp()
     }
 
     /// Same as [`Socket::alloc_fragments`].

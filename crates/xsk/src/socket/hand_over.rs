@@ -4,6 +4,7 @@ use super::xskmap::XskmapEntry;
 use super::{ModeObtained, Socket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::Program;
+use crate::tx_metadata::TxSupport;
 use crate::umem::{DeviceQueue, Place};
 use crate::umem_rings::{RxRing, TxRing};
 use crate::wait::Wait;
@@ -30,6 +31,9 @@ pub(crate) struct State {
     pub(crate) queue: DeviceQueue,
     pub(crate) mode: ModeObtained,
     pub(crate) wait: Wait,
+    pub(crate) tx_support: TxSupport,
+    /// Whether the XDP program writes hints.
+    pub(crate) rx_hints: bool,
     pub(crate) places: Vec<Place>,
 }
 
@@ -89,8 +93,8 @@ impl Socket {
         if let Some(rx) = &mut self.receiver.main.ring {
             rx.release();
         }
-        if let Some(tx) = &mut self.sender.main.ring {
-            tx.publish();
+        if let Some(mut out) = self.sender.outgoing() {
+            out.publish();
         }
     }
 
@@ -110,6 +114,8 @@ impl Socket {
             queue: self.bound().lease().queue(),
             mode: self.mode(),
             wait: receiver.main.wait_strategy(),
+            tx_support: self.tx_support(),
+            rx_hints: self.has_rx_hints(),
             places,
         }
     }

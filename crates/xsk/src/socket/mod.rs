@@ -42,6 +42,7 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::program::Program;
 use crate::send_error::SendError;
+use crate::tx_metadata::{TxRequest, TxSupport, TxTimestamp};
 use crate::umem::{Cache, Umem};
 use crate::umem_rings::{CompletionRing, FillRing, Outgoing, look_after};
 use crate::wait::{Interest, Ready};
@@ -259,6 +260,60 @@ impl Socket {
         self.sender.send(frame)
     }
 
+    /// Puts a frame into the TX ring, with requests to the kernel and the card. The next
+    /// [`flush`](Self::flush) transmits it. The UMEM has to be for [requests](crate::UmemBuilder::tx_metadata).
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// use xsk::{Socket, TxRequest, Umem};
+    ///
+    /// let umem = Umem::builder().tx_metadata(true).build()?;
+    /// let mut socket = Socket::builder(&umem, "eth0", 0).open()?;
+    /// let mut frame = socket.alloc().expect("a free chunk");
+    /// frame.fill_with(&[0; 60])?;
+    /// let sent = socket.send_with(frame, &TxRequest::new().timestamp(1));
+    /// sent.map_err(|error| error.kind).expect("the socket supports timestamps");
+    /// socket.flush()?;
+    /// while let Some(time) = socket.take_tx_timestamp() {
+    ///     println!("packet {} was sent at {} ns", time.tag, time.nanoseconds);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send`](Self::send); and [`SendErrorKind::NoMetadata`] on a UMEM without metadata,
+    /// [`SendErrorKind::Unsupported`] for a request that [`tx_support`](Self::tx_support) has not,
+    /// [`SendErrorKind::Checksum`] for a checksum outside the packet, [`SendErrorKind::NoHeadroom`] for a
+    /// packet with less than [`TX_METADATA_LEN`](crate::TX_METADATA_LEN) bytes in front of it.
+    ///
+    /// [`SendErrorKind::NoMetadata`]: crate::SendErrorKind::NoMetadata
+    /// [`SendErrorKind::Unsupported`]: crate::SendErrorKind::Unsupported
+    /// [`SendErrorKind::Checksum`]: crate::SendErrorKind::Checksum
+    /// [`SendErrorKind::NoHeadroom`]: crate::SendErrorKind::NoHeadroom
+    pub fn send_with(
+        &mut self,
+        frame: Frame,
+        request: &TxRequest,
+    ) -> std::result::Result<(), SendError<Frame>> {
+        self.sender.send_with(frame, request)
+    }
+
+    /// The requests that [`send_with`](Self::send_with) takes: in copy mode the kernel sums and takes the
+    /// time; in zero-copy mode it depends on the card. None on a UMEM without metadata.
+    pub fn tx_support(&self) -> TxSupport {
+        self.sender.completion.support()
+    }
+
+    /// The oldest time at which a packet was sent, of those [requested](TxRequest::timestamp) and not taken
+    /// yet, of all sockets on the queue. Times are known when chunks are [reclaimed](Self::reclaim); with
+    /// more than 16384 that nobody takes, the oldest are dropped and counted
+    /// ([`Statistics::lost_timestamps`]).
+    pub fn take_tx_timestamp(&mut self) -> Option<TxTimestamp> {
+        self.sender.completion.take_timestamp()
+    }
+
     /// Allocates a packet of `len` bytes, in as many frames as it needs, each filled up behind the UMEM's
     /// headroom; their bytes are the chunks' former content. `None` when fewer are free, or it would need
     /// more than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS).
@@ -362,6 +417,12 @@ impl Socket {
     /// lacks.
     pub fn refusals(&self) -> &[Refusal] {
         &self.bound().binding.refusals
+    }
+
+    /// Whether the XDP program writes [hints](crate::Packet::hints) in front of packets: they were
+    /// [asked for](crate::SocketBuilder::rx_hints), and not [refused](Self::refusals).
+    pub fn has_rx_hints(&self) -> bool {
+        self.receiver.fill.has_hints()
     }
 
     /// The UMEM of the socket's packets.

@@ -89,6 +89,8 @@ pub enum Refusal {
     Mode(Mode, Error),
     /// A requested feature that the kernel lacks.
     Feature(MissingFeature),
+    /// [RX hints](crate::SocketBuilder::rx_hints), with the error.
+    Hints(Error),
 }
 
 impl fmt::Display for Refusal {
@@ -96,6 +98,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::Mode(mode, error) => write!(f, "{mode:?} refused: {error}"),
             Self::Feature(missing) => missing.fmt(f),
+            Self::Hints(error) => write!(f, "RX hints refused: {error}"),
         }
     }
 }

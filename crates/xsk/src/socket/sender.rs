@@ -7,8 +7,9 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::send_error::SendError;
 use crate::sys::KernelSocket;
+use crate::tx_metadata::TxRequest;
 use crate::umem::Cache;
-use crate::umem_rings::{CompletionRing, Outgoing, TxRing, send, send_fragments};
+use crate::umem_rings::{CompletionRing, Outgoing, TxRing, send, send_fragments, send_with};
 use crate::wait::Wait;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ impl TxEnd {
             return Ok(());
         };
         self.sent += u64::from(tx.staged());
-        tx.publish();
+        Outgoing { tx, completion }.publish();
         if tx.pending() > 0 && self.is_kick_due() {
             self.kick(completion, cache)?;
         }
@@ -193,6 +194,14 @@ impl Sender {
     #[inline(always)]
     pub(super) fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
         send(self.outgoing(), frame)
+    }
+
+    pub(super) fn send_with(
+        &mut self,
+        frame: Frame,
+        request: &TxRequest,
+    ) -> std::result::Result<(), SendError<Frame>> {
+        send_with(self.outgoing(), frame, request)
     }
 
     #[inline]

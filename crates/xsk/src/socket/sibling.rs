@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::send_error::SendError;
+use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Umem};
-use crate::umem_rings::{CompletionRing, FillRing, Outgoing, send, send_fragments};
+use crate::umem_rings::{CompletionRing, FillRing, Outgoing, send, send_fragments, send_with};
 use crate::wait::{Interest, Ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -158,6 +159,21 @@ impl Sibling<'_> {
         let completion = &mut *self.completion;
         let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
         send(out, frame)
+    }
+
+    /// Same as [`Socket::send_with`](crate::Socket::send_with). The queue's socket has the timestamps.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_with`](crate::Socket::send_with).
+    pub fn send_with(
+        &mut self,
+        frame: Frame,
+        request: &TxRequest,
+    ) -> std::result::Result<(), SendError<Frame>> {
+        let completion = &mut *self.completion;
+        let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
+        send_with(out, frame, request)
     }
 
     /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).

@@ -36,6 +36,9 @@ pub struct Statistics {
     pub invalid_descs: u64,
     /// Reads of a ring index, written by the kernel, that was impossible.
     pub invalid_indices: u64,
+    /// Times of sent packets that were requested and not written by the card, or not taken in time, of all
+    /// sockets on the queue.
+    pub lost_timestamps: u64,
     /// System calls to wake the kernel for TX or FILL.
     pub wakeups: u64,
     /// Of those, calls in which the kernel dropped a packet: the peer is down or full, or the
@@ -90,6 +93,7 @@ impl Statistics {
         self.completed = completion.completed();
         self.invalid_descs += completion.invalid_descs();
         self.invalid_indices += tx.invalid_indices() + completion.invalid_indices();
+        self.lost_timestamps = completion.lost_timestamps();
         self.wakeups += tx.wakeups;
         self.send_drops = tx.send_drops;
         self

@@ -37,6 +37,8 @@ const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_XDP: u32 = 37;
 /// The program takes packets of several buffers (5.18).
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+/// The program runs on one device, and may ask its driver (6.3).
+const BPF_F_XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const BPF_LINK_TYPE_XDP: u32 = 6;
 /// `enum bpf_prog_type`.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +46,8 @@ const BPF_LINK_TYPE_XDP: u32 = 6;
 enum ProgramType {
     #[cfg(any(test, feature = "testing"))]
     SocketFilter = 1,
+    #[cfg(any(test, feature = "testing"))]
+    Classifier = 3,
     Xdp = 6,
 }
 
@@ -247,18 +251,22 @@ const _: () = assert!(size_of::<Instruction>() == 8);
 /// Length of the buffer for the verifier's log.
 const LOG_LEN: usize = 64 << 10;
 
-/// Loads an XDP program, for packets of several buffers as well or not. A failure has the verifier's log,
-/// which can be empty.
+/// Loads an XDP program, for packets of several buffers as well or not, for any device or for one alone. A
+/// failure has the verifier's log, which can be empty.
 pub(crate) fn xdp_program_load(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
     fragments: bool,
+    device: Option<u32>,
     license: &CStr,
 ) -> Result<OwnedFd, (Errno, String)> {
-    let flags = if fragments { BPF_F_XDP_HAS_FRAGS } else { 0 };
+    let fragments = if fragments { BPF_F_XDP_HAS_FRAGS } else { 0 };
+    let bound = device.map_or(0, |_| BPF_F_XDP_DEV_BOUND_ONLY);
+    let device = device.unwrap_or(0);
+    let program = (fragments | bound, device);
     // With a log, Linux before 6.4 refuses a program whose log does not fit.
     let load =
-        |log: &mut [u8]| program_load(ProgramType::Xdp, name, instructions, flags, license, log);
+        |log: &mut [u8]| program_load(ProgramType::Xdp, name, instructions, program, license, log);
     load(&mut []).or_else(|errno| {
         let mut log = vec![0_u8; LOG_LEN];
         load(&mut log).map_err(|_| {
@@ -280,18 +288,18 @@ pub(crate) fn socket_filter_load(
         ProgramType::SocketFilter,
         name,
         instructions,
-        0,
+        (0, 0),
         license,
         &mut [],
     )
 }
 
-/// Loads a program, with the verifier's log if that has room.
+/// Loads a program with its flags and device, and with the verifier's log if that has room.
 fn program_load(
     program_type: ProgramType,
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
-    flags: u32,
+    (flags, prog_ifindex): (u32, u32),
     license: &CStr,
     log: &mut [u8],
 ) -> SysResult<OwnedFd> {
@@ -323,10 +331,10 @@ fn program_load(
         kern_version: 0,
         prog_flags: flags,
         prog_name: name,
-        prog_ifindex: 0,
+        prog_ifindex,
         expected_attach_type: match program_type {
             #[cfg(any(test, feature = "testing"))]
-            ProgramType::SocketFilter => 0,
+            ProgramType::SocketFilter | ProgramType::Classifier => 0,
             ProgramType::Xdp => BPF_XDP,
         },
     };
@@ -372,20 +380,38 @@ pub(crate) fn xdp_link_create(
     ifindex: u32,
     flags: u32,
 ) -> SysResult<OwnedFd> {
-    link_create(program.as_raw_fd() as u32, ifindex, flags)
+    link_create(program.as_raw_fd() as u32, ifindex, BPF_XDP, flags)
+}
+
+/// Loads a program of tc, and attaches it with a link to what a device sends (tcx, 6.6).
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn tcx_egress(
+    name: [u8; BPF_NAME_LEN],
+    instructions: &[Instruction],
+    ifindex: u32,
+) -> SysResult<OwnedFd> {
+    const BPF_TCX_EGRESS: u32 = 47;
+    let kind = ProgramType::Classifier;
+    let program = program_load(kind, name, instructions, (0, 0), c"GPL", &mut [])?;
+    link_create(program.as_raw_fd() as u32, ifindex, BPF_TCX_EGRESS, 0)
 }
 
 /// Whether the kernel has XDP links (5.9): for an invalid program it then returns EBADF, and an older
 /// kernel EINVAL. An error when this process has no permission.
 pub(crate) fn xdp_link_known() -> SysResult<bool> {
-    match link_create(u32::MAX, 1, 0) {
+    match link_create(u32::MAX, 1, BPF_XDP, 0) {
         Ok(_) | Err(Errno::BADF) => Ok(true),
         Err(Errno::INVAL) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
 
-fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<OwnedFd> {
+fn link_create(
+    prog_fd: u32,
+    target_ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+) -> SysResult<OwnedFd> {
     #[repr(C)]
     struct Attr {
         prog_fd: u32,
@@ -396,7 +422,7 @@ fn link_create(prog_fd: u32, target_ifindex: u32, flags: u32) -> SysResult<Owned
     let mut attr = Attr {
         prog_fd,
         target_ifindex,
-        attach_type: BPF_XDP,
+        attach_type,
         flags,
     };
     // SAFETY: the prefix for BPF_LINK_CREATE; it holds no pointers.

@@ -128,6 +128,8 @@ pub(crate) struct Registration {
     pub(crate) len: u64,
     pub(crate) chunk_size: u32,
     pub(crate) headroom: u32,
+    /// Bytes of metadata in front of each packet sent.
+    pub(crate) tx_metadata_len: u32,
 }
 
 /// A device queue to bind to, and how.

@@ -5,7 +5,7 @@ use super::kernel::{
     RingKind,
 };
 use super::link::Link;
-use super::xdp::{napi_id, open_socket, set_busy_poll, set_tx_budget};
+use super::xdp::{napi_id, open_socket, register, set_busy_poll, set_tx_budget};
 use super::{Mapping, SysResult, xskmap_insert, xskmap_remove};
 use hostnet::genetlink::netdev::queue_has_xsk;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
-    XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -144,15 +143,7 @@ impl Clock for LinuxSocket {
 
 impl KernelSocket for LinuxSocket {
     fn register(&self, memory: &Registration) -> SysResult<()> {
-        let umem = XdpUmemReg {
-            addr: memory.addr,
-            len: memory.len,
-            chunk_size: memory.chunk_size,
-            headroom: memory.headroom,
-            flags: XdpUmemRegFlags::empty(),
-            tx_metadata_len: 0,
-        };
-        sockopt::set_xdp_umem_reg(&self.fd, umem)
+        register(self.fd.as_fd(), memory)
     }
 
     fn make_ring(&self, ring: RingKind, slots: u32) -> SysResult<()> {

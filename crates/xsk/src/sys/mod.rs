@@ -2,6 +2,7 @@
 
 mod bpf;
 mod kernel;
+mod kernel_functions;
 #[cfg(feature = "libxdp")]
 mod libxdp;
 mod link;
@@ -19,18 +20,20 @@ pub(crate) use bpf::{
     xdp_links, xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
 };
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use bpf::{socket_filter_load, xdp_link_detach, xdp_program_run};
+pub(crate) use bpf::{socket_filter_load, tcx_egress, xdp_link_detach, xdp_program_run};
 pub(crate) use kernel::{
     Address, Kernel, KernelSocket, Offsets, QueueOwner, Registration, RingKind,
 };
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use kernel::{Clock, KernelCounters};
+pub(crate) use kernel_functions::kernel_functions;
 #[cfg(feature = "libxdp")]
 pub(crate) use libxdp::{Attachments, Libxdp};
 pub(crate) use linux::Linux;
 pub(crate) use mapping::Mapping;
 pub(crate) use prefetch::prefetch;
-pub(crate) use xdp::{Desc, XDP_PKT_CONTD, open_socket, set_tx_budget};
+pub use xdp::TX_METADATA_LEN;
+pub(crate) use xdp::{Desc, XDP_PKT_CONTD, XDP_TX_METADATA, open_socket, register, set_tx_budget};
 
 use rustix::io::Errno;
 

@@ -1,7 +1,10 @@
 //! AF_XDP sockets (`include/uapi/linux/if_xdp.h`): the descriptor, and options that rustix lacks.
 #![allow(unsafe_code)] // setsockopt(2) and getsockopt(2).
 
+use super::kernel::Registration;
 use super::{SysResult, last_errno};
+use rustix::net::sockopt;
+use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -20,6 +23,10 @@ pub(crate) struct Desc {
 
 /// The packet goes on in the next descriptor.
 pub(crate) const XDP_PKT_CONTD: u32 = 1;
+/// The packet has metadata in front of it (6.8).
+pub(crate) const XDP_TX_METADATA: u32 = 2;
+/// The registration has a length of the metadata (6.11).
+const XDP_UMEM_TX_METADATA_LEN: u32 = 4;
 
 const _: () = {
     assert!(XDP_PKT_CONTD == libc::XDP_PKT_CONTD);
@@ -29,6 +36,29 @@ const _: () = {
     assert!(offset_of!(Desc, len) == offset_of!(libc::xdp_desc, len));
     assert!(offset_of!(Desc, options) == offset_of!(libc::xdp_desc, options));
 };
+
+/// Bytes of `struct xsk_tx_metadata` (`include/uapi/linux/if_xdp.h`), in front of each packet that is sent
+/// from a UMEM with [TX metadata](crate::UmemBuilder::tx_metadata).
+pub const TX_METADATA_LEN: u32 = 24;
+
+/// Registers memory as the UMEM of a socket.
+pub(crate) fn register(fd: BorrowedFd<'_>, memory: &Registration) -> SysResult<()> {
+    // Without the flag the kernel ignores the length.
+    let flags = if memory.tx_metadata_len > 0 {
+        XDP_UMEM_TX_METADATA_LEN
+    } else {
+        0
+    };
+    let umem = XdpUmemReg {
+        addr: memory.addr,
+        len: memory.len,
+        chunk_size: memory.chunk_size,
+        headroom: memory.headroom,
+        flags: XdpUmemRegFlags::from_bits_retain(flags),
+        tx_metadata_len: memory.tx_metadata_len,
+    };
+    sockopt::set_xdp_umem_reg(fd, umem)
+}
 
 /// Opens an AF_XDP socket with nothing set up.
 pub(crate) fn open_socket() -> SysResult<OwnedFd> {

@@ -42,7 +42,7 @@ pub enum Kind {
 pub fn attach(device: &Device, mode: AttachMode, kind: Kind, slots: u32) -> Result<Program> {
     let map = sys::xskmap_create(NAME, slots)
         .map_err(|errno| Error::os(ErrorKind::Os, errno, "creating an XSKMAP"))?;
-    let loaded = program::load(&assemble(kind, map.as_fd()), true)?;
+    let loaded = program::load(&assemble(kind, map.as_fd()), true, None)?;
     Program::attach_loaded(device, mode, Duration::ZERO, map, loaded.as_fd())
 }
 
@@ -63,8 +63,11 @@ pub fn load_kind(kind: Kind, map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// The kernel's, and those of a filter that is not possible.
 pub fn load_filter(filter: Option<&Filter>, map: BorrowedFd<'_>) -> Result<(OwnedFd, usize)> {
     filter.map_or(Ok(()), Filter::check)?;
-    let instructions = program::redirect(map, filter);
-    Ok((program::load(&instructions, false)?, instructions.len()))
+    let instructions = program::redirect(map, filter, None);
+    Ok((
+        program::load(&instructions, false, None)?,
+        instructions.len(),
+    ))
 }
 
 /// Runs a program on a packet of at least 14 bytes, received on queue 0; returns its `xdp_action`.
@@ -114,6 +117,26 @@ fn load_other() -> io::Result<OwnedFd> {
     load_named(*b"not_of_xsk\0\0\0\0\0\0", &pass)
 }
 
+/// Attaches a program that puts a VLAN tag on all that a device sends, beside its bytes, as a VLAN device does.
+/// It is detached when the returned link is closed.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn tag_sent(device: &Device, vlan: u16) -> io::Result<OwnedFd> {
+    /// `bpf_skb_vlan_push`, and the EtherType in the packet's byte order.
+    const VLAN_PUSH: i32 = 18;
+    let protocol = u16::from_ne_bytes(0x8100_u16.to_be_bytes());
+    let program = [
+        set(R2, protocol.into()),
+        set(R3, vlan.into()),
+        call(VLAN_PUSH),
+        set(R0, 0),
+        exit(),
+    ];
+    sys::tcx_egress(NAME, &program, device.index).map_err(Errno::into)
+}
+
 /// Detaches a program, as `bpftool link detach` does.
 ///
 /// # Errors
@@ -135,7 +158,8 @@ pub fn replace(program: &Program) -> io::Result<()> {
 }
 
 fn load_named(name: [u8; BPF_NAME_LEN], instructions: &[Instruction]) -> io::Result<OwnedFd> {
-    sys::xdp_program_load(name, instructions, false, c"GPL").map_err(|(errno, _)| errno.into())
+    sys::xdp_program_load(name, instructions, false, None, c"GPL")
+        .map_err(|(errno, _)| errno.into())
 }
 
 /// Name of the programs and maps.

@@ -66,6 +66,15 @@ impl UmemBuilder {
         self
     }
 
+    /// Keeps room for the metadata of each packet sent, in front of it: all sockets on the UMEM send
+    /// [requests](crate::TxRequest) with their packets (`XDP_UMEM_TX_METADATA_LEN`, Linux 6.11). A frame
+    /// then begins [`TX_METADATA_LEN`](crate::TX_METADATA_LEN) bytes behind the headroom, and its head
+    /// cannot move into these. Default off. See [the guide](crate::guide::metadata).
+    pub fn tx_metadata(mut self, on: bool) -> Self {
+        self.geometry.tx_metadata = on;
+        self
+    }
+
     /// Requests pages of 2 MiB. Without enough free ones the UMEM has ordinary pages, and
     /// [`Umem::pages`] is [`Pages::FellBack`](super::Pages::FellBack). Default off.
     pub fn huge_pages(mut self, on: bool) -> Self {
@@ -108,6 +117,7 @@ impl Geometry {
             chunk_size,
             headroom,
             fragments: _,
+            tx_metadata: _,
         } = self;
         if !matches!(chunk_size, 2048 | 4096) {
             return Err(Error::invalid(format!(
@@ -139,6 +149,7 @@ impl Umem {
                 chunk_size: 2048,
                 headroom: 0,
                 fragments: false,
+                tx_metadata: false,
             },
             huge_pages: false,
             collapse: false,

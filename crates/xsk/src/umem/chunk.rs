@@ -2,7 +2,9 @@
 #![allow(unsafe_code)] // Chunks are slices of the mapping, and resume the reference that they left.
 
 use super::owner::OURS;
-use super::{AfterClose, Area, DeviceQueue, Extent, OwnedBy, Rings, RingsId, Umem};
+use super::{
+    AfterClose, Area, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN, Umem,
+};
 use crate::ring::SharedSlot;
 use crate::sys::Desc;
 use std::mem::ManuallyDrop;
@@ -262,7 +264,7 @@ impl Cache {
         mut write: impl FnMut(&mut [u8]) -> usize,
     ) -> bool {
         let to = rings.sending();
-        let (memory, headroom) = (self.area().memory(), self.area().headroom);
+        let (memory, headroom) = (self.area().memory(), self.area().frame_offset);
         let room = (1 << SHIFT) - headroom as usize;
         let mut lending = self.lend::<SHIFT>(slots.len(), sent);
         let indices = &lending.indices[lending.from..];
@@ -412,7 +414,6 @@ impl Umem {
 
     /// Takes back a chunk that was lent through `rings` for sending. The address can differ from the
     /// descriptor's: copy mode clears its lowest bit.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn completed(&self, addr: u64, rings: RingsId) -> Option<Chunk> {
         self.returned(addr, rings.sending())
     }
@@ -427,6 +428,24 @@ impl Umem {
             umem: Umem(unsafe { self.0.resume() }),
             index: index as u32,
         })
+    }
+
+    /// Writes that the packet at an address has no request, where its chunk is lent for sending through
+    /// `rings`, and has room for that in front of the packet. The kernel must not have the packet yet; it
+    /// refuses one without the room.
+    pub(crate) fn clear_metadata(&self, addr: u64, rings: RingsId) {
+        let area = self.area();
+        let lent = rings.sending();
+        let is_lent = area.owners.change(addr >> area.chunk_shift, lent, lent);
+        let len = u64::from(TX_METADATA_LEN);
+        if is_lent && addr - area.chunk_start(addr) >= len {
+            // SAFETY: needed because the chunk has no `Chunk`. The range lies inside a chunk of this memory.
+            // While it is lent for sending, no code here reads or writes it, but for the one thread that
+            // sends through these rings, which is at this place.
+            unsafe {
+                std::ptr::write_bytes(area.memory().at(addr - len), 0, TX_METADATA_LEN as usize);
+            };
+        }
     }
 
     /// Ends a pair of rings: the chunks lent through it become free, unless the kernel may still

@@ -22,16 +22,16 @@ impl Extent {
 
     /// See [`Frame::adjust_head`](crate::Frame::adjust_head).
     #[inline]
-    pub(crate) fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
-        let offset = self.offset.checked_add_signed(delta);
-        let len = i64::from(self.len) - i64::from(delta);
-        match (offset, u32::try_from(len)) {
-            (Some(offset), Ok(len)) => {
-                *self = Self { offset, len };
-                Ok(())
-            }
-            _ => Err(self.out_of_room("head", delta, self.offset)),
+    pub(crate) fn adjust_head(&mut self, delta: i32, least: u32) -> Result<(), Error> {
+        let end = self.offset + self.len;
+        let offset = self.offset.wrapping_add_signed(delta);
+        // One comparison for both ends: an offset below the least wraps around.
+        if offset.wrapping_sub(least) > end.wrapping_sub(least) || end < least {
+            return Err(self.out_of_room("head", delta, self.offset.saturating_sub(least)));
         }
+        let len = end - offset;
+        *self = Self { offset, len };
+        Ok(())
     }
 
     /// See [`Frame::adjust_tail`](crate::Frame::adjust_tail).

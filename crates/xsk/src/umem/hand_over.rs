@@ -24,6 +24,7 @@ impl Umem {
             chunk_size: self.chunk_size(),
             headroom: self.headroom(),
             fragments: self.fragments(),
+            tx_metadata: self.tx_metadata(),
         }
     }
 

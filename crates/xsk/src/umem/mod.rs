@@ -17,6 +17,7 @@ mod owner;
 mod pages;
 mod share;
 
+pub use crate::sys::TX_METADATA_LEN;
 pub use builder::UmemBuilder;
 pub(crate) use chunk::{Cache, Chunk, Memory};
 pub(crate) use extent::Extent;
@@ -63,6 +64,8 @@ pub(crate) struct Geometry {
     pub(crate) headroom: u32,
     /// Whether packets may take several chunks.
     pub(crate) fragments: bool,
+    /// Whether each packet sent has metadata in front of it.
+    pub(crate) tx_metadata: bool,
 }
 
 impl Geometry {
@@ -103,6 +106,10 @@ pub(crate) struct Area {
     /// The bits of an address that are the offset in a chunk.
     chunk_mask: u64,
     headroom: u32,
+    /// Offset in its chunk of the first packet that can be sent: its metadata is in front of it.
+    least_offset: u32,
+    /// Offset of an empty frame.
+    frame_offset: u32,
     fragments: bool,
     pages: Pages,
     owners: OwnerTable,
@@ -192,7 +199,9 @@ impl Umem {
             chunk_size,
             headroom,
             fragments,
+            tx_metadata,
         } = geometry;
+        let least_offset = if tx_metadata { TX_METADATA_LEN } else { 0 };
         let claim = memory.file.as_ref().map(Claim::new).transpose()?;
         let registry = Registry {
             claim,
@@ -205,6 +214,8 @@ impl Umem {
             chunk_shift: chunk_size.trailing_zeros(),
             chunk_mask: u64::from(chunk_size) - 1,
             headroom,
+            least_offset,
+            frame_offset: headroom + least_offset,
             fragments,
             pages,
             owners: OwnerTable::new(chunks),
@@ -222,6 +233,7 @@ impl Umem {
             chunk_size,
             headroom: 0,
             fragments: false,
+            tx_metadata: false,
         })
     }
 
@@ -253,6 +265,11 @@ impl Umem {
     /// Whether packets may take several chunks; see [`UmemBuilder::fragments`].
     pub fn fragments(&self) -> bool {
         self.0.fragments
+    }
+
+    /// Whether each packet sent has metadata in front of it; see [`UmemBuilder::tx_metadata`].
+    pub fn tx_metadata(&self) -> bool {
+        self.0.has_tx_metadata()
     }
 
     /// Longest packet that can be received, in bytes, link header included. With
@@ -374,9 +391,26 @@ impl Area {
     }
 
     /// Bytes kept free in front of every packet.
-    #[inline(always)]
     pub(crate) fn headroom(&self) -> u32 {
         self.headroom
+    }
+
+    /// Offset of an empty frame in its chunk: behind the headroom, and the metadata of a packet sent.
+    #[inline(always)]
+    pub(crate) fn frame_offset(&self) -> u32 {
+        self.frame_offset
+    }
+
+    /// Offset of the first packet in a chunk that can be sent.
+    #[inline(always)]
+    pub(crate) fn least_offset(&self) -> u32 {
+        self.least_offset
+    }
+
+    /// Whether each packet sent has metadata in front of it.
+    #[inline(always)]
+    pub(crate) fn has_tx_metadata(&self) -> bool {
+        self.least_offset > 0
     }
 
     /// Whether packets may take several chunks.

@@ -6,14 +6,22 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::send_error::{SendError, SendErrorKind};
-use crate::sys::{Desc, XDP_PKT_CONTD};
-use crate::umem::{Cache, Extent, RingsId, Umem};
+use crate::sys::{Desc, XDP_PKT_CONTD, XDP_TX_METADATA};
+use crate::tx_metadata::{Requests, TxRequest, TxSupport, TxTimestamp};
+use crate::umem::{Cache, Extent, RingsId, TX_METADATA_LEN, Umem};
+
+/// The way to reclaim chunks while packets are on their way whose time was requested.
+const ONE_BY_ONE: u32 = u32::MAX;
 
 /// A COMPLETION ring, and the chunks whose packets complete through it.
 #[derive(Debug)]
 pub(crate) struct CompletionRing {
     umem: Umem,
     id: RingsId,
+    /// When each packet has metadata.
+    requests: Option<Box<Requests>>,
+    /// How chunks are reclaimed: by the log2 of their size, or [`ONE_BY_ONE`].
+    way: u32,
     pub(crate) ring: Consumer<u64, Mapped<u64>>,
     /// Chunks lent for sending.
     lent: u32,
@@ -35,6 +43,8 @@ impl CompletionRing {
         Self {
             umem: umem.clone(),
             id,
+            requests: umem.tx_metadata().then(Box::default),
+            way: umem.area().chunk_shift(),
             ring,
             lent: 0,
             completed: 0,
@@ -80,6 +90,50 @@ impl CompletionRing {
         }
     }
 
+    /// Sets the requests that can be sent with packets.
+    pub(crate) fn set_support(&mut self, support: TxSupport) {
+        if let Some(requests) = &mut self.requests {
+            requests.support = support;
+        }
+    }
+
+    /// The requests that can be sent with packets.
+    pub(crate) fn support(&self) -> TxSupport {
+        let requests = self.requests.as_ref();
+        requests.map_or_else(TxSupport::default, |it| it.support)
+    }
+
+    /// The oldest timestamp that was not taken yet.
+    pub(crate) fn take_timestamp(&mut self) -> Option<TxTimestamp> {
+        self.requests.as_mut()?.take()
+    }
+
+    /// Timestamps that were not written, or not taken in time.
+    pub(crate) fn lost_timestamps(&self) -> u64 {
+        self.requests.as_ref().map_or(0, |it| it.lost())
+    }
+
+    /// Keeps completed chunks, after a look whether the time was requested at which their packets were sent.
+    #[cold]
+    #[inline(never)]
+    fn keep_one_by_one(&mut self, completions: &mut Cursor, cache: &mut Cache) -> u32 {
+        let mut kept = 0;
+        for index in completions {
+            let addr = self.ring.slot(index).read();
+            if let Some(chunk) = self.umem.completed(addr, self.id) {
+                if let Some(requests) = &mut self.requests {
+                    requests.completed(&chunk);
+                }
+                cache.put(chunk);
+                kept += 1;
+            }
+        }
+        if self.requests.as_ref().is_none_or(|it| !it.are_waiting()) {
+            self.way = self.umem.area().chunk_shift();
+        }
+        kept
+    }
+
     /// Reclaims completed chunks. Returns the number of completions.
     #[inline(always)]
     pub(crate) fn reclaim(&mut self, cache: &mut Cache) -> u32 {
@@ -87,8 +141,9 @@ impl CompletionRing {
         let count = completions.left();
         if count > 0 {
             delay::at(Point::Reclaim);
-            let kept = match cache.area().chunk_shift() {
+            let kept = match self.way {
                 11 => self.keep::<11>(&mut completions, cache),
+                ONE_BY_ONE => self.keep_one_by_one(&mut completions, cache),
                 _ => self.keep::<12>(&mut completions, cache),
             };
             self.end_pass(count, kept);
@@ -114,8 +169,25 @@ impl CompletionRing {
 
     /// Lends completed chunks for receiving, as many as `slots` of FILL there are; the others go to
     /// the cache. Returns the number of slots written.
+    #[inline(always)]
+    pub(super) fn refill(
+        &mut self,
+        fill: &Producer<u64, Mapped<u64>>,
+        slots: &mut Cursor,
+        cache: &mut Cache,
+    ) -> u32 {
+        match self.way {
+            11 => self.refill_sized::<11>(fill, slots, cache),
+            ONE_BY_ONE => {
+                self.reclaim(cache);
+                0
+            }
+            _ => self.refill_sized::<12>(fill, slots, cache),
+        }
+    }
+
     #[inline(never)]
-    pub(super) fn refill<const SHIFT: u32>(
+    fn refill_sized<const SHIFT: u32>(
         &mut self,
         fill: &Producer<u64, Mapped<u64>>,
         slots: &mut Cursor,
@@ -184,6 +256,80 @@ pub(crate) fn cannot_send(
         Some(SendErrorKind::Full)
     } else {
         None
+    }
+}
+
+/// The reason that a packet cannot be sent with a request; `None` when it can.
+pub(crate) fn cannot_send_with(
+    mut out: Option<&mut Outgoing<'_>>,
+    umem: &Umem,
+    at: Extent,
+    request: &TxRequest,
+) -> Option<SendErrorKind> {
+    if let Some(kind) = cannot_send(out.as_deref_mut(), umem, at.len) {
+        return Some(kind);
+    }
+    if *request == TxRequest::new() {
+        return None;
+    }
+    let Some(requests) = &out?.completion.requests else {
+        return Some(SendErrorKind::NoMetadata);
+    };
+    if !requests.support.has(request) {
+        Some(SendErrorKind::Unsupported)
+    } else if !request.fits(at.len) {
+        Some(SendErrorKind::Checksum)
+    } else if at.offset < TX_METADATA_LEN {
+        Some(SendErrorKind::NoHeadroom)
+    } else {
+        None
+    }
+}
+
+/// Lends the chunk of a packet that can be sent so, with its request written; returns its descriptor.
+pub(crate) fn lend_with(out: &mut Outgoing<'_>, frame: Frame, request: &TxRequest) -> Desc {
+    let Extent { offset, len } = frame.extent();
+    let (mut chunk, mut options) = (frame.into_chunk(), 0);
+    if *request != TxRequest::new()
+        && let Some(requests) = &mut out.completion.requests
+    {
+        let metadata = Extent {
+            offset: offset - TX_METADATA_LEN,
+            len: TX_METADATA_LEN,
+        };
+        request.write(chunk.bytes_mut(metadata));
+        requests.sent(chunk.addr(), metadata, request);
+        if requests.are_waiting() {
+            out.completion.way = ONE_BY_ONE;
+        }
+        options = XDP_TX_METADATA;
+    }
+    let addr = chunk.lend_to_send(out.completion.id) + u64::from(offset);
+    Desc { addr, len, options }
+}
+
+impl Outgoing<'_> {
+    /// Publishes the slots of TX. Where packets have metadata, the drivers of many kernels read it in front of
+    /// each zero-copy packet, whether its descriptor says so or not (before 6.18.52).
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        if self.completion.requests.is_some() {
+            self.clear_metadata();
+        }
+        self.tx.publish();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn clear_metadata(&self) {
+        for index in self.tx.unpublished() {
+            let Desc { addr, options, .. } = self.tx.slot(index).read();
+            if options & XDP_TX_METADATA == 0 {
+                self.completion
+                    .umem
+                    .clear_metadata(addr, self.completion.id);
+            }
+        }
     }
 }
 
@@ -256,6 +402,27 @@ pub(crate) fn send(mut out: Option<Outgoing<'_>>, frame: Frame) -> Result<(), Se
             len,
             options: 0,
         });
+        out.completion.lent += 1;
+    }
+    Ok(())
+}
+
+/// Puts a frame into a TX ring, with a request.
+pub(crate) fn send_with(
+    mut out: Option<Outgoing<'_>>,
+    frame: Frame,
+    request: &TxRequest,
+) -> Result<(), SendError<Frame>> {
+    let (umem, at) = (frame.umem(), frame.extent());
+    if let Some(kind) = cannot_send_with(out.as_mut(), umem, at, request) {
+        return Err(SendError {
+            packet: frame,
+            kind,
+        });
+    }
+    if let Some(mut out) = out {
+        let desc = lend_with(&mut out, frame, request);
+        out.tx.push(desc);
         out.completion.lent += 1;
     }
     Ok(())

@@ -87,6 +87,8 @@ pub(crate) struct FillRing {
     invalid_descs: u64,
     /// Packets of several chunks that were dropped; see [`drop_fragmented`](Self::drop_fragmented).
     fragmented: u64,
+    /// Whether the XDP program writes hints in front of packets.
+    hints: bool,
 }
 
 impl FillRing {
@@ -107,12 +109,23 @@ impl FillRing {
             lent: 0,
             invalid_descs: 0,
             fragmented: 0,
+            hints: false,
         }
     }
 
     /// The ring of a socket of another process, through which `lent` chunks are lent.
     pub(crate) fn with_lent(self, lent: u32) -> Self {
         Self { lent, ..self }
+    }
+
+    /// Whether the XDP program writes hints in front of packets.
+    pub(crate) fn has_hints(&self) -> bool {
+        self.hints
+    }
+
+    /// Says that it does.
+    pub(crate) fn set_hints(&mut self, hints: bool) {
+        self.hints = hints;
     }
 
     /// Chunks to lend.
@@ -234,10 +247,7 @@ impl FillRing {
     #[inline(always)]
     pub(super) fn refill_with(&mut self, completion: &mut CompletionRing, cache: &mut Cache) {
         let mut slots = self.ring.reserve(self.target.now - self.lent);
-        self.lent += match cache.area().chunk_shift() {
-            11 => completion.refill::<11>(&self.ring, &mut slots, cache),
-            _ => completion.refill::<12>(&self.ring, &mut slots, cache),
-        };
+        self.lent += completion.refill(&self.ring, &mut slots, cache);
         if slots.left() > 0 {
             self.refill_from(cache, &mut slots);
         }

@@ -8,8 +8,8 @@ mod completion;
 mod fill;
 
 pub(crate) use completion::{
-    CompletionRing, Outgoing, cannot_send, cannot_send_fragments, send, send_fragments,
-    write_fragments,
+    CompletionRing, Outgoing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
+    send, send_fragments, send_with, write_fragments,
 };
 pub(crate) use fill::{FillRing, Target};
 

@@ -19,6 +19,7 @@ mod known;
 mod leaks;
 mod life;
 mod lifecycle;
+mod metadata;
 mod netns;
 mod outside;
 mod packet;
@@ -169,6 +170,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut tests = conformance::tests();
     tests.extend(fragments::tests());
+    tests.extend(metadata::tests());
     tests.extend(lifecycle::tests());
     tests.extend(life::tests());
     tests.extend(cards::tests());

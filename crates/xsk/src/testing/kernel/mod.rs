@@ -30,6 +30,7 @@ use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
 use crate::socket::{Done, Received, RxHalf, Socket, Statistics, TxHalf};
 use crate::sys::Desc;
+use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Geometry, Umem};
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing};
 use crate::wait::Wait;
@@ -51,6 +52,18 @@ pub fn umem_with_fragments(chunks: u32, chunk_size: u32) -> Umem {
         chunk_size,
         headroom: 0,
         fragments: true,
+        tx_metadata: false,
+    })
+}
+
+/// A UMEM in which each packet sent has metadata.
+pub fn umem_with_metadata(chunks: u32, chunk_size: u32) -> Umem {
+    Umem::of_geometry_on_heap(Geometry {
+        chunks,
+        chunk_size,
+        headroom: 0,
+        fragments: false,
+        tx_metadata: true,
     })
 }
 
@@ -286,6 +299,32 @@ impl Model {
         match self.user_mut() {
             User::Whole(socket, _) => socket.alloc(),
             User::Halves(_, tx) => tx.alloc(),
+        }
+    }
+
+    /// Sends through one of the sockets, with a request.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_with`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn send_with(
+        &mut self,
+        socket: usize,
+        frame: Frame,
+        request: &TxRequest,
+    ) -> std::result::Result<(), SendError<Frame>> {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => main.send_with(frame, request),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                let mut sibling = main.sibling(id).expect("an open sibling");
+                sibling.send_with(frame, request)
+            }
+            User::Halves(_, tx) => tx.send_with(frame, request),
         }
     }
 

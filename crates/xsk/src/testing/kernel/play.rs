@@ -9,6 +9,7 @@ use crate::error::{ErrorKind, Result};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::socket::{DRAIN, Done, Received};
+use crate::tx_metadata::TxRequest;
 use crate::umem::Umem;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -460,6 +461,7 @@ impl Play {
             let mut batch = ManuallyDrop::new(batch);
             for fate in fates {
                 let Some(packet) = batch.next_packet() else {
+                    seen.rest = End::Freed;
                     break;
                 };
                 seen.packet(&packet);
@@ -555,6 +557,7 @@ impl Play {
     ) -> Checked<()> {
         self.written = self.written.wrapping_add(1);
         let byte = self.written;
+        let room = self.umem.chunk_size() - self.umem.area().frame_offset();
         let model = self.model(queue);
         let before = model.outstanding();
         let mut left = u32::from(count);
@@ -576,7 +579,7 @@ impl Play {
         });
         if let Some(sent) = sent {
             same("sent in bulk", sent, written)?;
-            let wanted = if (1..=2048).contains(&len) {
+            let wanted = if (1..=room).contains(&u32::from(len)) {
                 max.min(count.into())
             } else {
                 0
@@ -646,8 +649,14 @@ impl Play {
     }
 
     fn send(&mut self, queue: u8, socket: u8, frame: Frame) {
+        let asks = frame.umem().tx_metadata() && frame.first().is_some_and(|byte| byte % 2 == 1);
         let (model, socket) = self.socket(queue, socket);
-        if let Err(unsent) = model.send(socket, frame) {
+        let sent = if asks {
+            model.send_with(socket, frame, &TxRequest::new().timestamp(1))
+        } else {
+            model.send(socket, frame)
+        };
+        if let Err(unsent) = sent {
             self.held.push(Held::new(unsent.packet));
         }
     }
@@ -891,12 +900,16 @@ enum End {
     Kept,
     Sent,
     Forgotten,
+    /// Dropped unseen: it has several chunks.
+    Freed,
 }
 
 /// Compares the packets of one call with those that the kernel received.
 struct Seen {
     arriving: VecDeque<Arriving>,
     ends: Vec<End>,
+    /// The end of those that the program did not see.
+    rest: End,
     changed: bool,
     /// The index of the next packet before the call.
     next: u32,
@@ -907,6 +920,7 @@ impl Seen {
         Self {
             arriving: std::mem::take(&mut model.queue().sockets[socket].arriving),
             ends: Vec::new(),
+            rest: End::Recycled,
             changed: false,
             next: model.next_received(socket),
         }
@@ -916,7 +930,7 @@ impl Seen {
     fn packet(&mut self, bytes: &[u8]) {
         let is_part = |arriving: &Arriving| !arriving.is_whole();
         while self.arriving.get(self.ends.len()).is_some_and(is_part) {
-            self.ends.push(End::Recycled);
+            self.ends.push(End::Freed);
         }
         let expected = self.arriving.get(self.ends.len());
         self.changed |= expected.is_none_or(|arriving| arriving.bytes != bytes);
@@ -950,14 +964,14 @@ impl Seen {
         }
         let rest = self.arriving.split_off(taken.min(self.arriving.len()));
         model.queue().sockets[socket].arriving = rest;
-        self.ends.resize(taken, End::Recycled);
+        self.ends.resize(taken, self.rest);
         for (at, end) in self.ends.iter().enumerate() {
             let addr = self.arriving.get(at).map_or(0, |arriving| arriving.addr);
             match end {
                 End::Sent if forgot => model.lost.sent.push(addr),
                 End::Recycled if forgot => model.lost.received.push(addr),
                 End::Forgotten => model.lost.received.push(addr),
-                End::Recycled | End::Kept | End::Sent => {}
+                End::Recycled | End::Kept | End::Sent | End::Freed => {}
             }
         }
         if self.changed {

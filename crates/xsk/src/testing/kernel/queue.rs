@@ -1,9 +1,9 @@
 //! The kernel's side of a device queue: its driver, and what it answers to the sockets' calls.
 
 use crate::ring::{Mapped, Shared, Slot};
-use crate::sys::{Desc, XDP_PKT_CONTD};
+use crate::sys::{Desc, TX_METADATA_LEN, XDP_PKT_CONTD, XDP_TX_METADATA};
 use crate::testing::driver::{Call, KernelEnd, Reads, Rings, Writes};
-use crate::umem::{Extent, RingsId, Umem, XDP_PACKET_HEADROOM};
+use crate::umem::{Chunk, Extent, RingsId, Umem, XDP_PACKET_HEADROOM};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -479,7 +479,8 @@ impl Queue {
         for _ in 0..count {
             if let Some(tx) = &mut self.sockets[socket].tx {
                 let desc = tx.end.pop();
-                let is_unfinished = desc.options != 0 && tx.end.available(1) == 0;
+                let goes_on = desc.options & XDP_PKT_CONTD != 0;
+                let is_unfinished = goes_on && tx.end.available(1) == 0;
                 let bytes = self.bytes_to_send(desc)?;
                 self.in_flight.push(InFlight { desc, bytes });
                 if is_unfinished {
@@ -497,6 +498,7 @@ impl Queue {
         let is_known = match desc.options {
             0 => true,
             XDP_PKT_CONTD => self.umem.fragments(),
+            XDP_TX_METADATA => self.umem.tx_metadata(),
             _ => false,
         };
         if desc.len == 0 || !is_known || end > u64::from(self.umem.chunk_size()) {
@@ -509,10 +511,28 @@ impl Queue {
             .umem
             .completed(desc.addr, id)
             .ok_or_else(|| format!("TX held {desc:?}, whose chunk was not lent"))?;
+        let metadata = self.check_metadata(&chunk, desc, offset);
         let len = desc.len;
         let bytes = chunk.bytes(Extent { offset, len }).to_vec();
         chunk.lend_to_send(id);
-        Ok(bytes)
+        metadata.map(|()| bytes)
+    }
+
+    /// Checks the metadata in front of a packet, as zero-copy drivers read it: only a packet whose descriptor
+    /// says so has a request.
+    fn check_metadata(&self, chunk: &Chunk, desc: Desc, offset: u32) -> Checked<()> {
+        if !self.umem.tx_metadata() {
+            return Ok(());
+        }
+        let Some(offset) = offset.checked_sub(TX_METADATA_LEN) else {
+            return Err(format!("TX held {desc:?} without room for its metadata"));
+        };
+        let flags = chunk.bytes(Extent { offset, len: 8 });
+        let is_asked = flags.iter().any(|&byte| byte != 0);
+        if is_asked == (desc.options == XDP_TX_METADATA) {
+            return Ok(());
+        }
+        Err(format!("the flags before {desc:?} are {flags:?}"))
     }
 
     /// Publishes its index of a socket's TX.

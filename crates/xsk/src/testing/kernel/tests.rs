@@ -4,6 +4,7 @@
 use super::play::{Fate, Play, Step};
 use super::{
     Answer, Config, Model, Ring, Word, check, check_user_space, lock, umem, umem_with_fragments,
+    umem_with_metadata,
 };
 use crate::frame::Frame;
 use crate::umem::Umem;
@@ -341,6 +342,45 @@ proptest! {
         steps in steps(prop_oneof![fragments_step(), careless_step(), kernel_step(), hostile_step()]),
     ) {
         let umem = umem_with_fragments(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.end().map_err(TestCaseError::fail)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The same where each packet sent has metadata: a request, or none.
+    #[test]
+    fn every_chunk_with_metadata_is_in_one_place(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        steps in steps(prop_oneof![careless_step(), kernel_step()]),
+    ) {
+        let umem = umem_with_metadata(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.end().map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn nothing_stalls_with_metadata(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        by_waiting in any::<bool>(),
+        steps in steps(prop_oneof![program_step(), kernel_step()]),
+    ) {
+        let umem = umem_with_metadata(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.goes_on(by_waiting).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn lies_about_metadata_break_nothing(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        steps in steps(prop_oneof![careless_step(), kernel_step(), hostile_step()]),
+    ) {
+        let umem = umem_with_metadata(CHUNKS, 2048);
         let play = play_on(&umem, queues, config, &steps)?;
         play.end().map_err(TestCaseError::fail)?;
     }
