@@ -285,7 +285,7 @@ fn forward(far: &mut Socket, round: u32) -> u64 {
                 count += 1;
             }
         }
-        1 => count = u64::from(far.forward_each(64, Received::send)),
+        1 => count = u64::from(far.forward_each(64, |packet: Received<'_, true>| packet.send())),
         2 => {
             let mut batch = far.recv(64);
             while let Some(frame) = batch.next_packet().map(Packet::keep) {
