@@ -1,11 +1,21 @@
 //! All that a round's seed decides.
 
 use crate::budget::{BUSY, scaled};
+use crate::packet;
 use crate::post::Ways;
 use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
 use xsk::{Mode, SocketBuilder, Wait};
+
+/// What a round is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Temper {
+    /// Faults and delays between few packets.
+    Faults,
+    /// Many short packets, in large bursts and without a rest.
+    Haste,
+}
 
 /// The threads that serve a device's sockets at one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +53,7 @@ pub enum Event {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
+    pub temper: Temper,
     pub mode: Mode,
     pub chunk_size: u32,
     pub chunks: [u32; 2],
@@ -65,6 +76,9 @@ pub struct Plan {
 impl Plan {
     pub fn new(seed: u64, time: Duration) -> Self {
         let random = &mut Rng::with_seed(seed);
+        if random.bool() {
+            return Self::of_haste(seed, 4 * time, random);
+        }
         let devices: Vec<_> = (0..random.u32(1..=2))
             .map(|_| Device::new(random))
             .collect();
@@ -74,6 +88,7 @@ impl Plan {
         let links = random.u8(..3) == 0;
         Self {
             seed,
+            temper: Temper::Faults,
             mode: random
                 .choice([Mode::Skb, Mode::Driver, Mode::Driver])
                 .expect("one"),
@@ -89,9 +104,43 @@ impl Plan {
         }
     }
 
+    /// The set-up of a round takes as long as a million packets, so this one has few sockets and goes on for long.
+    fn of_haste(seed: u64, time: Duration, random: &mut Rng) -> Self {
+        let queues = random.u32(1..=2);
+        let shapes = [(); 2].map(|()| random.choice([Shape::One, Shape::Port]).expect("one"));
+        Self {
+            seed,
+            temper: Temper::Haste,
+            mode: random
+                .choice([Mode::Skb, Mode::Driver, Mode::Driver])
+                .expect("one"),
+            chunk_size: random.choice([2048, 4096]).expect("one"),
+            chunks: [2048 * queues; 2],
+            devices: vec![Device { queues, shapes }],
+            delays: 0,
+            spins: false,
+            reopens: false,
+            hostile: false,
+            time,
+            events: events(random, false, 1, time),
+        }
+    }
+
+    /// Longest packet.
+    pub fn longest(&self) -> usize {
+        match self.temper {
+            Temper::Faults => packet::MAX,
+            Temper::Haste => 2 * packet::MIN,
+        }
+    }
+
     /// The sockets of a device share a UMEM with those of all others at this end.
     pub fn socket(&self, builder: SocketBuilder, random: &mut Rng) -> SocketBuilder {
-        let mut ring = || 1 << random.u32(5..=9);
+        let (least, most) = match self.temper {
+            Temper::Faults => (5, 9),
+            Temper::Haste => (9, 11),
+        };
+        let mut ring = || 1 << random.u32(least..=most);
         let builder = builder.mode(self.mode).rx_ring(ring()).tx_ring(ring());
         let builder = builder.fill_ring(ring()).completion_ring(ring());
         let ways = [Wait::Poll, Wait::adaptive()];
@@ -121,6 +170,17 @@ impl Plan {
         let has_downs = self.downs() > 0;
         let least = if has_downs { 200 } else { 0 };
         let later = random.u8(..3) == 0;
+        if self.temper == Temper::Haste {
+            return Ways {
+                later: false,
+                hand_to: None,
+                flow,
+                originates: end == 1,
+                rest: Duration::ZERO,
+                burst: 256,
+                longest: self.longest(),
+            };
+        }
         let other = random.choice(self.flows(end)).expect("one");
         Ways {
             hand_to: (later && random.bool()).then_some(other),
@@ -129,6 +189,7 @@ impl Plan {
             flow,
             originates: end == 1 || random.u8(..4) == 0,
             burst: 1 << random.u32(0..=6),
+            longest: self.longest(),
         }
     }
 }
@@ -177,8 +238,8 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {:?}, {} bytes a chunk, {:?} chunks;",
-            self.seed, self.mode, self.chunk_size, self.chunks
+            "seed {}: {:?}, {:?}, {} bytes a chunk, {:?} chunks;",
+            self.seed, self.temper, self.mode, self.chunk_size, self.chunks
         )?;
         for Device {
             queues,

@@ -28,6 +28,8 @@ pub struct Ways {
     pub rest: Duration,
     /// Largest burst.
     pub burst: u32,
+    /// Longest packet.
+    pub longest: usize,
 }
 
 /// The counts of a socket that are in the books.
@@ -269,7 +271,7 @@ impl<'s> Post<'s> {
 
     fn made(&mut self, frame: Frame) -> Result<Frame> {
         let mut frame = self.side.hands.hold(frame)?;
-        let len = self.random.usize(packet::MIN..=packet::MAX);
+        let len = self.random.usize(packet::MIN..=self.ways.longest);
         frame.frame().resize(len)?;
         packet::write(frame.frame(), self.ways.flow, self.sequence);
         self.sequence += 1;
@@ -279,9 +281,10 @@ impl<'s> Post<'s> {
     /// Makes a burst of packets by `send_each`.
     fn make_each(&mut self, socket: &mut Socket) {
         let burst = self.burst();
-        let (random, flow, sequence) = (&mut self.random, self.ways.flow, &mut self.sequence);
+        let Ways { flow, longest, .. } = self.ways;
+        let (random, sequence) = (&mut self.random, &mut self.sequence);
         let sent = socket.send_each(burst, |bytes| {
-            let len = random.usize(packet::MIN..=packet::MAX);
+            let len = random.usize(packet::MIN..=longest);
             packet::write(&mut bytes[..len], flow, *sequence);
             *sequence += 1;
             len
