@@ -143,6 +143,7 @@ impl Feature {
                     chunk_size: 4096,
                     headroom: 0,
                     tx_metadata_len: TX_METADATA_LEN,
+                    unaligned: false,
                 };
                 match sys::register(socket()?.as_fd(), &nothing) {
                     Err(errno @ Errno::INVAL) => Err(refused(errno)),

@@ -79,9 +79,9 @@
 //! [`Socket::into_parts`] and [`Socket::from_parts`] move a socket to another process, which needs no
 //! privilege; see [the guide](guide::processes).
 //!
-//! # Not supported
+//! # Kernels
 //!
-//! Unaligned chunks, TX and RX metadata. Linux 5.9 is required; [`Feature`] probes for later additions.
+//! Linux 5.9 is required; [`Feature`] probes for later additions.
 
 // # Layers
 //

@@ -114,7 +114,8 @@ impl<'s> RxBatch<'s> {
 
     /// The next packet of one chunk. Descriptors of chunks that were not lent for receiving on this queue
     /// are skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs), packets
-    /// of several chunks in [`Statistics::fragmented`](crate::Statistics::fragmented): with those, call
+    /// of several chunks, or in an [unaligned](crate::UmemBuilder::unaligned) one, in
+    /// [`Statistics::fragmented`](crate::Statistics::fragmented): with those, call
     /// [`next_fragments`](Self::next_fragments).
     #[inline(always)]
     pub fn next_packet(&mut self) -> Option<Packet<'_, 's>> {
@@ -188,12 +189,14 @@ impl<'s> RxBatch<'s> {
     /// Takes the chunk of a descriptor; false when it has none, or the packet has no room for it.
     fn take_fragment(&mut self, addr: u64, size: Size, packet: &mut Fragments) -> bool {
         let is_known = matches!(size.options(), 0 | XDP_PKT_CONTD);
-        if !is_known || !self.lent.has(addr, size.without_options()) {
+        let area = self.cache.area();
+        let found = area.received_at(self.fill.id(), addr, size.without_options());
+        let Some(addr) = found.filter(|_| is_known) else {
             self.freed = self.fill.reject(addr, self.cache, self.freed);
             return false;
-        }
+        };
         let extent = Extent {
-            offset: (addr - self.lent.start(addr)) as u32,
+            offset: (addr - area.chunk_start(addr)) as u32,
             len: size.len(),
         };
         // From here on a second descriptor of this chunk is invalid.
@@ -319,7 +322,7 @@ pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {
     rx.slot(index).packet().1.options() == XDP_PKT_CONTD
 }
 
-/// Frees the chunk of a slot that names none, or no packet of one chunk. One of several chunks is freed
+/// Frees the chunk of a slot that names none, or no packet of one aligned chunk. One of several chunks is freed
 /// whole, up to the slot `end`, so that its other slots name none either. Returns their number, which was
 /// `freed` before.
 // "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
@@ -335,10 +338,22 @@ extern "C" fn reject(
     freed: u32,
 ) -> u32 {
     let (addr, size) = rx.slot(index).packet();
-    if size.options() != XDP_PKT_CONTD || !lent.has(addr, size.without_options()) {
+    let known = size.without_options();
+    let is_unaligned = fill.is_unaligned();
+    let is_there = if is_unaligned {
+        cache.area().received_at(fill.id(), addr, known).is_some()
+    } else {
+        lent.has(addr, known)
+    };
+    let is_part = size.options() == XDP_PKT_CONTD;
+    if !is_there || !(is_part || is_unaligned && size.options() == 0) {
         return fill.reject(addr, cache, freed);
     }
     fill.keep_received(addr, cache);
+    if !is_part {
+        fill.drop_fragmented(1);
+        return freed;
+    }
     fill.drop_fragmented(1);
     let mut freed = 0;
     let next = index.wrapping_add(1);
@@ -432,6 +447,8 @@ fn recycle_unread(
             let (addr, size) = rx.slot(index).packet();
             if lent.has(addr, size.without_options()) {
                 fill.recycle(lent.start(addr), &mut recycled, cache);
+            } else if fill.is_unaligned() && fill.free_received(addr, cache) {
+                // Not before it is refilled.
             } else {
                 fill.reject(addr, cache, 0);
             }

@@ -17,7 +17,7 @@ use crate::socket::{
 };
 use crate::sys::{Address, Kernel, KernelSocket, QueueOwner, Registration, RingKind, SysResult};
 use crate::tx_metadata::TxSupport;
-use crate::umem::{AfterClose, Cache, DeviceQueue, RingsId, RingsLease};
+use crate::umem::{AfterClose, Cache, DeviceQueue, RingsId, RingsLease, TX_METADATA_LEN};
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, Target, TxRing, cache_size};
 use crate::wait::Wait;
 use hostnet::ethtool::rx_ring;
@@ -266,7 +266,12 @@ impl Opening<'_> {
             len,
             chunk_size: self.config.umem.chunk_size(),
             headroom: self.config.umem.headroom(),
-            tx_metadata_len: self.config.umem.area().least_offset(),
+            tx_metadata_len: if self.config.umem.tx_metadata() {
+                TX_METADATA_LEN
+            } else {
+                0
+            },
+            unaligned: self.config.umem.unaligned(),
         };
         let limit = self.config.kernel.memory_lock_limit();
         let fits = limit.is_none_or(|limit| len <= limit);

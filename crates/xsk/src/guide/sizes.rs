@@ -13,6 +13,9 @@
 //! With [`UmemBuilder::fragments`](crate::UmemBuilder::fragments) a packet takes [several
 //! chunks](crate::guide::fragments).
 //!
+//! Chunks of a size between those are [unaligned](crate::UmemBuilder::unaligned): they lie one behind the
+//! other, as 3000 bytes each for packets of 2744.
+//!
 //! The MTU does not count the link header: 14 bytes, and 4 for a VLAN tag. Add headroom when
 //! the program prepends headers, such as a tunnel's; [`Frame::adjust_head`] moves into it.
 //!

@@ -99,6 +99,7 @@ impl Description {
             u32::from(state.fill_adapts),
             u32::from(geometry.fragments),
             u32::from(geometry.tx_metadata),
+            u32::from(geometry.unaligned),
             state.tx_support.bits(),
             u32::from(state.rx_hints),
         ];
@@ -127,8 +128,8 @@ impl Description {
             headroom: reader.u32()?,
             fragments: false,
             tx_metadata: false,
+            unaligned: false,
         };
-        geometry.check()?;
         let rings = RingSizes {
             rx: reader.u32()?,
             tx: reader.u32()?,
@@ -156,6 +157,8 @@ impl Description {
         let fill_adapts = value(&[false, true], reader.u32()?)?;
         geometry.fragments = value(&[false, true], reader.u32()?)?;
         geometry.tx_metadata = value(&[false, true], reader.u32()?)?;
+        geometry.unaligned = value(&[false, true], reader.u32()?)?;
+        geometry.check()?;
         let tx_support = TxSupport::from_bits(reader.u32()?);
         let rx_hints = value(&[false, true], reader.u32()?)?;
         let max_delay = Duration::from_nanos(reader.u64()?);
@@ -275,6 +278,7 @@ mod tests {
                 headroom: 32,
                 fragments: true,
                 tx_metadata: true,
+                unaligned: false,
             },
             state: State {
                 rings: RingSizes {

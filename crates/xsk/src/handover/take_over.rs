@@ -12,7 +12,7 @@ use crate::socket::{
     TxEnd, XskmapEntry, check_map,
 };
 use crate::sys::{Kernel, KernelSocket, Linux, RingKind};
-use crate::umem::{Cache, DeviceQueue, Place, Umem};
+use crate::umem::{Cache, DeviceQueue, Geometry, Place, Umem};
 use crate::umem_rings::{
     CompletionRing, CompletionSlots, FillRing, FillSlots, RxRing, Target, TxRing, cache_size,
 };
@@ -73,7 +73,7 @@ fn take_over(parts: Parts) -> Result<Socket> {
     let entry = map.map(|map| take_entry(&kernel, map, program, state.queue));
     let entry = entry.transpose()?;
     let rings = map_rings(&*socket, state.rings)?;
-    mark_lent(&rings, geometry.chunk_size, &mut state.places)?;
+    mark_lent(&rings, geometry, &mut state.places)?;
     let lease = Umem::take_over(memory, geometry, &state.places, state.queue)?;
 
     let (umem, id) = (lease.umem().clone(), lease.id());
@@ -186,8 +186,8 @@ fn map_rings(socket: &dyn KernelSocket, sizes: RingSizes) -> Result<Rings> {
 /// Checks the indices of the rings. Chunks that the kernel will take from FILL or TX are lent, also
 /// if the description says that they are free. Entries of RX and COMPLETION are checked when they are
 /// read.
-fn mark_lent(rings: &Rings, chunk_size: u32, places: &mut [Place]) -> Result<()> {
-    let index = |addr: u64| addr >> chunk_size.trailing_zeros();
+fn mark_lent(rings: &Rings, geometry: Geometry, places: &mut [Place]) -> Result<()> {
+    let index = |addr: u64| geometry.index(addr);
     let fill = filled(RingKind::Fill, rings.fill.filled())?.map(index);
     mark(RingKind::Fill, fill, Place::Receiving, places)?;
     let _ = filled(RingKind::Completion, rings.completion.filled())?;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::ring::{Cursor, SharedSlot};
 use crate::sys::{Desc, XDP_PKT_CONTD};
-use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, Umem};
+use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
 use crate::umem_rings::{FillRing, Outgoing, RxRing};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -246,11 +246,11 @@ impl<'s> Pass<'s> {
     where
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
-        // The sizes that the kernel allows.
         let count = self.read;
         match self.umem.area().chunk_shift() {
             11 => self.run_sized::<11, SENDS, F>(each),
-            _ => self.run_sized::<12, SENDS, F>(each),
+            12 => self.run_sized::<12, SENDS, F>(each),
+            _ => self.run_sized::<UNALIGNED, SENDS, F>(each),
         }
         count
     }
@@ -271,7 +271,8 @@ impl<'s> Pass<'s> {
                 block.free_fragments();
             }
             for packet in block.received.as_slice() {
-                block.memory.prefetch(packet.addr());
+                let addr = OwnedBy::<SHIFT>::decode(packet.addr());
+                block.memory.prefetch(addr);
             }
             block.run(&mut each);
         }
@@ -325,18 +326,16 @@ impl Pass<'_> {
     #[cold]
     #[inline(never)]
     fn recycle_after_panic(&mut self) {
-        let lent = self.fill.lent_chunks(self.umem.area());
+        let (area, id) = (self.umem.area(), self.fill.id());
         let first = self.received.next;
         for index in self.received.by_ref() {
             let (addr, size) = self.rx.slot(index).packet();
-            let size = size.without_options();
-            if lent.has(addr, size) {
+            if let Some(addr) = area.received_at(id, addr, size.without_options()) {
                 let slot = self.recycled.next().expect("a slot for each packet");
-                self.fill.write_at(slot, lent.start(addr));
+                self.fill.write_at(slot, area.chunk_start(addr));
             } else if index != first {
                 let slot = slice::from_ref(self.rx.slot(index));
-                let (id, rejected) = (self.fill.id(), &mut self.rejected);
-                reject(slot.iter(), self.umem, self.cache, id, rejected);
+                reject(slot.iter(), self.umem, self.cache, id, &mut self.rejected);
             }
             // Else the closure that panicked had kept it.
         }
@@ -391,6 +390,7 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
     {
         while let Some(slot) = self.received.as_slice().first() {
             let (addr, size) = slot.packet();
+            let addr = OwnedBy::<SHIFT>::decode(addr);
             if !self.lent.has(addr, size) {
                 let slots = self.received.clone();
                 self.received.next();
@@ -408,7 +408,7 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
             // Only now: a packet whose closure panics is recycled.
             self.received.next();
             match fate {
-                Fate::Recycle => next(&mut self.recycled).write(OwnedBy::<SHIFT>::start(addr)),
+                Fate::Recycle => next(&mut self.recycled).write(self.lent.start(addr)),
                 Fate::Keep => {}
                 Fate::Send(addr, len) => self.forward(addr, len),
             }
@@ -424,7 +424,7 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
 
     #[inline(always)]
     fn forward(&mut self, addr: u64, len: u32) {
-        let index = OwnedBy::<SHIFT>::index(addr);
+        let index = self.lent.index(addr);
         // SAFETY: needed because the check would be the second. `has` found the chunk of the packet,
         // which `set_extent` leaves in there.
         unsafe { self.lent.set_unchecked(index, self.id.sending()) };
@@ -469,8 +469,8 @@ extern "C" fn reject(
         return;
     };
     let goes_on = size.options() == XDP_PKT_CONTD;
-    let lent = umem.area().lent_to_receive(id);
-    let is_part = goes_on && lent.has(addr, size.without_options());
+    let area = umem.area();
+    let is_part = goes_on && area.received_at(id, addr, size.without_options()).is_some();
     let chunk = umem.received(addr, id);
     if chunk.is_none() && rejected.freed > 0 {
         rejected.freed -= 1;

@@ -5,7 +5,7 @@ use super::half::{RxHalf, TxHalf};
 use super::sender::Sender;
 use crate::frame::Frame;
 use crate::ring::Cursor;
-use crate::umem::Cache;
+use crate::umem::{Cache, UNALIGNED};
 use crate::umem_rings::{CompletionRing, TxRing};
 
 /// See [`Socket::send_each`].
@@ -27,7 +27,8 @@ pub(crate) fn send_each(
     };
     match cache.area().chunk_shift() {
         11 => writing.run::<11>(cache, write),
-        _ => writing.run::<12>(cache, write),
+        12 => writing.run::<12>(cache, write),
+        _ => writing.run::<UNALIGNED>(cache, write),
     }
     writing.slots.next.wrapping_sub(before)
 }

@@ -28,8 +28,8 @@ pub struct Statistics {
     /// Sent packets that were completed, of all sockets on the queue. Completed does not mean
     /// delivered.
     pub completed: u64,
-    /// Packets of several chunks that were dropped, of all sockets on the queue: the program reads packets
-    /// of one chunk, or they had more chunks than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS), or an invalid one.
+    /// Packets of several chunks, or in an unaligned one, that were dropped, of all sockets on the queue: the
+    /// program reads packets of one aligned chunk, or they had more chunks than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS), or an invalid one.
     pub fragmented: u64,
     /// RX descriptors and completions of chunks that were not lent for that, of all sockets on the
     /// queue.

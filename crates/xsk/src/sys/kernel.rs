@@ -130,6 +130,8 @@ pub(crate) struct Registration {
     pub(crate) headroom: u32,
     /// Bytes of metadata in front of each packet sent.
     pub(crate) tx_metadata_len: u32,
+    /// Whether chunks may have any size.
+    pub(crate) unaligned: bool,
 }
 
 /// A device queue to bind to, and how.

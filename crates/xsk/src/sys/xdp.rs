@@ -26,7 +26,7 @@ pub(crate) const XDP_PKT_CONTD: u32 = 1;
 /// The packet has metadata in front of it (6.8).
 pub(crate) const XDP_TX_METADATA: u32 = 2;
 /// The registration has a length of the metadata (6.11).
-const XDP_UMEM_TX_METADATA_LEN: u32 = 4;
+const XDP_UMEM_TX_METADATA_LEN: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(4);
 
 const _: () = {
     assert!(XDP_PKT_CONTD == libc::XDP_PKT_CONTD);
@@ -43,18 +43,20 @@ pub const TX_METADATA_LEN: u32 = 24;
 
 /// Registers memory as the UMEM of a socket.
 pub(crate) fn register(fd: BorrowedFd<'_>, memory: &Registration) -> SysResult<()> {
+    let mut flags = XdpUmemRegFlags::empty();
+    flags.set(
+        XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+        memory.unaligned,
+    );
     // Without the flag the kernel ignores the length.
-    let flags = if memory.tx_metadata_len > 0 {
-        XDP_UMEM_TX_METADATA_LEN
-    } else {
-        0
-    };
+    let has_metadata = memory.tx_metadata_len > 0;
+    flags.set(XDP_UMEM_TX_METADATA_LEN, has_metadata);
     let umem = XdpUmemReg {
         addr: memory.addr,
         len: memory.len,
         chunk_size: memory.chunk_size,
         headroom: memory.headroom,
-        flags: XdpUmemRegFlags::from_bits_retain(flags),
+        flags,
         tx_metadata_len: memory.tx_metadata_len,
     };
     sockopt::set_xdp_umem_reg(fd, umem)

@@ -41,7 +41,8 @@ impl UmemBuilder {
         self
     }
 
-    /// Bytes in a chunk: 2048, the default, or 4096. [`XDP_PACKET_HEADROOM`], the headroom and a
+    /// Bytes in a chunk: 2048, the default, or 4096; any number between them where chunks are
+    /// [unaligned](Self::unaligned). [`XDP_PACKET_HEADROOM`], the headroom and a
     /// received packet have to fit into it.
     pub fn chunk_size(mut self, bytes: u32) -> Self {
         self.geometry.chunk_size = bytes;
@@ -63,6 +64,18 @@ impl UmemBuilder {
     /// [`Fragments`]: crate::Fragments
     pub fn fragments(mut self, on: bool) -> Self {
         self.geometry.fragments = on;
+        self
+    }
+
+    /// Lets chunks have any size from 2048 to 4096 bytes, and lie one behind the other, so that some lie across
+    /// pages (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`, Linux 5.4): a UMEM of as many chunks of 3000 bytes is smaller
+    /// by a quarter than one of 4096. An address is divided by the size then. Packets are received by
+    /// [`Socket::receive_each`](crate::Socket::receive_each), [`forward_each`](crate::Socket::forward_each) or
+    /// [`RxBatch::next_fragments`](crate::RxBatch::next_fragments); one that
+    /// [`RxBatch::next_packet`](crate::RxBatch::next_packet) comes to is dropped and counted. In zero-copy mode
+    /// a card refuses packets across pages that do not lie together for it: use huge pages. Default off.
+    pub fn unaligned(mut self, on: bool) -> Self {
+        self.geometry.unaligned = on;
         self
     }
 
@@ -118,10 +131,16 @@ impl Geometry {
             headroom,
             fragments: _,
             tx_metadata: _,
+            unaligned,
         } = self;
-        if !matches!(chunk_size, 2048 | 4096) {
+        if unaligned && !(2048..=4096).contains(&chunk_size) {
             return Err(Error::invalid(format!(
-                "chunk size {chunk_size} is not possible: choose 2048 or 4096 bytes"
+                "chunk size {chunk_size} is not possible: choose 2048 to 4096 bytes"
+            )));
+        }
+        if !unaligned && !matches!(chunk_size, 2048 | 4096) {
+            return Err(Error::invalid(format!(
+                "chunk size {chunk_size} is not possible: choose 2048 or 4096 bytes, or `unaligned` for one between them"
             )));
         }
         if chunks == 0 || chunks > MAX_CHUNKS {
@@ -150,6 +169,7 @@ impl Umem {
                 headroom: 0,
                 fragments: false,
                 tx_metadata: false,
+                unaligned: false,
             },
             huge_pages: false,
             collapse: false,
@@ -167,6 +187,12 @@ mod tests {
         let bad = [
             Umem::builder().chunk_size(1024),
             Umem::builder().chunk_size(3000),
+            Umem::builder().chunk_size(2047).unaligned(true),
+            Umem::builder().chunk_size(4097).unaligned(true),
+            Umem::builder()
+                .chunk_size(3000)
+                .unaligned(true)
+                .headroom(2297),
             Umem::builder().chunk_size(8192),
             Umem::builder().chunks(0),
             Umem::builder().chunks(u32::MAX),

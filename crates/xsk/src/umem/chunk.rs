@@ -32,7 +32,7 @@ impl Chunk {
     /// Address of the first byte, in the UMEM.
     #[inline(always)]
     pub(crate) fn addr(&self) -> u64 {
-        u64::from(self.index) << self.area().chunk_shift
+        u64::from(self.index) * u64::from(self.area().chunk_size)
     }
 
     /// Lends the chunk to the kernel for receiving through `rings`; returns its address for FILL.
@@ -229,7 +229,7 @@ impl Cache {
         self.indices.get(last).copied()
     }
 
-    /// Lends chunks of 2^`SHIFT` bytes for receiving through `rings`, one for each slot of FILL.
+    /// Lends chunks of 2^`SHIFT` bytes, or unaligned ones, for receiving through `rings`, one for each slot of FILL.
     /// Returns their number, less than there are slots when no more are free.
     #[inline(always)]
     pub(crate) fn lend_to_receive<const SHIFT: u32>(
@@ -246,7 +246,7 @@ impl Cache {
             let index = indices[lending.lent];
             // SAFETY: needed because the check would cost as much as the rest. The index of a chunk.
             unsafe { lending.ours.set_unchecked(index as usize, to) };
-            slots[lending.lent].write(u64::from(index) << SHIFT);
+            slots[lending.lent].write(u64::from(index) * lending.ours.size());
             lending.lent += 1;
         }
         slots.len()
@@ -265,13 +265,14 @@ impl Cache {
     ) -> bool {
         let to = rings.sending();
         let (memory, headroom) = (self.area().memory(), self.area().frame_offset);
-        let room = (1 << SHIFT) - headroom as usize;
         let mut lending = self.lend::<SHIFT>(slots.len(), sent);
+        let size = lending.ours.size();
+        let room = size as usize - headroom as usize;
         let indices = &lending.indices[lending.from..];
         let slots = &slots[..indices.len()];
         while lending.lent < indices.len() {
             let index = indices[lending.lent];
-            let addr = (u64::from(index) << SHIFT) + u64::from(headroom);
+            let addr = u64::from(index) * size + u64::from(headroom);
             // SAFETY: needed because the memory is mapped. The chunk is ours: its index is in the
             // cache, which is borrowed, and no `Chunk` of it exists. The room ends with the chunk,
             // and the slice lives during the call only.
@@ -341,10 +342,10 @@ impl Cache {
     /// Addresses of the chunks here.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
-        let shift = self.area().chunk_shift;
+        let size = u64::from(self.area().chunk_size);
         self.indices[..self.len]
             .iter()
-            .map(move |&index| u64::from(index) << shift)
+            .map(move |&index| u64::from(index) * size)
     }
 }
 
@@ -421,7 +422,7 @@ impl Umem {
     #[inline(always)]
     fn returned(&self, addr: u64, lent: u16) -> Option<Chunk> {
         let area = self.area();
-        let index = addr >> area.chunk_shift;
+        let index = area.index(addr);
         area.owners.change(index, lent, OURS).then(|| Chunk {
             // SAFETY: needed to resume the reference that the chunk left when it was lent, as its
             // entry said until now.
@@ -436,7 +437,7 @@ impl Umem {
     pub(crate) fn clear_metadata(&self, addr: u64, rings: RingsId) {
         let area = self.area();
         let lent = rings.sending();
-        let is_lent = area.owners.change(addr >> area.chunk_shift, lent, lent);
+        let is_lent = area.owners.change(area.index(addr), lent, lent);
         let len = u64::from(TX_METADATA_LEN);
         if is_lent && addr - area.chunk_start(addr) >= len {
             // SAFETY: needed because the chunk has no `Chunk`. The range lies inside a chunk of this memory.

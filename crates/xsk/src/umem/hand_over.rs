@@ -25,6 +25,7 @@ impl Umem {
             headroom: self.headroom(),
             fragments: self.fragments(),
             tx_metadata: self.tx_metadata(),
+            unaligned: self.unaligned(),
         }
     }
 

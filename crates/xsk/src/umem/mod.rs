@@ -23,11 +23,12 @@ pub(crate) use chunk::{Cache, Chunk, Memory};
 pub(crate) use extent::Extent;
 pub(crate) use lease::RingsLease;
 pub use owner::Accounting;
-pub(crate) use owner::{AfterClose, LentChunks, OwnedBy, Place, RingsId};
+pub(crate) use owner::{AfterClose, LentChunks, OwnedBy, Place, RingsId, UNALIGNED};
 pub use pages::Pages;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::Pool;
+use crate::ring::Size;
 use crate::sys::{Kernel, KernelSocket, Linux, Mapping, QueueOwner};
 use claim::Claim;
 use owner::OwnerTable;
@@ -66,12 +67,24 @@ pub(crate) struct Geometry {
     pub(crate) fragments: bool,
     /// Whether each packet sent has metadata in front of it.
     pub(crate) tx_metadata: bool,
+    /// Whether chunks may have any size, and lie across pages.
+    pub(crate) unaligned: bool,
 }
 
 impl Geometry {
     /// Bytes in all chunks.
     fn len(self) -> usize {
         self.chunks as usize * self.chunk_size as usize
+    }
+
+    /// The index of the chunk that an address in a ring lies in.
+    pub(crate) fn index(self, addr: u64) -> u64 {
+        let addr = if self.unaligned {
+            owner::decode(addr)
+        } else {
+            addr
+        };
+        addr / u64::from(self.chunk_size)
     }
 }
 
@@ -102,8 +115,10 @@ pub(crate) struct Area {
     /// The file of the memory.
     file: Option<OwnedFd>,
     chunks: u32,
+    chunk_size: u32,
+    /// Log2 of the size, or [`UNALIGNED`].
     chunk_shift: u32,
-    /// The bits of an address that are the offset in a chunk.
+    /// The bits of an address that are the offset in a chunk; none when they are unaligned.
     chunk_mask: u64,
     headroom: u32,
     /// Offset in its chunk of the first packet that can be sent: its metadata is in front of it.
@@ -111,6 +126,7 @@ pub(crate) struct Area {
     /// Offset of an empty frame.
     frame_offset: u32,
     fragments: bool,
+    tx_metadata: bool,
     pages: Pages,
     owners: OwnerTable,
     /// Indices of free chunks.
@@ -200,8 +216,17 @@ impl Umem {
             headroom,
             fragments,
             tx_metadata,
+            unaligned,
         } = geometry;
-        let least_offset = if tx_metadata { TX_METADATA_LEN } else { 0 };
+        // The kernel clears the lowest bit of an address that it completes, which must not lead into another
+        // chunk.
+        let even = if chunk_size % 2 == 1 { 2 } else { 0 };
+        let least_offset = if tx_metadata { TX_METADATA_LEN } else { even };
+        let (chunk_shift, chunk_mask) = if unaligned {
+            (UNALIGNED, 0)
+        } else {
+            (chunk_size.trailing_zeros(), u64::from(chunk_size) - 1)
+        };
         let claim = memory.file.as_ref().map(Claim::new).transpose()?;
         let registry = Registry {
             claim,
@@ -211,12 +236,14 @@ impl Umem {
             memory: memory.mapping,
             file: memory.file,
             chunks,
-            chunk_shift: chunk_size.trailing_zeros(),
-            chunk_mask: u64::from(chunk_size) - 1,
+            chunk_size,
+            chunk_shift,
+            chunk_mask,
             headroom,
             least_offset,
             frame_offset: headroom + least_offset,
             fragments,
+            tx_metadata,
             pages,
             owners: OwnerTable::new(chunks),
             pool: Pool::full(chunks),
@@ -234,6 +261,7 @@ impl Umem {
             headroom: 0,
             fragments: false,
             tx_metadata: false,
+            unaligned: false,
         })
     }
 
@@ -272,6 +300,11 @@ impl Umem {
         self.0.has_tx_metadata()
     }
 
+    /// Whether chunks may have any size, and lie across pages; see [`UmemBuilder::unaligned`].
+    pub fn unaligned(&self) -> bool {
+        self.0.chunk_shift == UNALIGNED
+    }
+
     /// Longest packet that can be received, in bytes, link header included. With
     /// [fragments](Self::fragments) that is one of [`MAX_FRAGMENTS`] chunks.
     pub fn max_rx_packet(&self) -> u32 {
@@ -303,7 +336,7 @@ impl Umem {
 
     /// Address and length of the memory, as the kernel registers it.
     pub(crate) fn region(&self) -> (u64, u64) {
-        let len = u64::from(self.0.chunks) << self.0.chunk_shift;
+        let len = u64::from(self.0.chunks) * u64::from(self.0.chunk_size);
         (self.0.memory.start().as_ptr() as u64, len)
     }
 
@@ -387,7 +420,7 @@ impl Area {
     /// Bytes in a chunk.
     #[inline(always)]
     pub(crate) fn chunk_size(&self) -> u32 {
-        self.chunk_mask as u32 + 1
+        self.chunk_size
     }
 
     /// Bytes kept free in front of every packet.
@@ -410,7 +443,7 @@ impl Area {
     /// Whether each packet sent has metadata in front of it.
     #[inline(always)]
     pub(crate) fn has_tx_metadata(&self) -> bool {
-        self.least_offset > 0
+        self.tx_metadata
     }
 
     /// Whether packets may take several chunks.
@@ -431,7 +464,7 @@ impl Area {
         }
     }
 
-    /// Log2 of the bytes in a chunk.
+    /// Log2 of the bytes in a chunk, or [`UNALIGNED`].
     #[inline(always)]
     pub(crate) fn chunk_shift(&self) -> u32 {
         self.chunk_shift
@@ -444,13 +477,43 @@ impl Area {
         OwnedBy {
             owners: self.owners.entries(),
             owner,
+            size: self.chunk_size,
         }
     }
 
     /// The first address of the chunk that an address lies in.
     #[inline(always)]
     pub(crate) fn chunk_start(&self, addr: u64) -> u64 {
-        addr & !self.chunk_mask
+        if self.chunk_shift == UNALIGNED {
+            self.index(addr) * u64::from(self.chunk_size)
+        } else {
+            addr & !self.chunk_mask
+        }
+    }
+
+    /// The index of the chunk that an address in a ring lies in.
+    #[inline(always)]
+    fn index(&self, addr: u64) -> u64 {
+        if self.chunk_shift == UNALIGNED {
+            owner::decode(addr) / u64::from(self.chunk_size)
+        } else {
+            addr >> self.chunk_shift
+        }
+    }
+
+    /// The address of a packet that lies inside a chunk lent through `rings` for receiving, whatever the chunks'
+    /// alignment; `None` when it does not, or has options.
+    pub(crate) fn received_at(&self, rings: RingsId, addr: u64, size: Size) -> Option<u64> {
+        let addr = match self.chunk_shift {
+            UNALIGNED => owner::decode(addr),
+            _ => addr,
+        };
+        let owned = OwnedBy::<UNALIGNED> {
+            owners: self.owners.entries(),
+            owner: rings.receiving(),
+            size: self.chunk_size,
+        };
+        owned.has(addr, size).then_some(addr)
     }
 }
 

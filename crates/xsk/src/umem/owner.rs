@@ -14,6 +14,9 @@ impl RingsId {
     /// Most pairs that a UMEM has at once.
     pub(super) const MOST: usize = 4096;
 
+    /// A pair through which no chunk is ever lent.
+    pub(crate) const NONE: Self = Self(Self::MOST as u16);
+
     /// The owner of a chunk in FILL, in the kernel's receive side, in RX, or in a batch.
     #[inline]
     pub(crate) fn receiving(self) -> u16 {
@@ -188,36 +191,81 @@ pub(super) fn change(owners: &[AtomicU16], index: u64, from: u16, to: u16) -> bo
     }
 }
 
+/// In the place of the log2 of a chunk's size, where that is any number: chunks lie one behind the other, and
+/// an address is divided by their size.
+pub(crate) const UNALIGNED: u32 = 0;
+
+/// The address that a descriptor of unaligned chunks names: its upper 16 bits are an offset
+/// (`XSK_UNALIGNED_BUF_OFFSET_SHIFT` in `include/uapi/linux/if_xdp.h`).
+#[inline]
+pub(crate) fn decode(addr: u64) -> u64 {
+    const BITS: u32 = 48;
+    (addr & ((1 << BITS) - 1)) + (addr >> BITS)
+}
+
+/// Bytes in a chunk: a constant, unless they are unaligned.
+#[inline(always)]
+pub(super) fn chunk_size<const SHIFT: u32>(size: u32) -> u64 {
+    if SHIFT == UNALIGNED {
+        size.into()
+    } else {
+        1 << SHIFT
+    }
+}
+
 /// The chunks of 2^`SHIFT` bytes whose owner is one side of one pair of rings. The size is a constant,
 /// so that a loop over many packets needs no registers for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnedBy<'u, const SHIFT: u32> {
     pub(super) owners: &'u [AtomicU16],
     pub(super) owner: u16,
+    /// Bytes in a chunk, used where `SHIFT` is [`UNALIGNED`].
+    pub(super) size: u32,
 }
 
 impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
-    const MASK: u64 = (1 << SHIFT) - 1;
+    /// Bytes in a chunk.
+    #[inline(always)]
+    pub(crate) fn size(self) -> u64 {
+        chunk_size::<SHIFT>(self.size)
+    }
+
+    /// The address that a descriptor's or completion's names.
+    #[inline(always)]
+    pub(crate) fn decode(addr: u64) -> u64 {
+        if SHIFT == UNALIGNED {
+            decode(addr)
+        } else {
+            addr
+        }
+    }
 
     /// The first address of the chunk that an address lies in.
     #[inline(always)]
-    pub(crate) fn start(addr: u64) -> u64 {
-        addr & !Self::MASK
+    pub(crate) fn start(self, addr: u64) -> u64 {
+        addr - self.offset(addr)
+    }
+
+    /// The offset of an address in its chunk.
+    #[inline(always)]
+    fn offset(self, addr: u64) -> u64 {
+        // A mask, where the size is a constant.
+        addr % self.size()
     }
 
     /// The index of the chunk that an address lies in.
     #[inline(always)]
-    pub(crate) fn index(addr: u64) -> usize {
-        (addr >> SHIFT) as usize
+    pub(crate) fn index(self, addr: u64) -> usize {
+        (addr / self.size()) as usize
     }
 
     /// Whether a packet lies inside a chunk of this owner. One without bytes does not, nor one with
     /// options.
     #[inline(always)]
     pub(crate) fn has(self, addr: u64, size: Size) -> bool {
-        let entry = self.owners.get((addr >> SHIFT) as usize);
+        let entry = self.owners.get(self.index(addr));
         let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.owner);
-        found && size.ends_within(!addr & Self::MASK)
+        found && size.ends_within(self.size() - 1 - self.offset(addr))
     }
 
     /// Gives a chunk of this owner to another.
@@ -247,7 +295,7 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
             if self.give(addr, to).is_none() {
                 return given;
             }
-            slots[given].write(Self::start(addr));
+            slots[given].write(self.start(Self::decode(addr)));
             given += 1;
         }
         given
@@ -257,7 +305,7 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
     /// Returns its index.
     #[inline(always)]
     pub(crate) fn give(self, addr: u64, to: u16) -> Option<u32> {
-        let index = addr >> SHIFT;
+        let index = Self::decode(addr) / self.size();
         change(self.owners, index, self.owner, to).then_some(index as u32)
     }
 }

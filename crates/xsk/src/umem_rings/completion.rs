@@ -8,7 +8,7 @@ use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::send_error::{SendError, SendErrorKind};
 use crate::sys::{Desc, XDP_PKT_CONTD, XDP_TX_METADATA};
 use crate::tx_metadata::{Requests, TxRequest, TxSupport, TxTimestamp};
-use crate::umem::{Cache, Extent, RingsId, TX_METADATA_LEN, Umem};
+use crate::umem::{Cache, Extent, RingsId, TX_METADATA_LEN, UNALIGNED, Umem};
 
 /// The way to reclaim chunks while packets are on their way whose time was requested.
 const ONE_BY_ONE: u32 = u32::MAX;
@@ -143,8 +143,9 @@ impl CompletionRing {
             delay::at(Point::Reclaim);
             let kept = match self.way {
                 11 => self.keep::<11>(&mut completions, cache),
+                12 => self.keep::<12>(&mut completions, cache),
                 ONE_BY_ONE => self.keep_one_by_one(&mut completions, cache),
-                _ => self.keep::<12>(&mut completions, cache),
+                _ => self.keep::<UNALIGNED>(&mut completions, cache),
             };
             self.end_pass(count, kept);
         }
@@ -178,11 +179,12 @@ impl CompletionRing {
     ) -> u32 {
         match self.way {
             11 => self.refill_sized::<11>(fill, slots, cache),
+            12 => self.refill_sized::<12>(fill, slots, cache),
             ONE_BY_ONE => {
                 self.reclaim(cache);
                 0
             }
-            _ => self.refill_sized::<12>(fill, slots, cache),
+            _ => self.refill_sized::<UNALIGNED>(fill, slots, cache),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::completion::CompletionRing;
 use crate::ring::{Cursor, Mapped, Producer};
-use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, Umem};
+use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 
 /// The number of chunks to keep lent for receiving.
 ///
@@ -77,6 +77,8 @@ impl Target {
 pub(crate) struct FillRing {
     umem: Umem,
     id: RingsId,
+    /// The same, for a batch; that of no chunk where they are unaligned.
+    in_batches: RingsId,
     /// The device's queue that it serves.
     queue: u32,
     ring: Producer<u64, Mapped<u64>>,
@@ -103,6 +105,7 @@ impl FillRing {
         Self {
             umem: umem.clone(),
             id,
+            in_batches: if umem.unaligned() { RingsId::NONE } else { id },
             queue,
             target: target.at_most(ring.size()),
             ring,
@@ -258,7 +261,8 @@ impl FillRing {
     fn refill_from(&mut self, cache: &mut Cache, slots: &mut Cursor) {
         match cache.area().chunk_shift() {
             11 => self.refill_sized::<11>(cache, slots),
-            _ => self.refill_sized::<12>(cache, slots),
+            12 => self.refill_sized::<12>(cache, slots),
+            _ => self.refill_sized::<UNALIGNED>(cache, slots),
         }
     }
 
@@ -276,10 +280,10 @@ impl FillRing {
         }
     }
 
-    /// The chunks that are lent here.
+    /// The chunks that are lent here, as a batch finds them: none of them where they are unaligned.
     #[inline(always)]
     pub(crate) fn lent_chunks<'a>(&self, area: &'a Area) -> LentChunks<'a> {
-        area.lent_to_receive(self.id)
+        area.lent_to_receive(self.in_batches)
     }
 
     /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk; unless it is
@@ -371,6 +375,12 @@ impl FillRing {
         // What came and was not lent again.
         self.lent -= received - again;
         self.invalid_descs += u64::from(rejected);
+    }
+
+    /// Whether its chunks are unaligned.
+    #[inline(always)]
+    pub(crate) fn is_unaligned(&self) -> bool {
+        self.in_batches == RingsId::NONE
     }
 
     /// The device's queue that it serves.

@@ -1,16 +1,14 @@
 //! The kernel's conformance tests of AF_XDP (`tools/testing/selftests/bpf/xskxceiver.c`), with their
-//! names and assertions, for packets in one buffer and aligned chunks. Those of packets in several are in
-//! `fragments.rs`.
+//! names and assertions, for packets in one buffer. Those of packets in several are in `fragments.rs`.
 
 use crate::budget::{STALL, scaled, wait_until};
 use crate::netns::Lab;
 use crate::rings;
 use crate::traffic::{
     WINDOW, all_home, deliver, deliver_within, drain, exchange, flush_checked, frame, put,
-    receive_all, receive_checked, send_all,
+    receive_all, receive_checked, receive_unaligned, send_all, send_one,
 };
 use crate::{Outcome, Result, Skipped, Test, modes, packet};
-use libtest_mimic::{Completion, Trial};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
@@ -28,7 +26,7 @@ const TEARDOWNS: u32 = 10;
 
 type Body = fn(Mode) -> Outcome;
 
-const CASES: [(&str, Body); 26] = [
+const CASES: [(&str, Body); 29] = [
     ("SEND_RECEIVE", send_receive),
     ("SEND_RECEIVE_2K_FRAME", send_receive_2k_frame),
     ("SEND_RECEIVE_SINGLE_PKT", single_packet),
@@ -36,9 +34,18 @@ const CASES: [(&str, Body); 26] = [
     ("POLL_TX", poll_tx),
     ("POLL_RXQ_FULL", poll_rx_times_out),
     ("POLL_TXQ_FULL", poll_tx_times_out),
-    ("ALIGNED_INV_DESC", |mode| invalid_descriptors(mode, 4096)),
+    ("SEND_RECEIVE_UNALIGNED", send_receive_unaligned),
+    ("ALIGNED_INV_DESC", |mode| {
+        invalid_descriptors(mode, 4096, false)
+    }),
     ("ALIGNED_INV_DESC_2K_FRAME_SIZE", |mode| {
-        invalid_descriptors(mode, 2048)
+        invalid_descriptors(mode, 2048, false)
+    }),
+    ("UNALIGNED_INV_DESC", |mode| {
+        invalid_descriptors(mode, 4096, true)
+    }),
+    ("UNALIGNED_INV_DESC_4001_FRAME_SIZE", |mode| {
+        invalid_descriptors(mode, 4001, true)
     }),
     ("UMEM_HEADROOM", umem_headroom),
     ("TEARDOWN", teardown),
@@ -59,15 +66,6 @@ const CASES: [(&str, Body); 26] = [
     ("HW_SW_MAX_RING_SIZE", max_ring_size),
 ];
 
-/// The kernel's other tests, of features that this library lacks.
-const NOT_APPLICABLE: [(&str, &str); 5] = [
-    ("SEND_RECEIVE_UNALIGNED", UNALIGNED),
-    ("SEND_RECEIVE_UNALIGNED_9K_PACKETS", UNALIGNED),
-    ("UNALIGNED_INV_DESC", UNALIGNED),
-    ("UNALIGNED_INV_DESC_4001_FRAME_SIZE", UNALIGNED),
-    ("UNALIGNED_INV_DESC_MULTI_BUFF", UNALIGNED),
-];
-const UNALIGNED: &str = "chunks are always aligned here";
 const ONLY_COPIES: &str = "the kernel's test is for copy mode";
 
 pub fn tests() -> Vec<Test> {
@@ -88,17 +86,18 @@ pub fn tests() -> Vec<Test> {
     tests
 }
 
-pub fn not_applicable() -> Vec<Trial> {
-    let ignored = |&(name, why): &(&'static str, &'static str)| {
-        Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why)))
-    };
-    NOT_APPLICABLE.iter().map(ignored).collect()
-}
-
 fn umem(chunk_size: u32) -> xsk::Result<Umem> {
     Umem::builder()
         .chunks(CHUNKS)
         .chunk_size(chunk_size)
+        .build()
+}
+
+fn unaligned_umem(chunk_size: u32) -> xsk::Result<Umem> {
+    Umem::builder()
+        .chunks(CHUNKS)
+        .chunk_size(chunk_size)
+        .unaligned(true)
         .build()
 }
 
@@ -148,6 +147,43 @@ fn one_way(mode: Mode, from: &Umem, to: &Umem, count: u64, size: usize) -> Outco
 
 fn send_receive(mode: Mode) -> Outcome {
     one_way(mode, &umem(4096)?, &umem(4096)?, PACKETS, packet::MIN)
+}
+
+/// Packets in unaligned chunks are counted and dropped by who reads them as packets of aligned ones.
+fn read_as_aligned(tx: &mut Socket, rx: &mut Socket) -> Outcome {
+    send_one(tx, 0)?;
+    rx.wait(Duration::from_secs(1))?;
+    assert!(rx.recv(1).next_packet().is_none());
+    let statistics = rx.statistics()?;
+    assert_eq!((statistics.fragmented, statistics.invalid_descs), (1, 0));
+    Ok(())
+}
+
+/// Of the packets, more than a fifth lie across pages.
+fn send_receive_unaligned(mode: Mode) -> Outcome {
+    const SIZE: usize = 1514;
+    for chunk_size in [3000, 2049] {
+        let (from, to) = (unaligned_umem(chunk_size)?, unaligned_umem(chunk_size)?);
+        // All at once, or it would be the same one each time.
+        let frames: Vec<_> = std::iter::from_fn(|| from.alloc()).collect();
+        let place = |frame: &xsk::Frame| raw::chunk_address(frame) + u64::from(frame.headroom());
+        let places: Vec<u64> = frames.iter().map(place).collect();
+        drop(frames);
+        let straddle = |at: &&u64| **at % 4096 > 4096 - SIZE as u64;
+        assert!(5 * places.iter().filter(straddle).count() > places.len());
+        let lab = Lab::new()?;
+        let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
+        let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
+        exchange(
+            |flight| send_all(&mut tx, PACKETS, SIZE, flight),
+            |flight| receive_unaligned(&mut rx, PACKETS, SIZE, flight),
+        );
+        read_as_aligned(&mut tx, &mut rx)?;
+        drop((tx, rx));
+        all_home(&from);
+        all_home(&to);
+    }
+    Ok(())
 }
 
 fn send_receive_2k_frame(mode: Mode) -> Outcome {
@@ -292,17 +328,20 @@ fn poll_tx_times_out(mode: Mode) -> Outcome {
 
 /// Good and bad descriptors in one ring: the good ones arrive, in order, and the kernel counts
 /// the bad ones.
-fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
+fn invalid_descriptors(mode: Mode, chunk_size: u32, unaligned: bool) -> Outcome {
     const LEN: u32 = packet::MIN as u32;
+    let umem = if unaligned { unaligned_umem } else { umem };
     let (from, to) = (umem(chunk_size)?, umem(chunk_size)?);
     let (chunk, end) = (
         u64::from(chunk_size),
         u64::from(chunk_size) * u64::from(CHUNKS),
     );
     let half = u64::from(LEN / 2);
+    // Of chunks with an odd size the first two bytes stay free.
+    let first = chunk % 2 * 2;
     let cases = [
-        // The first byte of the UMEM, and another chunk's.
-        (0, LEN, true),
+        // The first byte of the UMEM that a frame can have, and another chunk's.
+        (first, LEN, true),
         (2 * 4096, LEN, true),
         // Before the start; too long; up to an end near the UMEM's; behind it; over it.
         (0_u64.wrapping_sub(2), LEN, false),
@@ -311,8 +350,8 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
         (end, LEN, false),
         (end - half, LEN, false),
         // Over a page's end, and over a border that is a chunk's only for chunks of 2 KiB.
-        (0x1000 - half, LEN, false),
-        (0x6800 - half, LEN, chunk_size == 4096),
+        (0x1000 - half, LEN, unaligned),
+        (0x6800 - half, LEN, chunk_size != 2048),
         // A valid one, so that a packet arrives at the end.
         (8 * 4096, LEN, true),
     ];
@@ -325,11 +364,15 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
     let mut sequence = 0;
     for (addr, len, is_valid) in cases {
         if is_valid {
-            let frame = &mut frames[(addr / chunk) as usize];
-            assert_eq!(raw::chunk_address(frame), addr / chunk * chunk);
-            packet::fill(frame, 0, 0, chunk_size as usize);
-            let start = (addr % chunk) as usize;
-            packet::write(&mut frame[start..start + len as usize], 0, sequence);
+            let mut bytes = vec![0; len as usize];
+            packet::write(&mut bytes, 0, sequence);
+            // It may lie across two chunks.
+            for (at, byte) in (addr..).zip(bytes) {
+                let frame = &mut frames[(at / chunk) as usize];
+                assert_eq!(raw::chunk_address(frame), at / chunk * chunk);
+                frame.resize(frame.capacity() as usize)?;
+                frame[(at % chunk - first) as usize] = byte;
+            }
             sequence += 1;
         }
         assert!(raw::push_tx(&mut tx, addr, len, 0));
@@ -343,7 +386,13 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32) -> Outcome {
             });
             assert!(sent, "the TX ring is stuck behind a bad descriptor");
         },
-        |flight| receive_all(&mut rx, 0..valid, packet::MIN, flight),
+        |flight| {
+            if unaligned {
+                receive_unaligned(&mut rx, valid, packet::MIN, flight);
+            } else {
+                receive_all(&mut rx, 0..valid, packet::MIN, flight);
+            }
+        },
     );
     let invalid = cases.len() as u64 - valid;
     assert_eq!(tx.statistics()?.tx_invalid_descs, invalid);

@@ -26,11 +26,22 @@ const UNKNOWN: u32 = 1 << 31;
 
 type Body = fn(Mode) -> Outcome;
 
-const CASES: [(&str, Body); 14] = [
+const CASES: [(&str, Body); 18] = [
     ("SEND_RECEIVE_9K_PACKETS", |mode| one_way(mode, 4096, 0)),
     ("9K_PACKETS_2K_FRAME", |mode| one_way(mode, 2048, 0)),
     ("9K_PACKETS_HEADROOM", |mode| one_way(mode, 4096, 128)),
-    ("ALIGNED_INV_DESC_MULTI_BUFF", invalid_descriptors),
+    ("SEND_RECEIVE_UNALIGNED_9K_PACKETS", |mode| {
+        one_way(mode, 3000, 0)
+    }),
+    ("UNALIGNED_9K_PACKETS_HEADROOM", |mode| {
+        one_way(mode, 2049, 128)
+    }),
+    ("ALIGNED_INV_DESC_MULTI_BUFF", |mode| {
+        invalid_descriptors(mode, false)
+    }),
+    ("UNALIGNED_INV_DESC_MULTI_BUFF", |mode| {
+        invalid_descriptors(mode, true)
+    }),
     ("TOO_MANY_FRAGS", too_many),
     ("XDP_METADATA_COPY_MULTI_BUFF", metadata),
     ("XDP_ADJUST_TAIL_SHRINK_MULTI_BUFF", |mode| {
@@ -40,7 +51,10 @@ const CASES: [(&str, Body); 14] = [
         adjust_tail(mode, 4)
     }),
     ("fragments: all lengths", all_lengths),
-    ("fragments: forwarded", forwarded),
+    ("fragments: forwarded", |mode| forwarded(mode, 2048)),
+    ("fragments: forwarded, unaligned", |mode| {
+        forwarded(mode, 2777)
+    }),
     ("fragments: gathered", gathered),
     ("fragments: read as packets of one chunk", read_singly),
     ("fragments: siblings and halves", siblings_and_halves),
@@ -65,6 +79,7 @@ fn umem(chunk_size: u32, headroom: u32) -> xsk::Result<Umem> {
         .chunk_size(chunk_size)
         .headroom(headroom)
         .fragments(true)
+        .unaligned(!chunk_size.is_power_of_two())
         .build()
 }
 
@@ -219,8 +234,8 @@ fn all_lengths(mode: Mode) -> Outcome {
 }
 
 /// There, and back from the receiver by the chunks that they came in.
-fn forwarded(mode: Mode) -> Outcome {
-    let (here, there) = (umem(4096, 0)?, umem(2048, 0)?);
+fn forwarded(mode: Mode, chunk_size: u32) -> Outcome {
+    let (here, there) = (umem(4096, 0)?, umem(chunk_size, 0)?);
     let lab = lab()?;
     let mut echo = open(&lab.rx, &there, mode, |builder| builder)?;
     let mut end = open(&lab.tx, &here, mode, |builder| builder)?;
@@ -383,8 +398,12 @@ fn siblings_and_halves(mode: Mode) -> Outcome {
 }
 
 /// A packet with one bad descriptor is dropped whole, and the next one arrives.
-fn invalid_descriptors(mode: Mode) -> Outcome {
-    let (from, to) = (umem(4096, 0)?, umem(4096, 0)?);
+fn invalid_descriptors(mode: Mode, unaligned: bool) -> Outcome {
+    let of_pages = || {
+        let builder = Umem::builder().chunks(CHUNKS).chunk_size(4096);
+        builder.fragments(true).unaligned(unaligned).build()
+    };
+    let (from, to) = (of_pages()?, of_pages()?);
     let lab = lab()?;
     let mut rx = open(&lab.rx, &to, mode, |builder| builder.tx_ring(0))?;
     let mut frames: Vec<_> = std::iter::from_fn(|| from.alloc()).take(64).collect();
@@ -400,13 +419,15 @@ fn invalid_descriptors(mode: Mode) -> Outcome {
     let good = |sequence| bytes(sequence, 7000);
     let mut valid = 0;
     let mut push = |addr, len, options| assert!(raw::push_tx(&mut tx, addr, len, options));
-    // Without bytes; behind the UMEM; too long; an unknown option; over the end of its chunk.
+    // Without bytes; behind the UMEM; too long; an unknown option; over the end of its chunk, or of the UMEM,
+    // where chunks have no ends.
+    let over = if unaligned { end } else { 4096 } - 100;
     for (addr, len, options) in [
         (Some(0), 0, 0),
         (Some(end), 3000, 0),
         (Some(0), 9001, 0),
         (None, 3000, UNKNOWN),
-        (Some(4096 - 100), 3000, 0),
+        (Some(over), 3000, 0),
     ] {
         // In the second descriptor of two.
         let first = chunk(&good(0)[..4000]);

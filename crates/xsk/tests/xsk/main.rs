@@ -192,7 +192,6 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = tests.into_iter().map(Test::into_trial).collect();
     #[cfg(feature = "libxdp")]
     trials.extend(dispatcher::trials());
-    trials.extend(conformance::not_applicable());
     let first = libtest_mimic::run(&arguments, trials);
     if arguments.list {
         return ExitCode::SUCCESS;

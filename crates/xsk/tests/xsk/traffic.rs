@@ -195,6 +195,37 @@ pub fn drain(socket: &mut Socket) {
     assert!(done, "{} packets never completed", socket.outstanding());
 }
 
+/// Receives packets from unaligned chunks, in turns by the closure of `receive_each` and as owned ones.
+pub fn receive_unaligned(socket: &mut Socket, count: u64, size: usize, flight: &Flight) {
+    let (mut next, mut last, mut turn) = (0, Instant::now(), 0);
+    while next < count && !flight.stopped() {
+        socket.wait(Duration::from_millis(20)).expect("wait");
+        let mut check = |bytes: &[u8]| {
+            assert_eq!(bytes.len(), size, "length of packet {next}");
+            packet::check(bytes, next);
+            flight.saw(next);
+            (next, last) = (next + 1, Instant::now());
+        };
+        turn += 1;
+        if turn % 2 == 0 {
+            socket.receive_each(16, |packet| {
+                check(&packet);
+                packet.recycle()
+            });
+        } else {
+            let mut batch = socket.recv(16);
+            while let Some(packet) = batch.next_fragments() {
+                check(&packet.to_vec());
+            }
+        }
+        let waited = last.elapsed();
+        assert!(waited < scaled(STALL), "packet {next} does not come");
+    }
+    let statistics = socket.statistics().expect("statistics");
+    let faults = (statistics.invalid_descs, statistics.fragmented);
+    assert_eq!(faults, (0, 0), "{statistics:?}");
+}
+
 /// Receives `expected`, in order, each of `size` bytes, and nothing behind them.
 pub fn receive_all(
     socket: &mut Socket,

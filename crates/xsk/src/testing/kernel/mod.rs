@@ -53,6 +53,19 @@ pub fn umem_with_fragments(chunks: u32, chunk_size: u32) -> Umem {
         headroom: 0,
         fragments: true,
         tx_metadata: false,
+        unaligned: false,
+    })
+}
+
+/// A UMEM of unaligned chunks, for packets of several chunks as well or not.
+pub fn umem_unaligned(chunks: u32, chunk_size: u32, fragments: bool) -> Umem {
+    Umem::of_geometry_on_heap(Geometry {
+        chunks,
+        chunk_size,
+        headroom: 0,
+        fragments,
+        tx_metadata: false,
+        unaligned: true,
     })
 }
 
@@ -64,6 +77,7 @@ pub fn umem_with_metadata(chunks: u32, chunk_size: u32) -> Umem {
         headroom: 0,
         fragments: false,
         tx_metadata: true,
+        unaligned: false,
     })
 }
 

@@ -118,7 +118,7 @@ pub(super) struct Ends {
 /// The kernel's side of a queue.
 #[derive(Debug)]
 pub(super) struct Queue {
-    umem: Umem,
+    pub(super) umem: Umem,
     /// Known when the socket is open.
     pub(super) id: Option<RingsId>,
     pub(super) fill: Option<Reads<u64>>,
@@ -441,7 +441,12 @@ impl Queue {
             let len = part.len() as u32;
             let extent = Extent { offset, len };
             chunk.bytes_mut(extent).copy_from_slice(part);
-            let addr = chunk.lend_to_receive(id) + u64::from(offset);
+            if self.umem.unaligned() && chunk.addr() != addr {
+                return Err(format!("FILL held {addr:#x}, inside a chunk"));
+            }
+            // Of unaligned chunks a descriptor has the offset in its upper bits.
+            let shift = if self.umem.unaligned() { 48 } else { 0 };
+            let addr = chunk.lend_to_receive(id) + (u64::from(offset) << shift);
             let goes_on = at + 1 < count;
             let options = if goes_on { XDP_PKT_CONTD } else { 0 };
             rx.push(Desc { addr, len, options });

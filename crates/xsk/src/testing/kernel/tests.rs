@@ -3,8 +3,8 @@
 
 use super::play::{Fate, Play, Step};
 use super::{
-    Answer, Config, Model, Ring, Word, check, check_user_space, lock, umem, umem_with_fragments,
-    umem_with_metadata,
+    Answer, Config, Model, Ring, Word, check, check_user_space, lock, umem, umem_unaligned,
+    umem_with_fragments, umem_with_metadata,
 };
 use crate::frame::Frame;
 use crate::umem::Umem;
@@ -381,6 +381,48 @@ proptest! {
         steps in steps(prop_oneof![careless_step(), kernel_step(), hostile_step()]),
     ) {
         let umem = umem_with_metadata(CHUNKS, 2048);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.end().map_err(TestCaseError::fail)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The same of chunks that lie across pages, also with an odd size.
+    #[test]
+    fn every_unaligned_chunk_is_in_one_place(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        size in 2048..2060_u32,
+        steps in steps(prop_oneof![careless_step(), kernel_step()]),
+    ) {
+        let umem = umem_unaligned(CHUNKS, size, false);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.end().map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn nothing_stalls_with_unaligned_chunks(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        by_waiting in any::<bool>(),
+        fragments in any::<bool>(),
+        steps in steps(prop_oneof![fragments_step(), program_step(), kernel_step()]),
+    ) {
+        let umem = umem_unaligned(CHUNKS, 3001, fragments);
+        let play = play_on(&umem, queues, config, &steps)?;
+        play.goes_on(by_waiting).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn lies_about_unaligned_chunks_break_nothing(
+        queues in 1..3_u32,
+        config in config_of_a_queue(),
+        fragments in any::<bool>(),
+        steps in steps(prop_oneof![fragments_step(), careless_step(), kernel_step(), hostile_step()]),
+    ) {
+        let umem = umem_unaligned(CHUNKS, 2049, fragments);
         let play = play_on(&umem, queues, config, &steps)?;
         play.end().map_err(TestCaseError::fail)?;
     }
