@@ -93,6 +93,14 @@ impl Device {
         self.tx_queues = if tx > 0 { tx } else { self.tx_queues };
     }
 
+    /// The NUMA node that it is connected to; none where it is connected to none, as a virtual device, or the
+    /// machine has one only.
+    pub fn numa_node(&self) -> Option<u32> {
+        let path = format!("/sys/class/net/{}/device/numa_node", self.name);
+        // -1 for none.
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
     /// The program that prevents attaching another.
     pub(crate) fn obstacle(&self) -> Option<&AttachedProgram> {
         self.programs.first()

@@ -27,6 +27,11 @@
 //! # }
 //! ```
 //!
+//! # NUMA nodes
+//!
+//! A card writes to memory of its own node faster. [`Device::numa_node`](crate::Device::numa_node) tells which one
+//! that is, and [`UmemBuilder::numa_node`](crate::UmemBuilder::numa_node) allocates the memory there.
+//!
 //! # Number of chunks
 //!
 //! Each socket needs the chunks that it lends for receiving ([`SocketBuilder::fill_chunks`]), as

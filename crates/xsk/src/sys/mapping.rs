@@ -1,7 +1,7 @@
 //! Shared memory mappings.
-#![allow(unsafe_code)] // mmap(2), madvise(2) and munmap(2).
+#![allow(unsafe_code)] // mmap(2), madvise(2), mbind(2) and munmap(2).
 
-use super::SysResult;
+use super::{SysResult, last_errno};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -43,14 +43,18 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of a file in memory and allocates them. `EFAULT` when a limit, such as that of a
-    /// control group on huge pages, does not allow them: an access would be a SIGBUS.
-    pub(crate) fn memory(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
-        Self::unpopulated(fd, len)?.populated(fd, Advice::LinuxPopulateWrite)
+    /// control group on huge pages, does not allow them: an access would be a SIGBUS. All of them are on a
+    /// NUMA node, if one is given.
+    pub(crate) fn memory(fd: BorrowedFd<'_>, len: usize, node: Option<u32>) -> SysResult<Self> {
+        let memory = Self::unpopulated(fd, len)?;
+        memory.bind(node)?;
+        memory.populated(fd, Advice::LinuxPopulateWrite)
     }
 
     /// The same, in pages of 2 MiB as far as the kernel has them at once.
-    pub(crate) fn collapsed(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
+    pub(crate) fn collapsed(fd: BorrowedFd<'_>, len: usize, node: Option<u32>) -> SysResult<Self> {
         let memory = Self::unpopulated(fd, len)?;
+        memory.bind(node)?;
         memory.collapse();
         memory.populated(fd, Advice::LinuxPopulateWrite)
     }
@@ -75,6 +79,36 @@ impl Mapping {
 
     fn unpopulated(fd: BorrowedFd<'_>, len: usize) -> SysResult<Self> {
         Self::map(aligned_hint(len), fd, 0, len, MapFlags::SHARED)
+    }
+
+    /// Lets the pages of a file that are allocated from now on be on a NUMA node.
+    fn bind(&self, node: Option<u32>) -> SysResult<()> {
+        /// `MPOL_BIND` (`include/uapi/linux/mempolicy.h`), and the nodes that a kernel can have.
+        const MPOL_BIND: libc::c_ulong = 2;
+        const NODES: usize = 1024;
+        const BITS: usize = u64::BITS as usize;
+        let Some(node) = node else { return Ok(()) };
+        let mut nodes = [0_u64; NODES / BITS];
+        let word = nodes.get_mut(node as usize / BITS).ok_or(Errno::INVAL)?;
+        *word = 1 << (node as usize % BITS);
+        // SAFETY: needed because there is no wrapper. The call changes no byte of the range, which is this
+        // mapping's, and reads the mask of so many bits; the kernel takes one off their number.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.len,
+                MPOL_BIND,
+                nodes.as_ptr(),
+                NODES + 1,
+                0,
+            )
+        };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
     }
 
     /// Makes pages of 2 MiB of the extents that a file has not allocated yet; those for which there are
@@ -211,7 +245,7 @@ mod tests {
         for len in [4096, HUGE_PAGE, 2 * HUGE_PAGE + 3 * 4096] {
             let file = memfd_create("mapping", MemfdFlags::CLOEXEC).expect("a memfd");
             ftruncate(&file, len as u64).expect("room");
-            let ours = Mapping::collapsed(file.as_fd(), len).expect("memory");
+            let ours = Mapping::collapsed(file.as_fd(), len, None).expect("memory");
             let theirs = Mapping::existing(file.as_fd(), len).expect("the same memory");
             assert_eq!((ours.len(), theirs.len()), (len, len));
             for at in [0, len / 2, len - 1] {

@@ -30,6 +30,7 @@ pub struct UmemBuilder {
     geometry: Geometry,
     huge_pages: bool,
     collapse: bool,
+    numa_node: Option<u32>,
 }
 
 impl UmemBuilder {
@@ -103,6 +104,24 @@ impl UmemBuilder {
         self
     }
 
+    /// Allocates the memory on a NUMA node, that of the [device](crate::Device::numa_node) for instance. Default:
+    /// wherever the kernel does, as a rule on the node of the CPU that builds the UMEM.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// let mut builder = xsk::Umem::builder();
+    /// if let Some(node) = xsk::Device::lookup("eth0")?.numa_node() {
+    ///     builder = builder.numa_node(node);
+    /// }
+    /// let umem = builder.build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn numa_node(mut self, node: u32) -> Self {
+        self.numa_node = Some(node);
+        self
+    }
+
     /// The sizes.
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
@@ -113,11 +132,17 @@ impl UmemBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for sizes that the kernel
-    /// would reject, [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) when the memory
-    /// cannot be allocated.
+    /// would reject, and for a NUMA node without memory;
+    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory) when the memory cannot be allocated;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a node where the kernel shows none.
     pub fn build(self) -> Result<Umem> {
         self.geometry.check()?;
-        let (memory, pages) = allocate(self.geometry.len(), self.huge_pages, self.collapse)?;
+        let (memory, pages) = allocate(
+            self.geometry.len(),
+            self.huge_pages,
+            self.collapse,
+            self.numa_node,
+        )?;
         Umem::new(memory, self.geometry, pages)
     }
 }
@@ -173,6 +198,7 @@ impl Umem {
             },
             huge_pages: false,
             collapse: false,
+            numa_node: None,
         }
     }
 }

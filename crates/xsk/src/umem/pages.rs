@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::sys::Mapping;
+use hostnet::cpulist::CpuList;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,14 +44,21 @@ pub enum Pages {
     FellBack(String),
 }
 
-/// Allocates and maps `len` bytes, in reserved huge pages if `huge`, else collapsed if `collapse`.
-pub(super) fn allocate(len: usize, huge: bool, collapse: bool) -> Result<(Backing, Pages)> {
+/// Allocates and maps `len` bytes, in reserved huge pages if `huge`, else collapsed if `collapse`; on a NUMA node
+/// if one is given.
+pub(super) fn allocate(
+    len: usize,
+    huge: bool,
+    collapse: bool,
+    node: Option<u32>,
+) -> Result<(Backing, Pages)> {
+    node.map_or(Ok(()), check_node)?;
     let map = if collapse {
         Mapping::collapsed
     } else {
         Mapping::memory
     };
-    let ordinary = || memfd(len, MemfdFlags::empty(), map).map_err(out_of_memory(len));
+    let ordinary = || memfd(len, MemfdFlags::empty(), map, node).map_err(out_of_memory(len));
     if !huge {
         return Ok((ordinary()?, Pages::Ordinary));
     }
@@ -58,6 +66,7 @@ pub(super) fn allocate(len: usize, huge: bool, collapse: bool) -> Result<(Backin
         len.next_multiple_of(HUGE_PAGE),
         MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
         Mapping::memory,
+        node,
     ) {
         Ok(memory) => Ok((memory, Pages::Huge)),
         Err(errno) => {
@@ -84,16 +93,40 @@ fn out_of_memory(len: usize) -> impl FnOnce(Errno) -> Error {
     }
 }
 
-/// Maps a number of bytes of a file.
-type Map = fn(BorrowedFd<'_>, usize) -> std::result::Result<Mapping, Errno>;
+/// Refuses a NUMA node without memory.
+fn check_node(node: u32) -> Result<()> {
+    const FILE: &str = "/sys/devices/system/node/has_memory";
+    let nodes = std::fs::read_to_string(FILE).map_err(|error| {
+        let message =
+            format!("this kernel shows no NUMA nodes ({FILE}: {error}): leave `numa_node` out");
+        Error::new(ErrorKind::Unsupported, message)
+    })?;
+    let nodes = nodes.trim();
+    // The kernel writes nodes as it writes CPUs.
+    let list: Option<CpuList> = nodes.parse().ok();
+    if list.is_some_and(|list| list.as_slice().contains(&(node as usize))) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "NUMA node {node} has no memory: choose one of {nodes}"
+    )))
+}
 
-fn memfd(len: usize, flags: MemfdFlags, map: Map) -> std::result::Result<Backing, Errno> {
+/// Maps a number of bytes of a file, on a NUMA node.
+type Map = fn(BorrowedFd<'_>, usize, Option<u32>) -> std::result::Result<Mapping, Errno>;
+
+fn memfd(
+    len: usize,
+    flags: MemfdFlags,
+    map: Map,
+    node: Option<u32>,
+) -> std::result::Result<Backing, Errno> {
     let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("xsk-umem", flags)?;
     rustix::fs::ftruncate(&file, len as u64)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
     Ok(Backing {
-        mapping: map(file.as_fd(), len)?,
+        mapping: map(file.as_fd(), len, node)?,
         file: Some(file),
     })
 }

@@ -5,16 +5,17 @@ use crate::netns::Lab;
 use crate::traffic::{
     all_home, deliver, drain, exchange, receive_all, receive_checked, send_all, send_one,
 };
-use crate::{Outcome, Test, packet};
+use crate::{Outcome, Skipped, Test, packet};
 use std::time::{Duration, Instant};
 use xsk::testing::raw;
-use xsk::{Feature, Mode, Pages, Umem, Wait};
+use xsk::{ErrorKind, Feature, Mode, Pages, Umem, Wait};
 
 const PACKETS: u64 = 1024;
 
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("huge pages, or the reason for none", huge_pages),
+        Test::new("a UMEM on a NUMA node", numa_node),
         Test::new(
             "more frames kept than are lent for receiving",
             keep_everything,
@@ -176,6 +177,36 @@ fn huge_pages() -> Outcome {
     let mut rx = lab.rx.open(&to, Mode::Driver, |b| b.tx_ring(0))?;
     let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
     deliver(&mut tx, &mut rx, PACKETS, packet::MIN)
+}
+
+fn numa_node() -> Outcome {
+    let on = |node| Umem::builder().chunks(64).numa_node(node).build();
+    let umem = match on(0) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Err(Skipped(error.to_string()).into());
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidConfig => {
+            return Err(Skipped(format!("no node 0: {error}")).into());
+        }
+        umem => umem?,
+    };
+    let all = umem.alloc().ok_or("a frame")?;
+    let maps = std::fs::read_to_string("/proc/self/numa_maps")?;
+    let ours = |line: &&str| line.contains("xsk-umem") && line.contains("bind:0");
+    let line = maps
+        .lines()
+        .find(ours)
+        .ok_or("no mapping with the policy")?;
+    assert!(line.contains(" N0=32"), "64 chunks in 32 pages: {line}");
+    drop((all, umem));
+    for node in [1000, 1023, 1024, u32::MAX] {
+        let error = on(node).expect_err("no such node");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains("choose one of"), "{error}");
+    }
+    // A veth is connected to no node.
+    assert_eq!(Lab::new()?.rx.lookup()?.numa_node(), None);
+    Ok(())
 }
 
 /// A program that keeps every packet uses up the UMEM; once it drops them, packets arrive again.
