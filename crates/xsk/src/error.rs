@@ -70,10 +70,10 @@ impl ErrorKind {
 /// An error, whose message names the failed step, the cause and the cure.
 ///
 /// ```
-/// let error = xsk::Umem::builder().chunk_size(3000).build().unwrap_err();
+/// let error = xsk::Umem::builder().chunks(0).build().unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "chunk size 3000 is not possible: choose 2048 or 4096 bytes"
+///     "a UMEM of 0 chunks is not possible: choose 1 to 16777216"
 /// );
 /// ```
 #[derive(Clone)]
