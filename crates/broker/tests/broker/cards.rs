@@ -421,6 +421,11 @@ fn flows_go_to_the_tenant_of_their_queue_and_filter() -> Result<()> {
     broker.stop()
 }
 
+/// Whether the kernel has not let go of a queue yet.
+fn is_busy(refusal: &dyn std::error::Error) -> bool {
+    refusal.to_string().contains("EBUSY")
+}
+
 fn a_killed_tenants_queue_is_leased_again() -> Result<()> {
     let card = Card::new()?;
     let broker = Broker::start(&card.lab, &card.policy())?;
@@ -443,7 +448,13 @@ fn a_killed_tenants_queue_is_leased_again() -> Result<()> {
             let left = card.queues as usize - 1;
             ensure!(wait_until(|| broker.leases() == left), "{}", broker.log());
             let free = began.elapsed();
-            *first = card.tenant(0)?;
+            // The kernel lets go of the queue late where others have the CPUs.
+            *first = loop {
+                match card.tenant(0) {
+                    Err(error) if is_busy(&*error) && began.elapsed() < LINK => {}
+                    tenant => break tenant?,
+                }
+            };
             let again = began.elapsed();
             std::thread::sleep(Duration::from_millis(200));
             Ok((free, again))
