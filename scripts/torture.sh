@@ -57,6 +57,7 @@ torture_broken() {
 torture_defect() {
     local name=$1 wrapper=$target_dir/broken/$1
     shift
+    mkdir -p "$target_dir/broken"
     torture_wrapper "$name" >"$wrapper" && chmod +x "$wrapper"
     local -x RUSTC_WORKSPACE_WRAPPER=$wrapper
     case $name in
@@ -70,7 +71,6 @@ torture_defect() {
 # A compiler that adds the defect to the workspace's crates only. Each has a path of its own, by which cargo tells the
 # builds apart; the dependencies are built once.
 torture_wrapper() {
-    mkdir -p "$target_dir/broken"
     printf '#!/bin/sh\nexec "$@" --cfg %s\n' "'xsk_broken=\"$1\"'"
 }
 
