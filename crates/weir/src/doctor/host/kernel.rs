@@ -15,6 +15,15 @@ const BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
 const SECURITY: &str = "/sys/kernel/security";
 const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
 
+/// What each program gains from. The newer features matter only to a program that asks for them, and are
+/// refused to it by name.
+const EXPECTED: [Feature; 4] = [
+    Feature::Sockets,
+    Feature::NeedWakeup,
+    Feature::XdpLink,
+    Feature::RingStatistics,
+];
+
 /// The checks of this file, in the order of `--list`.
 pub const CHECKS: &[Check] = &[KERNEL_FEATURES, BTF, LOCKDOWN];
 
@@ -25,8 +34,8 @@ const KERNEL_FEATURES: Check = Check {
     why: "Without AF_XDP sockets there is no fast path to a program; without the other features each send costs more, or an XDP program outlives its process.",
     source: "net/xdp/xsk.c; kernel/bpf/syscall.c, BPF_LINK_TYPE_XDP",
     more: "Probes the kernel for each feature with a system call that changes nothing: AF_XDP \
-           sockets (4.18), need_wakeup (5.4), XDP links and ring statistics (5.9). The TX budget \
-           (6.17) is not required.\n\n\
+           sockets (4.18), need_wakeup (5.4), XDP links and ring statistics (5.9). Newer ones, which \
+           few programs ask for, are not required.\n\n\
            A system call filter of a container or a service, such as systemd's \
            RestrictAddressFamilies=, can also disable AF_XDP.",
     counters: &[],
@@ -61,9 +70,7 @@ const LOCKDOWN: Check = Check {
 fn features(context: &Context) -> Result<Vec<Verdict>> {
     let mut evidence = Vec::new();
     let mut missing = Vec::new();
-    // Few kernels have the newest one yet, and few programs need packets of several chunks.
-    let is_common = |it: &Feature| !matches!(it, Feature::TxBudget | Feature::Fragments);
-    for feature in Feature::ALL.into_iter().filter(is_common) {
+    for feature in EXPECTED {
         let source = format!("probe of {feature} (Linux {})", feature.since());
         match context.probe(feature) {
             Ok(()) => evidence.push(Evidence::new(source, "available")),
