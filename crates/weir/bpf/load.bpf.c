@@ -168,7 +168,7 @@ static __always_inline __u16 tail_sum(void *data, __u64 size)
 	if (sum < 0) {
 		/* Before 6.13 this is the helper's limit. */
 		sum = 0;
-		for (int i = 0; i < 3; i++) {
+		for (int i = 0; i < MAX_SIZE / MAX_SUM + 1; i++) {
 			__u64 length = TAIL + words - at;
 
 			if (length > MAX_SUM)
@@ -259,15 +259,16 @@ static __always_inline void receive(void *data, void *end)
 SEC("tcx/ingress")
 int sink_tcx(struct __sk_buff *skb)
 {
-	/* An AF_PACKET ring leaves all but the Ethernet header in its own pages. A frame that cannot
-	 * be pulled in is too short, and so counts as corrupted. */
+	/* An AF_PACKET ring leaves all but the Ethernet header in its own pages, and an AF_XDP socket
+	 * all but the first chunk. A frame that cannot be pulled in is too short, and so counts as
+	 * corrupted. */
 	if (skb->data_end - skb->data != skb->len)
 		bpf_skb_pull_data(skb, skb->len);
 	receive((void *)(long)skb->data, (void *)(long)skb->data_end);
 	return TC_ACT_SHOT;
 }
 
-/* The same before Linux 6.6, which has no tcx. */
+/* The same before Linux 6.6, which has no tcx, and no AF_XDP socket for frames of several buffers. */
 SEC("xdp")
 int sink_xdp(struct xdp_md *ctx)
 {
@@ -324,8 +325,8 @@ int count_tcx(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-/* The least work for a frame. */
-SEC("xdp")
+/* The least work for a frame, also one of several buffers. */
+SEC("xdp.frags")
 int drop(struct xdp_md *ctx)
 {
 	return XDP_DROP;

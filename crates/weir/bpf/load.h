@@ -9,6 +9,9 @@ enum load_constants {
 	/* Ethernet, IPv4 and the UDP ports and length: the same in all frames of a flow. */
 	HEADER_WORDS = 5,
 
+	/* The longest frame. */
+	MAX_SIZE = 9000,
+
 	/* Offsets in a frame; src/traffic/frame.rs describes it. Every frame is at least TAIL long. */
 	MAC_RECEIVER = 4, /* in the destination's address: the receiver that a frame is for */
 	UDP_SOURCE = 34,

@@ -15,6 +15,8 @@
  *  - l2fwd with poll() waits for POLLIN only. With POLLOUT, which xdpsock adds, poll()
  *    would never sleep, since the TX ring is hardly ever full. In copy mode poll() sends
  *    the frames in the TX ring, whichever event it waits for.
+ *  - Frames that take several chunks are bound and sent as xdpsock does with --frags, and
+ *    their payload is checked like that of others.
  *  - A device that goes down or away is an error, and no wait for room outlasts SIGTERM.
  */
 #define _GNU_SOURCE
@@ -47,6 +49,10 @@
 #include <xdp/xsk.h>
 
 #define FRAMES 4096
+#ifndef XDP_USE_SG /* Linux 6.6 */
+#define XDP_USE_SG (1 << 4)
+#define XDP_PKT_CONTD (1 << 0)
+#endif
 #define WAIT_MS 100
 #define ROUNDS_PER_CHECK 64
 #define QUIET_NS (50 * 1000000ull)
@@ -63,6 +69,7 @@ struct bench {
 	bool receives;
 	bool sends;
 	void (*run)(void);
+	void (*run_jumbo)(void);
 };
 
 enum mode {
@@ -102,6 +109,9 @@ static struct {
 };
 
 static volatile sig_atomic_t stop;
+
+/* Frames that take several chunks. */
+static bool jumbo;
 
 /* --- Events ------------------------------------------------------------------------ */
 
@@ -179,7 +189,8 @@ fail(const char *step, int error, const char *hint, ...)
 #define AT_SEQUENCE 42
 #define AT_PATTERN 50
 #define MIN_SIZE 64
-#define MAX_SIZE 1500
+#define MAX_SIZE 9000
+#define MAX_LINEAR_SIZE 3520
 
 static uint8_t template[MAX_SIZE];
 static uint64_t template_sum;
@@ -293,15 +304,15 @@ static always_inline void stamp(uint8_t *frame, uint64_t number)
 	memcpy(frame + AT_SEQUENCE, &sequence, sizeof(sequence));
 }
 
-static always_inline bool check(const uint8_t *frame, size_t len, uint64_t *number)
+/* `frame` has all headers, and `total` is the udp_sum() of all. */
+static always_inline bool check(const uint8_t *frame, size_t len, uint64_t total, uint64_t *number)
 {
 	static const uint8_t ipv4[] = { 0x08, 0x00, 0x45 };
 	uint64_t sequence = 0;
 
-	if (len != opt.size || memcmp(frame + 12, ipv4, sizeof(ipv4)) ||
-	    frame[AT_IP + 9] != IPPROTO_UDP ||
+	if (memcmp(frame + 12, ipv4, sizeof(ipv4)) || frame[AT_IP + 9] != IPPROTO_UDP ||
 	    (size_t)(frame[AT_UDP + 4] << 8 | frame[AT_UDP + 5]) != len - AT_UDP ||
-	    !(frame[AT_CHECKSUM] | frame[AT_CHECKSUM + 1]) || fold(udp_sum(frame, len)) != 0xffff)
+	    !(frame[AT_CHECKSUM] | frame[AT_CHECKSUM + 1]) || fold(total) != 0xffff)
 		return false;
 	memcpy(&sequence, frame + AT_SEQUENCE, sizeof(sequence));
 	if (__BYTE_ORDER__ != __ORDER_BIG_ENDIAN__)
@@ -357,14 +368,10 @@ static void track_advance(uint64_t word)
 	track.newest_word = word;
 }
 
-static always_inline void track_frame(const uint8_t *frame, size_t len)
+static always_inline void track_number(uint64_t number)
 {
-	uint64_t number, word;
+	uint64_t word;
 
-	if (unlikely(!check(frame, len, &number))) {
-		track.corrupted++;
-		return;
-	}
 	if (unlikely(number < track.expected)) {
 		track_late(number);
 		return;
@@ -375,6 +382,50 @@ static always_inline void track_frame(const uint8_t *frame, size_t len)
 	if (word != track.newest_word)
 		track_advance(word);
 	track.seen[word % WINDOW_WORDS] |= 1ull << number % 64;
+}
+
+static always_inline void track_frame(const uint8_t *frame, size_t len)
+{
+	uint64_t number;
+
+	if (likely(len == opt.size && check(frame, len, udp_sum(frame, len), &number)))
+		track_number(number);
+	else
+		track.corrupted++;
+}
+
+/* A piece of a frame; a batch may end in the middle of one. */
+static always_inline void track_piece(const uint8_t *piece, size_t len, bool last)
+{
+	static struct {
+		uint8_t head[AT_PATTERN];
+		uint64_t sum;
+		size_t len;
+	} frame;
+	uint64_t number;
+	uint16_t part;
+
+	if (!frame.len) {
+		if (len < AT_PATTERN) {
+			track.corrupted++;
+			return;
+		}
+		memcpy(frame.head, piece, AT_PATTERN);
+		frame.sum = (uint64_t)htons(opt.size - AT_UDP) + htons(IPPROTO_UDP) +
+			    fold(sum(piece + AT_ADDRESSES, len - AT_ADDRESSES));
+	} else {
+		/* A piece at an odd place has its bytes in each other's (RFC 1071, section 2). */
+		part = fold(sum(piece, len));
+		frame.sum += frame.len % 2 ? __builtin_bswap16(part) : part;
+	}
+	frame.len += len;
+	if (!last)
+		return;
+	if (likely(frame.len == opt.size && check(frame.head, frame.len, frame.sum, &number)))
+		track_number(number);
+	else
+		track.corrupted++;
+	frame.len = 0;
 }
 
 /* --- The socket -------------------------------------------------------------------- */
@@ -485,7 +536,8 @@ static int create_socket(enum mode mode)
 		.rx_size = XSK_RING_CONS__DEFAULT_NUM_DESCS,
 		.tx_size = XSK_RING_PROD__DEFAULT_NUM_DESCS,
 		.libbpf_flags = XSK_LIBBPF_FLAGS__INHIBIT_PROG_LOAD,
-		.bind_flags = XDP_USE_NEED_WAKEUP | (mode == MODE_ZC ? XDP_ZEROCOPY : XDP_COPY),
+		.bind_flags = XDP_USE_NEED_WAKEUP | (jumbo ? XDP_USE_SG : 0) |
+			      (mode == MODE_ZC ? XDP_ZEROCOPY : XDP_COPY),
 	};
 	int error = 0;
 
@@ -573,8 +625,10 @@ static int load_program(int map_fd)
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
 
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = jumbo ? BPF_F_XDP_HAS_FRAGS : 0);
+
 	return bpf_prog_load(BPF_PROG_TYPE_XDP, "weir_libxdp", "Dual BSD/GPL", program,
-			     ARRAY_SIZE(program), NULL);
+			     ARRAY_SIZE(program), &opts);
 }
 
 /*
@@ -617,9 +671,18 @@ static void fill_all(void)
 	xsk_ring_prod__submit(&fill, FRAMES);
 }
 
+/* Chunks of a frame that is sent. */
+static unsigned int pieces_of_frame(void)
+{
+	return (opt.size + opt.frame_size - 1) / opt.frame_size;
+}
+
+/* One frame after another, each at the beginning of a chunk. */
 static void prepare_all(void)
 {
-	for (unsigned int i = 0; i < FRAMES; i++)
+	unsigned int step = pieces_of_frame();
+
+	for (unsigned int i = 0; i + step <= FRAMES; i += step)
 		memcpy(frames + (size_t)i * opt.frame_size, template, opt.size);
 }
 
@@ -831,6 +894,58 @@ static always_inline struct round send_batch(void)
 	return round;
 }
 
+/* Frames of several chunks: batches and counts of descriptors, as in xdpsock. */
+static unsigned int pieces = 1; /* of a frame that was sent: all have as many */
+static uint64_t pieces_sent, frames_completed;
+
+/* Frames all of whose chunks have come back since the last call. */
+static always_inline unsigned int count_completed(void)
+{
+	uint64_t completed = (pieces_sent - outstanding) / pieces;
+	unsigned int count = completed - frames_completed;
+
+	frames_completed = completed;
+	return count;
+}
+
+static always_inline struct round send_jumbo_batch(void)
+{
+	static uint64_t number;
+	static unsigned int frame;
+	struct round round = {};
+	unsigned int count;
+	uint32_t to = 0;
+
+	if (!wait_for(POLLOUT)) {
+		round.timed_out = true;
+		return round;
+	}
+	pieces = pieces_of_frame();
+	count = opt.batch < pieces ? pieces : opt.batch - opt.batch % pieces;
+	while (xsk_ring_prod__reserve(&tx, count, &to) < count) {
+		reap_sent();
+		if (stop)
+			return round;
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		struct xdp_desc *desc = xsk_ring_prod__tx_desc(&tx, to++);
+		bool last = i % pieces == pieces - 1;
+
+		desc->addr = (uint64_t)frame * opt.frame_size;
+		desc->len = last ? opt.size - (pieces - 1) * opt.frame_size : opt.frame_size;
+		desc->options = last ? 0 : XDP_PKT_CONTD;
+		if (i % pieces == 0)
+			stamp(xsk_umem__get_data(frames, desc->addr), number++);
+		frame = frame + 1 < FRAMES / pieces * pieces ? frame + 1 : 0;
+	}
+	xsk_ring_prod__submit(&tx, count);
+	pieces_sent += count;
+	outstanding += count;
+	reap_sent();
+	round.completed = count_completed();
+	return round;
+}
+
 /* Forwarded frames go back to the fill ring. */
 static always_inline unsigned int reap_forwarded(void)
 {
@@ -898,6 +1013,98 @@ static always_inline struct round forward(inspect_fn inspect)
 	return round;
 }
 
+/* A piece of a frame; a batch may end in the middle of one. */
+typedef void (*inspect_piece_fn)(const uint8_t *piece, size_t len, bool last);
+
+static always_inline void leave_piece_unread(const uint8_t *piece, size_t len, bool last)
+{
+	(void)piece;
+	(void)len;
+	(void)last;
+}
+
+static always_inline struct round receive_jumbo(inspect_piece_fn inspect)
+{
+	struct round round = {};
+	uint32_t from = 0, to = 0;
+	unsigned int count;
+
+	if (!wait_for(POLLIN)) {
+		round.timed_out = true;
+		return round;
+	}
+	count = xsk_ring_cons__peek(&rx, opt.batch, &from);
+	if (!count) {
+		kick_fill();
+		return round;
+	}
+	to = reserve_fill(count);
+	for (unsigned int i = 0; i < count; i++) {
+		const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&rx, from++);
+		uint64_t addr = desc->addr;
+		bool last = !(desc->options & XDP_PKT_CONTD);
+
+		inspect(xsk_umem__get_data(frames, addr), desc->len, last);
+		round.received += last;
+		*xsk_ring_prod__fill_addr(&fill, to++) = addr;
+	}
+	xsk_ring_prod__submit(&fill, count);
+	xsk_ring_cons__release(&rx, count);
+	return round;
+}
+
+static always_inline struct round forward_jumbo(inspect_piece_fn inspect)
+{
+	static unsigned int piece;
+	struct round round = {};
+	uint32_t from = 0, to = 0;
+	unsigned int count;
+
+	round.timed_out = !wait_for(POLLIN);
+	reap_forwarded();
+	round.completed = count_completed();
+	if (round.timed_out)
+		return round;
+	count = xsk_ring_cons__peek(&rx, opt.batch, &from);
+	if (!count) {
+		kick_fill();
+		return round;
+	}
+	while (xsk_ring_prod__reserve(&tx, count, &to) != count) {
+		reap_forwarded();
+		if (xsk_ring_prod__needs_wakeup(&tx))
+			kick_tx();
+		if (stop) {
+			/* Nothing was taken: draining comes back for it. */
+			xsk_ring_cons__cancel(&rx, count);
+			return round;
+		}
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		const struct xdp_desc *in = xsk_ring_cons__rx_desc(&rx, from++);
+		struct xdp_desc *out = xsk_ring_prod__tx_desc(&tx, to++);
+		uint8_t *bytes = xsk_umem__get_data(frames, in->addr);
+		bool last = !(in->options & XDP_PKT_CONTD);
+
+		inspect(bytes, in->len, last);
+		if (!piece++)
+			swap_macs(bytes);
+		out->addr = in->addr;
+		out->len = in->len;
+		out->options = last ? 0 : XDP_PKT_CONTD;
+		if (last) {
+			pieces = piece;
+			piece = 0;
+			round.received++;
+		}
+	}
+	xsk_ring_prod__submit(&tx, count);
+	xsk_ring_cons__release(&rx, count);
+	pieces_sent += count;
+	outstanding += count;
+	return round;
+}
+
 static always_inline struct round complete_sent(void)
 {
 	struct round round = { .completed = reap_sent() };
@@ -910,6 +1117,18 @@ static always_inline struct round complete_forwarded(void)
 	struct round round = { .completed = reap_forwarded() };
 
 	return round;
+}
+
+static always_inline struct round complete_sent_jumbo(void)
+{
+	reap_sent();
+	return (struct round){ .completed = count_completed() };
+}
+
+static always_inline struct round complete_forwarded_jumbo(void)
+{
+	reap_forwarded();
+	return (struct round){ .completed = count_completed() };
 }
 
 /* --- Measuring: see src/engine/rounds.rs ------------------------------------------- */
@@ -1034,7 +1253,9 @@ static bool granted(void)
 /* Packets received or, by a sender, handed over for sending. */
 static always_inline uint64_t begun(void)
 {
-	return received > completed + outstanding ? received : completed + outstanding;
+	unsigned int in_flight = jumbo ? (outstanding + pieces - 1) / pieces : outstanding;
+
+	return received > completed + in_flight ? received : completed + in_flight;
 }
 
 /* As take_turns() in src/engine/rounds.rs. */
@@ -1117,15 +1338,56 @@ static void l2fwd(void)
 	drain(forward_verified, QUIET_NS);
 }
 
+static always_inline struct round receive_jumbo_unread(void)
+{
+	return receive_jumbo(leave_piece_unread);
+}
+
+static always_inline struct round receive_jumbo_verified(void)
+{
+	return receive_jumbo(track_piece);
+}
+
+static always_inline struct round forward_jumbo_verified(void)
+{
+	return forward_jumbo(track_piece);
+}
+
+static void rxdrop_jumbo(void)
+{
+	if (opt.verify)
+		run_receiver(receive_jumbo_verified);
+	else
+		run_receiver(receive_jumbo_unread);
+}
+
+static void txpush_jumbo(void)
+{
+	work(send_jumbo_batch, complete_sent_jumbo);
+	drain(complete_sent_jumbo, 0);
+}
+
+static void l2fwd_jumbo(void)
+{
+	work(forward_jumbo_verified, complete_forwarded_jumbo);
+	drain(forward_jumbo_verified, QUIET_NS);
+}
+
 static const struct bench benches[] = {
-	{ .name = "rxdrop", .receives = true, .run = rxdrop },
-	{ .name = "txpush", .sends = true, .run = txpush },
-	{ .name = "l2fwd", .receives = true, .sends = true, .run = l2fwd },
+	{ .name = "rxdrop", .receives = true, .run = rxdrop, .run_jumbo = rxdrop_jumbo },
+	{ .name = "txpush", .sends = true, .run = txpush, .run_jumbo = txpush_jumbo },
+	{ .name = "l2fwd",
+	  .receives = true,
+	  .sends = true,
+	  .run = l2fwd,
+	  .run_jumbo = l2fwd_jumbo },
 };
 
 static void run(void)
 {
-	if (opt.verify && !opt.bench->sends)
+	if (jumbo)
+		opt.bench->run_jumbo();
+	else if (opt.verify && !opt.bench->sends)
 		run_receiver(receive_verified);
 	else
 		opt.bench->run();
@@ -1234,6 +1496,7 @@ static void parse_arguments(int argc, char **argv)
 			break;
 		case SIZE:
 			opt.size = number(name, optarg, MIN_SIZE, MAX_SIZE);
+			jumbo = opt.size > MAX_LINEAR_SIZE;
 			break;
 		case BATCH:
 			opt.batch = number(name, optarg, 1, 1024);

@@ -7,9 +7,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::plan::Plan;
 use crate::lab::{Lab, LabConfig};
+use crate::traffic::frame::ETHERNET_HEADER;
 use hostnet::device::Device;
-
-const ETHERNET_HEADER: u32 = 14;
 
 /// The network that packets go through.
 pub enum Place {
@@ -27,9 +26,14 @@ pub enum Place {
 }
 
 impl Place {
-    /// A new lab.
-    pub fn lab() -> Result<Self> {
-        Ok(Self::Lab(Box::new(Lab::anonymous(&LabConfig::default())?)))
+    /// A new lab for frames of `size` bytes.
+    pub fn lab(size: u16) -> Result<Self> {
+        let usual = LabConfig::default();
+        let config = LabConfig {
+            mtu: usual.mtu.max(u32::from(size) - ETHERNET_HEADER as u32),
+            ..usual
+        };
+        Ok(Self::Lab(Box::new(Lab::anonymous(&config)?)))
     }
 
     /// A queue of a device of this host that every engine of `plan` can use: an obstacle is one
@@ -45,7 +49,7 @@ impl Place {
             queue < queues,
             "{name} has no queue {queue}: it has {queues}, counted from 0 (`ethtool -l {name}`)"
         );
-        let longest = found.mtu + ETHERNET_HEADER;
+        let longest = found.mtu + ETHERNET_HEADER as u32;
         ensure!(
             u32::from(size) <= longest,
             "frames of {size} bytes are too long for {name}: lower --size to {longest}, or raise the MTU"

@@ -54,6 +54,8 @@ pub struct Choices {
     pub waits: Vec<Wait>,
     /// How often each combination is measured.
     pub rounds: u32,
+    /// Frame length without the FCS.
+    pub size: u16,
 }
 
 /// The combinations to be measured.
@@ -92,7 +94,8 @@ impl Plan {
         };
         let mut ways = Vec::new();
         for engine in once_each(&choices.engines) {
-            if let Some(reason) = missing_engine(engine) {
+            let missing = missing_engine(engine).or_else(|| refuses_size(engine, choices.size));
+            if let Some(reason) = missing {
                 plan.leave_out(engine, None, reason);
                 continue;
             }
@@ -194,6 +197,12 @@ fn missing_engine(engine: Engine) -> Option<String> {
     Some(libxdp::Program::new().err()?.to_string())
 }
 
+fn refuses_size(engine: Engine, size: u16) -> Option<String> {
+    let longest = engine.max_size();
+    (usize::from(size) > longest)
+        .then(|| format!("it takes shorter frames: lower --size to {longest}, or use --engine xsk"))
+}
+
 fn missing_wait(engine: Engine, wait: Wait) -> Option<String> {
     let reason = match (wait, engine) {
         (Wait::Adaptive, _) => {
@@ -221,6 +230,7 @@ mod tests {
             modes: vec![Mode::Skb, Mode::Drv],
             waits: vec![Wait::Spin],
             rounds: 2,
+            size: 64,
         }
     }
 
@@ -283,6 +293,18 @@ mod tests {
         assert!(plan.combinations.iter().all(|it| it.bench == Bench::L2fwd));
         assert_eq!(plan.combinations.len(), 2);
         assert_eq!(plan.unavailable.len(), 1);
+    }
+
+    #[test]
+    fn engines_are_left_out_where_frames_are_too_long_for_them() {
+        let mut choices = choices();
+        choices.benches = vec![Bench::L2fwd];
+        choices.engines = vec![Engine::Xsk, Engine::XskHalves, Engine::XskBrokered];
+        let left_out = |size| {
+            choices.size = size;
+            plan(&choices).unavailable.len()
+        };
+        assert_eq!([1500, 1501, 3521].map(left_out), [0, 1, 2]);
     }
 
     #[test]

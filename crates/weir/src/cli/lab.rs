@@ -38,7 +38,7 @@ pub struct UpArgs {
     /// Queue pairs of each device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub queues: u32,
-    /// MTU of the devices
+    /// MTU of the devices, 68 to 9000
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
     /// Containers on a bridge br0 with the application's device, their addresses 192.0.2.1 and so on

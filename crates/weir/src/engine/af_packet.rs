@@ -8,20 +8,11 @@ use rustix::io::Errno;
 
 use super::bench::Bench;
 use super::moves::{Inspect, Moves, Round, Source, WAIT};
-use super::tpacket::{Rings, Shape, Socket, Version};
 use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
+use crate::traffic::tpacket::{Rings, SEND_BUFFER, Shape, Socket, Version};
 
 const ETH_P_ALL: u16 = 3;
-
-/// Frames of 2048 bytes have room for the header and an MTU of 1500.
-const FRAME: usize = 2048;
-
-/// Small enough to be allocated from fragmented memory.
-const BLOCK: usize = 1 << 17;
-
-/// Bytes of sent frames in flight: more than the send ring holds, so that the ring is the limit.
-const SEND_BUFFER: u32 = 16 << 20;
 
 /// An open AF_PACKET socket.
 #[derive(Debug)]
@@ -41,6 +32,8 @@ pub struct Options<'a> {
     pub device: &'a str,
     /// The bench: it needs a receive ring, a send ring or both.
     pub bench: Bench,
+    /// Length of the longest frame.
+    pub size: usize,
     /// `Adaptive` waits as `Poll` does.
     pub wait: Wait,
     /// Batch size.
@@ -56,8 +49,8 @@ impl AfPacket {
         tune(&socket, receives, sends)?;
         let rings = socket
             .rings(
-                receives.then_some(RECEIVE_SHAPE),
-                sends.then_some(SEND_SHAPE),
+                receives.then(|| Shape::new(options.size, RECEIVE_BLOCKS)),
+                sends.then(|| Shape::new(options.size, SEND_BLOCKS)),
             )
             .map_err(|error| rings_failure(&error))?;
         let ifindex = rustix::net::netdevice::name_to_index(&rings, options.device)
@@ -188,19 +181,12 @@ impl Moves for AfPacket {
     }
 }
 
-const SEND_SHAPE: Shape = Shape {
-    block: BLOCK,
-    blocks: 16,
-    frame: FRAME,
-};
+/// 2 MiB to send.
+const SEND_BLOCKS: usize = 16;
 
 /// 8 MiB. On a veth the kernel's side is the limit: sizes from 256 KiB to 32 MiB, and frames of 256
 /// bytes, have the same rate.
-const RECEIVE_SHAPE: Shape = Shape {
-    block: BLOCK,
-    blocks: 64,
-    frame: FRAME,
-};
+const RECEIVE_BLOCKS: usize = 64;
 
 fn tune(socket: &Socket, receives: bool, sends: bool) -> Result<(), Failure> {
     let failure = |error| Failure::new("setsockopt", &error, "needs Linux 4.20 or later");

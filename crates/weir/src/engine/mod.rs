@@ -5,17 +5,19 @@ use std::{fmt, io};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::traffic::frame::{MAX_LINEAR_SIZE, MAX_LIVE_SIZE, MAX_SIZE};
+
 pub mod af_packet;
 pub mod bench;
 pub mod brokered;
 pub mod busy_poll;
 pub mod halves;
+pub mod jumbo;
 pub mod libxdp;
 pub mod moves;
 pub mod pinger;
 pub mod protocol;
 pub mod rounds;
-pub mod tpacket;
 pub mod udp;
 pub mod worker;
 pub mod xsk;
@@ -63,6 +65,16 @@ impl Engine {
             Wait::Spin | Wait::Poll => true,
             Wait::Adaptive => matches!(self, Self::Xsk | Self::XskHalves | Self::XskBrokered),
             Wait::BusyPoll => matches!(self, Self::Udp | Self::Xsk),
+        }
+    }
+
+    /// The longest frame that it moves, without the FCS.
+    pub fn max_size(self) -> usize {
+        match self {
+            Self::PacketV2 | Self::PacketV3 | Self::Xsk | Self::Libxdp => MAX_SIZE,
+            Self::XskHalves => MAX_LINEAR_SIZE,
+            // The broker's chunks are of 2048 bytes.
+            Self::Udp | Self::XskBrokered => MAX_LIVE_SIZE,
         }
     }
 

@@ -61,6 +61,9 @@ pub trait Inspect {
     /// Looks at one frame.
     fn frame(&mut self, frame: &[u8]);
 
+    /// Looks at one frame that came in several pieces.
+    fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>);
+
     /// Looks at the UDP payload of one frame, whose headers the kernel has checked.
     fn payload(&mut self, payload: &[u8]);
 }
@@ -74,6 +77,9 @@ impl Inspect for Unread {
     fn frame(&mut self, _: &[u8]) {}
 
     #[inline]
+    fn pieces<'a>(&mut self, _: impl Iterator<Item = &'a [u8]>) {}
+
+    #[inline]
     fn payload(&mut self, _: &[u8]) {}
 }
 
@@ -81,6 +87,11 @@ impl Inspect for Tracker {
     #[inline]
     fn frame(&mut self, frame: &[u8]) {
         Tracker::frame(self, frame);
+    }
+
+    #[inline]
+    fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) {
+        Tracker::pieces(self, pieces);
     }
 
     #[inline]

@@ -21,15 +21,16 @@ use super::af_packet::{AfPacket, Options};
 use super::bench::Bench;
 use super::brokered::Broker;
 use super::halves::Halves;
+use super::jumbo::Jumbo;
 use super::moves::Moves;
 use super::protocol::{Event, Totals};
 use super::rounds::Rounds;
-use super::tpacket::Version;
 use super::udp::Udp;
 use super::xsk::Xsk;
 use super::{Engine, Failure, Mode, Wait, libxdp, xsk};
 use crate::process::words::Words;
-use crate::traffic::frame::{MAX_SIZE, MIN_SIZE, Tracker};
+use crate::traffic::frame::{MAX_LINEAR_SIZE, MAX_SIZE, MIN_SIZE, Tracker};
+use crate::traffic::tpacket::Version;
 use hostnet::cpulist::pin;
 
 /// `weir bench-worker`. The libxdp loop has the same command line.
@@ -130,6 +131,9 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
         Engine::PacketV2 => run_bench(args, &stop, open_packet(args, Version::V2)?),
         Engine::PacketV3 => run_bench(args, &stop, open_packet(args, Version::V3)?),
         Engine::Udp => run_bench(args, &stop, Udp::open(args.wait, args.batch)?),
+        Engine::Xsk if args.size > MAX_LINEAR_SIZE => {
+            run_bench(args, &stop, Jumbo::new(open_xsk(args)?))
+        }
         Engine::Xsk => run_bench(args, &stop, open_xsk(args)?),
         Engine::XskHalves => {
             let sender_cpu = args.sender_cpu.unwrap_or(args.cpu) as usize;
@@ -149,6 +153,7 @@ fn open_packet(args: &WorkerArgs, version: Version) -> Result<AfPacket, Failure>
         version,
         device: &args.dev,
         bench: args.bench,
+        size: args.size,
         wait: args.wait,
         batch: args.batch as usize,
     })
@@ -166,7 +171,7 @@ fn xsk_options(args: &WorkerArgs) -> xsk::Options<'_> {
 }
 
 fn open_xsk(args: &WorkerArgs) -> Result<Xsk, Failure> {
-    Xsk::open(&xsk::umem()?, &xsk_options(args))
+    Xsk::open(&xsk::umem(args.size)?, &xsk_options(args))
 }
 
 fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {
@@ -260,7 +265,7 @@ mod tests {
     fn bad_words_are_refused() {
         for words in [
             ["--size", "63"],
-            ["--size", "1501"],
+            ["--size", "9001"],
             ["--size", "x"],
             ["--batch", "0"],
         ] {

@@ -8,7 +8,7 @@ use super::bench::Bench;
 use super::busy_poll::no_napi;
 use super::moves::{Inspect, Moves, Round, Source};
 use super::{Failure, Mode, Wait};
-use crate::traffic::frame::swap_macs;
+use crate::traffic::frame::{MAX_LINEAR_SIZE, MAX_LIVE_SIZE, swap_macs};
 
 /// Chunks of the UMEM, as many as xdpsock has.
 pub(super) const CHUNKS: u32 = 4096;
@@ -49,10 +49,14 @@ pub struct Xsk {
     unreported: u64,
 }
 
-/// The memory of an engine.
-pub fn umem() -> Result<Umem, Failure> {
-    Umem::builder()
-        .chunks(CHUNKS)
+/// The memory of an engine, for frames of at most `size` bytes: of one chunk, or of several of a page.
+pub fn umem(size: usize) -> Result<Umem, Failure> {
+    let mut builder = Umem::builder().chunks(CHUNKS);
+    if size > MAX_LIVE_SIZE {
+        builder = builder.chunk_size(4096);
+    }
+    builder
+        .fragments(size > MAX_LINEAR_SIZE)
         .build()
         .map_err(|error| failure("umem", &error))
 }
@@ -237,14 +241,14 @@ impl Moves for Xsk {
 }
 
 #[inline]
-fn wait(socket: &mut Socket, patience: Duration) -> Result<bool, Failure> {
+pub(super) fn wait(socket: &mut Socket, patience: Duration) -> Result<bool, Failure> {
     socket
         .wait(patience)
         .map_err(|error| failure("wait", &error))
 }
 
 #[inline]
-fn flush(socket: &mut Socket) -> Result<(), Failure> {
+pub(super) fn flush(socket: &mut Socket) -> Result<(), Failure> {
     socket.flush().map_err(|error| failure("send", &error))
 }
 

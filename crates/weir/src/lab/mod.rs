@@ -35,6 +35,8 @@ pub const LOAD_DEVICE: &str = "weir1";
 const MAX_QUEUES: u32 = 64;
 /// The smallest MTU of IPv4 (RFC 791).
 const MIN_MTU: u32 = 68;
+/// The usual MTU of networks with jumbo frames.
+const MAX_MTU: u32 = 9000;
 
 /// The settings of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +64,8 @@ impl LabConfig {
             self.queues
         );
         ensure!(
-            (MIN_MTU..=MAX_XDP_MTU).contains(&self.mtu),
-            "a lab of MTU {} cannot be made: choose from {MIN_MTU} to {MAX_XDP_MTU}, \
-             the limit of a native XDP program on a veth",
+            (MIN_MTU..=MAX_MTU).contains(&self.mtu),
+            "a lab of MTU {} cannot be made: choose from {MIN_MTU} to {MAX_MTU}",
             self.mtu
         );
         Ok(())
@@ -152,6 +153,11 @@ fn notes(config: &LabConfig, has_ipv6: bool) -> Vec<String> {
         ),
         "No address is set, so there is no ARP.".to_owned(),
     ];
+    if config.mtu > MAX_XDP_MTU {
+        notes.push(format!(
+            "A native XDP program must take packets of several buffers (xdp.frags): the MTU is over {MAX_XDP_MTU}."
+        ));
+    }
     if has_ipv6 {
         notes.push("IPv6 is off, so that the kernel sends nothing of its own.".to_owned());
     }

@@ -12,6 +12,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
+use hostnet::rtnetlink::MAX_XDP_MTU;
 
 /// MAC address of the application's side.
 pub const APP_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
@@ -30,14 +31,22 @@ pub const PORT: u16 = 9;
 /// The shortest frame, without its FCS.
 pub const MIN_SIZE: usize = 64;
 /// The longest frame, without its FCS.
-pub const MAX_SIZE: usize = 1500;
+pub const MAX_SIZE: usize = 9000;
+/// The longest frame that XDP makes for sure: the kernel keeps it, and what it notes of it, in one page.
+pub const MAX_LIVE_SIZE: usize = 1500;
+/// The longest frame that each receiver keeps in one chunk of memory: that of an MTU up to which XDP takes
+/// programs for single buffers. A longer one comes in several.
+pub const MAX_LINEAR_SIZE: usize = MAX_XDP_MTU as usize + ETHERNET_HEADER;
+
+/// Length of the Ethernet header.
+pub const ETHERNET_HEADER: usize = IP;
 
 const IP: usize = 14;
 const IP_ADDRESSES: usize = 26;
 pub(super) const UDP: usize = 34;
 pub(super) const UDP_CHECKSUM: usize = 40;
 pub(super) const SEQUENCE: usize = 42;
-pub(super) const PATTERN: usize = 50;
+pub(crate) const PATTERN: usize = 50;
 const UDP_PROTOCOL: u8 = 17;
 
 /// A frame without a sequence number, and the sum of its constant part.
@@ -111,9 +120,14 @@ fn ipv4_header(total: usize) -> [u8; 20] {
 /// The sum that the UDP checksum completes: pseudo header, UDP header and payload.
 #[inline]
 fn udp_sum(frame: &[u8]) -> u64 {
-    let length = (frame.len() - UDP) as u16;
-    let pseudo = u64::from(length.to_be()) + u64::from(u16::from(UDP_PROTOCOL).to_be());
-    pseudo + sum(&frame[IP_ADDRESSES..])
+    pseudo_sum(frame.len()) + sum(&frame[IP_ADDRESSES..])
+}
+
+/// The part of it that is not in a frame of this length: protocol, and length once more.
+#[inline]
+fn pseudo_sum(len: usize) -> u64 {
+    let length = (len - UDP) as u16;
+    u64::from(length.to_be()) + u64::from(u16::from(UDP_PROTOCOL).to_be())
 }
 
 /// Ones' complement sum, not yet folded. 32-bit words in a 64-bit sum leave room for
@@ -146,18 +160,53 @@ pub fn check(frame: &[u8], size: usize) -> Option<u64> {
     if frame.len() != size || size < MIN_SIZE {
         return None;
     }
-    let head: &[u8; PATTERN] = frame.first_chunk()?;
-    let udp_length = u16::from_be_bytes([head[UDP + 4], head[UDP + 5]]);
-    let is_ours = head[12..=IP] == [0x08, 0x00, 0x45]
-        && head[IP + 9] == UDP_PROTOCOL
-        && usize::from(udp_length) == size - UDP;
-    // Without the second test a frame whose checksum was lost would pass as one without.
-    let has_checksum = head[UDP_CHECKSUM..SEQUENCE] != [0, 0];
-    if !is_ours || !has_checksum || fold(udp_sum(frame)) != 0xffff {
+    let head = frame.first_chunk()?;
+    (is_ours(head, size) && fold(udp_sum(frame)) == 0xffff).then(|| sequence(head))
+}
+
+/// Same as [`check`] for a frame in pieces, of which the first has the headers.
+#[inline]
+pub fn check_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>, size: usize) -> Option<u64> {
+    let mut head = None;
+    let mut len = 0;
+    let mut total = 0;
+    for piece in pieces {
+        let mut summed = piece;
+        if head.is_none() {
+            head = Some(piece.first_chunk()?);
+            summed = &piece[IP_ADDRESSES..];
+        }
+        let part = fold(sum(summed));
+        // A piece at an odd place has its bytes in each other's (RFC 1071, section 2).
+        let part = if len % 2 == 0 {
+            part
+        } else {
+            part.swap_bytes()
+        };
+        total += u64::from(part);
+        len += piece.len();
+    }
+    if len != size || size < MIN_SIZE {
         return None;
     }
-    let sequence = head[SEQUENCE..].first_chunk()?;
-    Some(u64::from_be_bytes(*sequence))
+    let head = head.filter(|head| is_ours(head, size))?;
+    (fold(pseudo_sum(size) + total) == 0xffff).then(|| sequence(head))
+}
+
+/// Whether these are the headers of a frame of `size` bytes, at least [`MIN_SIZE`].
+#[inline]
+fn is_ours(head: &[u8; PATTERN], size: usize) -> bool {
+    let udp_length = u16::from_be_bytes([head[UDP + 4], head[UDP + 5]]);
+    // Without the last test a frame whose checksum was lost would pass as one without.
+    head[12..=IP] == [0x08, 0x00, 0x45]
+        && head[IP + 9] == UDP_PROTOCOL
+        && usize::from(udp_length) == size - UDP
+        && head[UDP_CHECKSUM..SEQUENCE] != [0, 0]
+}
+
+#[inline]
+fn sequence(head: &[u8; PATTERN]) -> u64 {
+    u64::from_be_bytes(std::array::from_fn(|at| head[SEQUENCE + at]))
 }
 
 /// Exchanges the source and the destination MAC address, as l2fwd does.
@@ -205,7 +254,17 @@ impl Tracker {
     /// Checks one frame and counts it; returns its number unless it is corrupt or came before.
     #[inline]
     pub fn frame(&mut self, frame: &[u8]) -> Option<u64> {
-        let sequence = check(frame, self.size);
+        self.checked(check(frame, self.size))
+    }
+
+    /// Same as [`frame`](Self::frame) for a frame in pieces, of which the first has the headers.
+    #[inline]
+    pub fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> Option<u64> {
+        self.checked(check_pieces(pieces, self.size))
+    }
+
+    #[inline]
+    fn checked(&mut self, sequence: Option<u64>) -> Option<u64> {
         if sequence.is_none() {
             self.corrupted += 1;
         }
@@ -301,7 +360,7 @@ mod tests {
 
     #[test]
     fn checksums_agree_with_the_reference() {
-        for size in [64, 65, 66, 67, 257, 1499, 1500] {
+        for size in [64, 65, 66, 67, 257, 1499, 1500, 8999, 9000] {
             for sequence in [0, 1, 0xffff, 0xdead_beef, u64::MAX] {
                 let frame = stamped(size, sequence);
                 assert_eq!(reference_checksum(&frame[14..34]), 0, "IPv4, {size} bytes");
@@ -311,6 +370,10 @@ mod tests {
                 udp.extend(&frame[34..]);
                 assert_eq!(reference_checksum(&udp), 0, "UDP, {size} bytes");
                 assert_eq!(check(&frame, size), Some(sequence));
+                for cut in [50, 51, 63] {
+                    let pieces = [&frame[..cut], &frame[cut..]].into_iter();
+                    assert_eq!(check_pieces(pieces, size), Some(sequence), "cut at {cut}");
+                }
             }
         }
     }
@@ -324,7 +387,7 @@ mod tests {
 
     #[test]
     fn sizes_out_of_range_are_refused() {
-        for size in [0, 63, 1501] {
+        for size in [0, 63, 9001] {
             assert!(Template::new(size, LOAD_MAC, APP_MAC).is_err());
         }
     }
@@ -337,6 +400,8 @@ mod tests {
             let mut frame = stamped(65, 7);
             frame[i] ^= 0x10;
             assert_eq!(check(&frame, 65), None, "byte {i}");
+            let pieces = [&frame[..57], &frame[57..]].into_iter();
+            assert_eq!(check_pieces(pieces, 65), None, "byte {i}, in pieces");
         }
     }
 
@@ -346,6 +411,11 @@ mod tests {
         assert_eq!(check(&frame[..64], 65), None);
         assert_eq!(check(&frame[..64], 64), None);
         assert_eq!(check(&[], 0), None);
+        let pieces = |frame| check_pieces(std::iter::once(frame), 65);
+        assert_eq!(pieces(&frame), Some(7));
+        assert_eq!(pieces(&frame[..64]), None);
+        assert_eq!(pieces(&frame[..49]), None);
+        assert_eq!(check_pieces(std::iter::empty(), 0), None);
         let mut unsummed = frame;
         unsummed[40..42].fill(0);
         assert_eq!(check(&unsummed, 65), None);

@@ -192,7 +192,7 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     pin(args.cpu)?;
     let mut signals = Signals::new([SIGTERM]).context("cannot wait for SIGTERM")?;
     let device = Device::open(&args.dev)?;
-    let load = Load::new(&LoadOptions {
+    let mut load = Load::new(&LoadOptions {
         ifindex: device.index()?,
         size: args.size,
         pps: args.pps.map(|rate| rate.0),
@@ -209,23 +209,21 @@ pub fn run(args: &LoadArgs) -> Result<()> {
     print(&LoadEvent::Started)?;
     match args.turn {
         _ if args.no_load => drop(signals.forever().next()),
-        Some(frames) => send_in_turns(&load, frames)?,
-        None => send_until_signalled(&load, &mut signals)?,
+        Some(frames) => send_in_turns(&mut load, frames)?,
+        None => send_until_signalled(&mut load, &mut signals)?,
     }
     if args.sink.is_some() {
         thread::sleep(DRAIN);
     }
-    // The program counts the frames that it hands over, the device those of them that it dropped.
-    // Another load may run beside a sink that sends nothing.
-    let lost = device.counters()?.tx_dropped - before.tx_dropped;
+    let dropped = device.counters()?.tx_dropped - before.tx_dropped;
     print(&LoadEvent::Done {
-        sent: load.sent()?.saturating_sub(lost),
+        sent: load.finish(dropped)?,
         sink: args.sink.map(|_| load.sink()).transpose()?,
     })
 }
 
 /// Sends `frames` in each turn of this process.
-fn send_in_turns(load: &Load, frames: u32) -> Result<()> {
+fn send_in_turns(load: &mut Load, frames: u32) -> Result<()> {
     while turns::granted().context("cannot read standard input")? {
         let start = thread_cpu_ns();
         load.send(frames)?;
@@ -242,7 +240,7 @@ fn send_in_turns(load: &Load, frames: u32) -> Result<()> {
 /// the kernel delivers it to the main thread, this one, before any other (`complete_signal` in
 /// kernel/signal.c). The handler itself sets the flag, since that other thread may have to wait
 /// for the CPU.
-fn send_until_signalled(load: &Load, signals: &mut Signals) -> Result<()> {
+fn send_until_signalled(load: &mut Load, signals: &mut Signals) -> Result<()> {
     let handle = signals.handle();
     let stopping = Arc::new(AtomicBool::new(false));
     flag::register(SIGTERM, Arc::clone(&stopping)).context("cannot wait for SIGTERM")?;

@@ -1,13 +1,14 @@
 //! The BPF programs of the load: one sends frames, the sinks verify or drop those that come back.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use zerocopy::IntoBytes as _;
 
 use super::frame::{
-    APP_MAC, LOAD_MAC, MIN_SIZE, PATTERN, SEQUENCE, Template, UDP, UDP_CHECKSUM, WINDOW_WORDS,
-    fold, sum,
+    APP_MAC, LOAD_MAC, MAX_LIVE_SIZE, MAX_SIZE, MIN_SIZE, PATTERN, SEQUENCE, Template, UDP,
+    UDP_CHECKSUM, WINDOW_WORDS, fold, sum,
 };
+use super::ring::RingLoad;
 use crate::bpf::layout::{Constants, shared_structs};
 use crate::bpf::{Attached, ENDLESS, Object, Programs};
 
@@ -38,6 +39,7 @@ const CONSTANTS: Constants = Constants {
     name: "load_constants",
     values: &[
         ("HEADER_WORDS", HEADER_WORDS),
+        ("MAX_SIZE", MAX_SIZE),
         ("MAC_RECEIVER", MAC_RECEIVER),
         ("UDP_SOURCE", UDP),
         ("UDP_DESTINATION", UDP_DESTINATION),
@@ -150,7 +152,8 @@ fn words<const N: usize>(frame: &[u8], from: usize) -> [u64; N] {
 pub struct LoadOptions {
     /// The device that frames leave by, in the calling thread's network namespace.
     pub ifindex: u32,
-    /// Length of a frame without FCS, 64 to 1500.
+    /// Length of a frame without FCS, 64 to 9000. Frames beyond 1500 have one receiver and one flow, and
+    /// no bursts.
     pub size: usize,
     /// Frames a second; `None` for as many as the CPU can make.
     pub pps: Option<u64>,
@@ -284,8 +287,16 @@ pub fn receiver_mac(receiver: u8) -> [u8; 6] {
 #[must_use = "the sink is detached when this is dropped"]
 pub struct Load {
     programs: Programs,
-    frame: Template,
+    sender: Sender,
     _sink: Option<Attached>,
+}
+
+/// What sends the frames of a load.
+enum Sender {
+    /// The program `load`, on frames like this one.
+    Program(Template),
+    /// A ring: the frames are too long for the program.
+    Ring(Box<RingLoad>),
 }
 
 impl Load {
@@ -293,37 +304,67 @@ impl Load {
     pub fn new(options: &LoadOptions) -> Result<Self> {
         let frame = options.spread.template(options.size)?;
         let config = LoadConfig::new(options, &frame)?;
+        let by_ring = options.size > MAX_LIVE_SIZE;
         let sink_programs = options.sink.map_or(&[][..], Sink::programs);
         let programs = Programs::load(&OBJECT, Some(config.as_bytes()), |name| {
-            name == "load" || sink_programs.contains(&name)
+            !by_ring && name == "load" || sink_programs.contains(&name)
         })?;
         let sink = options
             .sink
             .map(|sink| sink.attach(&programs, options.ifindex))
             .transpose()?;
+        let sender = if by_ring {
+            ensure!(
+                options.spread == Spread::default() && options.burst == 1,
+                "frames of more than {MAX_LIVE_SIZE} bytes have one receiver and one flow, and no bursts"
+            );
+            Sender::Ring(Box::new(RingLoad::new(
+                options.ifindex,
+                frame,
+                options.pps,
+            )?))
+        } else {
+            Sender::Program(frame)
+        };
         Ok(Self {
             programs,
-            frame,
+            sender,
             _sink: sink,
         })
     }
 
-    /// Sends frames until a signal comes.
+    /// Sends frames until a signal comes, or for a moment.
     ///
     /// The frames of one call have consecutive numbers, and a further call continues them.
-    pub fn run(&self) -> Result<()> {
-        self.send(ENDLESS)
+    pub fn run(&mut self) -> Result<()> {
+        match &mut self.sender {
+            Sender::Program(_) => self.send(ENDLESS),
+            Sender::Ring(ring) => ring.run(),
+        }
     }
 
     /// Sends so many frames, fewer if a signal comes.
-    pub fn send(&self, frames: u32) -> Result<()> {
-        self.programs
-            .run_on_live_frames("load", self.frame.bytes(), frames)
+    pub fn send(&mut self, frames: u32) -> Result<()> {
+        match &mut self.sender {
+            Sender::Program(frame) => {
+                self.programs
+                    .run_on_live_frames("load", frame.bytes(), frames)
+            }
+            Sender::Ring(ring) => ring.send(frames),
+        }
     }
 
-    /// How many frames were sent.
-    pub fn sent(&self) -> Result<u64> {
-        Ok(self.state()?.sent)
+    /// How many frames the device took, if it dropped so many meanwhile. Returns when it has them all.
+    pub fn finish(&mut self, dropped: u64) -> Result<u64> {
+        match &mut self.sender {
+            // The program counts the frames that it hands over. Another load may run beside a sink that
+            // sends nothing.
+            Sender::Program(_) => Ok(self.state()?.sent.saturating_sub(dropped)),
+            Sender::Ring(ring) => {
+                ring.finish()?;
+                Ok(ring.sent())
+            }
+        }
     }
 
     /// The frames that the sink has received; all 0 if there is no sink.

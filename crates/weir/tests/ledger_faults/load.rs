@@ -32,7 +32,7 @@ pub fn run(duration: Duration) -> Result<Outcome> {
     let lab = Lab::new()?;
     let receiver = receiver(&lab)?;
     let index = lab.left.index("l0")?;
-    let load = lab.left.run(|| {
+    let mut load = lab.left.run(|| {
         Load::new(&LoadOptions {
             ifindex: index,
             size: SIZE,
@@ -48,7 +48,7 @@ pub fn run(duration: Duration) -> Result<Outcome> {
     let (mut sheets, mut widest, mut complaints) = (0, 0, Vec::new());
     let begun = Instant::now();
     let outcome = thread::scope(|scope| {
-        let sender = scope.spawn(|| send(&lab.left, &load, duration));
+        let sender = scope.spawn(|| send(&lab.left, &mut load, duration));
         scope.spawn(|| drain(&receiver, &read, &is_over));
         let mut watch = || -> Result<()> {
             let mut last = reader.snapshot()?;
@@ -82,7 +82,10 @@ pub fn run(duration: Duration) -> Result<Outcome> {
     }
     let lost = sheet.losses.iter().filter(|it| it.class == Class::Lost);
     let lost: u64 = lost.map(|loss| loss.count).sum();
-    let (sent, read) = (load.sent()?, read.load(Ordering::Relaxed) + rest(&receiver));
+    let (sent, read) = (
+        load.finish(0)?,
+        read.load(Ordering::Relaxed) + rest(&receiver),
+    );
     if sent != read + lost {
         complaints.push(format!("{sent} were sent, {read} read, rows have {lost}"));
     }
@@ -125,7 +128,7 @@ fn receiver(lab: &Lab) -> Result<UdpSocket> {
     })
 }
 
-fn send(place: &Place, load: &Load, duration: Duration) -> Result<()> {
+fn send(place: &Place, load: &mut Load, duration: Duration) -> Result<()> {
     place.run(|| {
         let begun = Instant::now();
         while begun.elapsed() < duration {

@@ -303,7 +303,7 @@ fn settings_are_checked() -> Result<()> {
     for (setting, value) in [
         ("--queues", "0"),
         ("--queues", "100"),
-        ("--mtu", "9000"),
+        ("--mtu", "9001"),
         ("--mtu", "1"),
     ] {
         let said = failure(name.lab("up").args([setting, value]), 1)?;

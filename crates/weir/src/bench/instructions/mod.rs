@@ -74,24 +74,25 @@ impl Options {
     }
 }
 
-fn plan() -> Result<Plan> {
+fn plan(size: u16) -> Result<Plan> {
     Plan::new(&Choices {
         benches: Bench::all().to_vec(),
         engines: vec![Engine::Xsk, Engine::Libxdp, Engine::PacketV3],
         modes: vec![Mode::Drv, Mode::Skb],
         waits: vec![Wait::Spin],
         rounds: 1,
+        size,
     })
 }
 
 /// Counts the load alone, then each combination with each batch size, in a lab. `begin` is shown
 /// the name of each count when it begins.
 pub fn measure(options: &Options, begin: impl Fn(&str)) -> Result<Report> {
-    let plan = plan()?;
+    let plan = plan(options.size)?;
     let cpus = CpuList::allowed()?;
     let cpu = cpus.as_slice().first().copied().unwrap_or(0);
     let stop = StopSignal::listen()?;
-    let place = Place::lab()?;
+    let place = Place::lab(options.size)?;
     let turns = options.turns();
     let alone = options.settings(cpu, 1);
     let load = count_load(&runner(&place, &alone, &stop), turns)

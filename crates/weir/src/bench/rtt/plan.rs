@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::bench::plan::{self, Choices, Combination, Unavailable};
 use crate::engine::bench::Bench;
 use crate::engine::{Engine, Mode, Wait};
+use crate::traffic::frame::MIN_SIZE;
 use crate::traffic::rate::Rate;
 
 /// One way to answer a packet.
@@ -86,6 +87,7 @@ impl Plan {
             modes: modes.to_vec(),
             waits: waits.to_vec(),
             rounds,
+            size: MIN_SIZE as u16,
         })?;
         let mut rates = rates.to_vec();
         rates.sort_unstable();

@@ -15,7 +15,7 @@ use crate::engine::{Engine, Mode};
 use crate::lab::Lab;
 use crate::process::child::{Child, START, own_command};
 use crate::process::stop::StopSignal;
-use crate::traffic::frame::{APP_ADDRESS, LOAD_ADDRESS, PREFIX};
+use crate::traffic::frame::{APP_ADDRESS, LOAD_ADDRESS, MAX_LIVE_SIZE, PREFIX};
 use crate::traffic::programs::SinkCounts;
 
 /// Networks for echoes.
@@ -29,13 +29,13 @@ pub struct Labs {
 impl Labs {
     /// New ones, which are gone with this process.
     pub fn new() -> Result<Self> {
-        let addressed = Place::lab()?;
+        let addressed = Place::lab(MAX_LIVE_SIZE as u16)?;
         let app = lab(&addressed)?.app();
         app.add_address(APP_ADDRESS, PREFIX)?;
         // ARP would be packets that nobody counts.
         app.add_neighbour(LOAD_ADDRESS, lab(&addressed)?.load().mac)?;
         Ok(Self {
-            plain: Place::lab()?,
+            plain: Place::lab(MAX_LIVE_SIZE as u16)?,
             addressed,
         })
     }

@@ -123,9 +123,9 @@ pub struct BenchArgs {
         default_value = "spin"
     )]
     pub wait: Vec<Wait>,
-    /// Frame length without the FCS, 64 to 1500
+    /// Frame length without the FCS, 64 to 9000; over 3520 in several chunks
     #[arg(long, value_name = "BYTES", default_value_t = 64, help_heading = "Workload",
-          value_parser = clap::value_parser!(u16).range(64..=1500))]
+          value_parser = clap::value_parser!(u16).range(64..=9000))]
     pub size: u16,
     /// Batch size, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Workload",
@@ -193,6 +193,7 @@ impl BenchArgs {
             modes: self.mode.clone(),
             waits: self.wait.clone(),
             rounds: self.rounds,
+            size: self.size,
         })
     }
 
@@ -214,7 +215,7 @@ impl BenchArgs {
     fn place(&self, plan: &Plan) -> Result<Place> {
         match &self.dev {
             Some(name) => Place::device(name, self.queue, self.size, plan),
-            None => Place::lab(),
+            None => Place::lab(self.size),
         }
     }
 }
@@ -303,7 +304,7 @@ mod tests {
             "rxdrop --lab --mode fast",
             "rxdrop --lab --wait busy-poll",
             "rxdrop --lab --size 63",
-            "rxdrop --lab --size 1501",
+            "rxdrop --lab --size 9001",
             "rxdrop --lab --rounds 0",
             "rxdrop --lab --seconds 0",
             "rxdrop --lab --seconds nan",

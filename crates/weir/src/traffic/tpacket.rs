@@ -39,7 +39,29 @@ pub struct Shape {
     pub frame: usize,
 }
 
+/// Small enough to be allocated from fragmented memory.
+const BLOCK: usize = 1 << 17;
+
+/// Room for a frame of an MTU of 1500, and for its header.
+const MIN_FRAME: usize = 2048;
+
+/// More than the header and its alignment take.
+const HEADER_ROOM: usize = 256;
+
+/// Bytes of sent frames in flight: more than any send ring here holds, so that the ring is the limit.
+pub const SEND_BUFFER: u32 = 16 << 20;
+
 impl Shape {
+    /// So many blocks of 128 KiB, for frames of at most `size` bytes.
+    pub fn new(size: usize, blocks: usize) -> Self {
+        let frame = (size + HEADER_ROOM).next_power_of_two();
+        Self {
+            block: BLOCK,
+            blocks,
+            frame: frame.max(MIN_FRAME),
+        }
+    }
+
     fn len(self) -> usize {
         self.block * self.blocks
     }
@@ -340,6 +362,10 @@ struct Map {
     base: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY: needed because a pointer is not `Send`. The mapping is of the process, and this is its only owner: it
+// goes along to the other thread.
+unsafe impl Send for Map {}
 
 impl Map {
     fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
