@@ -100,6 +100,11 @@ pub(crate) struct Lab {
 impl Lab {
     /// A pair with so many queues, and beside it `down0`, which is down.
     pub(crate) fn new(queues: u32) -> Result<Self> {
+        Self::with_mtu(queues, 1500)
+    }
+
+    /// The same, of this MTU.
+    pub(crate) fn with_mtu(queues: u32, mtu: u32) -> Result<Self> {
         let (namespace, peer) = (netns::create()?, netns::create()?);
         for namespace in [&namespace, &peer] {
             netns::disable_ipv6(namespace.as_fd())?;
@@ -118,7 +123,7 @@ impl Lab {
                     netns: peer.as_fd(),
                 },
             ];
-            Rtnetlink::open()?.add_veth(ends, queues, 1500)?;
+            Rtnetlink::open()?.add_veth(ends, queues, mtu)?;
         }
         let lab = Self { namespace, peer };
         for (namespace, name) in [

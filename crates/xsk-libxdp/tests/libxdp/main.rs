@@ -4,6 +4,7 @@
 mod build;
 mod errors;
 mod forward;
+mod jumbo;
 mod lab;
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -46,7 +47,13 @@ macro_rules! tests {
 use tests;
 
 fn main() -> ExitCode {
-    let tests = [build::tests(), errors::tests(), forward::tests()].concat();
+    let tests = [
+        build::tests(),
+        errors::tests(),
+        forward::tests(),
+        jumbo::tests(),
+    ]
+    .concat();
     let trials = tests.into_iter().map(into_trial).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
