@@ -18,9 +18,10 @@ pub struct UmemOptions {
     pub reserved: u32,
 }
 
-/// `WEIR_XSK_HUGE_PAGES` and `WEIR_XSK_COLLAPSE`.
+/// `WEIR_XSK_HUGE_PAGES`, `WEIR_XSK_COLLAPSE` and `WEIR_XSK_FRAGMENTS`.
 pub(crate) const HUGE_PAGES: u32 = 1;
 pub(crate) const COLLAPSE: u32 = 2;
+pub(crate) const FRAGMENTS: u32 = 4;
 
 /// `struct weir_xsk_accounting`.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +124,7 @@ pub struct Statistics {
     pub fill_ring_empty: u64,
     pub tx_invalid_descs: u64,
     pub tx_ring_empty: u64,
+    pub fragmented: u64,
 }
 
 // SAFETY: `u32` alone.
@@ -156,5 +158,5 @@ const _: () = {
     assert!(size_of::<Rule>() == 48 && offset_of!(Rule, source) == 16);
     assert!(size_of::<SocketOptions>() == 64 && offset_of!(SocketOptions, program_of) == 40);
     assert!(size_of::<Frame>() == 32 && offset_of!(Frame, handle) == 16);
-    assert!(size_of::<Statistics>() == 112 && offset_of!(Statistics, received) == 8);
+    assert!(size_of::<Statistics>() == 120 && offset_of!(Statistics, received) == 8);
 };

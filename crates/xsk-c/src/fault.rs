@@ -61,7 +61,7 @@ impl From<SendErrorKind> for Fault {
         let code = match kind {
             SendErrorKind::Full => libc::EAGAIN,
             SendErrorKind::Foreign => libc::EXDEV,
-            SendErrorKind::NoRing => libc::EOPNOTSUPP,
+            SendErrorKind::NoRing | SendErrorKind::Fragmented => libc::EOPNOTSUPP,
             _ => libc::EINVAL,
         };
         Self::new(code, kind.to_string())

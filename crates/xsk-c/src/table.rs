@@ -2,6 +2,7 @@
 
 use crate::abi;
 use crate::fault::{Fault, Result};
+use std::slice;
 use xsk::Frame;
 
 /// The frames of one UMEM. A handle has the UMEM's number, the slot, and a serial number that no
@@ -125,16 +126,33 @@ impl FrameTable {
         )
     }
 
-    /// Undoes the last [`take`](Self::take).
-    pub(crate) fn put_back(&mut self, shown: &abi::Frame, frame: Frame) {
-        let last = self.free.pop();
-        debug_assert_eq!(last, Some(shown.handle[0] as u32));
-        self.fill(
-            Reserved {
-                handle: shown.handle,
-            },
-            frame,
-        );
+    /// Takes a frame out, its head and tail moved to where C has them; after an error it is still here.
+    #[inline(always)]
+    pub(crate) fn take_moved(&mut self, shown: &abi::Frame) -> Result<Frame> {
+        let Some(mut frame) = self.take(shown) else {
+            return Err(self.refusal(shown));
+        };
+        match move_frame(&mut frame, shown) {
+            Ok(()) => Ok(frame),
+            Err(fault) => {
+                self.put_back(slice::from_ref(shown), [frame]);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Undoes the last [`take`](Self::take)s, of these frames.
+    pub(crate) fn put_back(
+        &mut self,
+        shown: &[abi::Frame],
+        frames: impl IntoIterator<Item = Frame>,
+    ) {
+        for (&abi::Frame { handle, .. }, frame) in shown.iter().zip(frames) {
+            // Of one of them; all of these slots get their frame again.
+            let last = self.free.pop();
+            debug_assert!(last.is_some(), "each had its slot freed");
+            self.fill(Reserved { handle }, frame);
+        }
     }
 }
 
@@ -233,9 +251,32 @@ mod tests {
         assert_eq!(second.handle[0], first.handle[0], "the same slot");
         assert_eq!(refused(&mut table, &first), libc::ESTALE);
         let frame = table.take(&second).expect("valid");
-        table.put_back(&second, frame);
+        table.put_back(slice::from_ref(&second), [frame]);
         table.take(&second).expect("as it was");
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn frames_are_put_back_together() {
+        let umem = umem();
+        let mut table = FrameTable::new(3, 2048);
+        let mut shown = [(); 3].map(|()| insert(&mut table, umem.alloc().expect("a chunk")));
+        for (len, it) in (1..).zip(&mut shown) {
+            it.len = len;
+        }
+        let frames = shown.map(|it| table.take_moved(&it).expect("valid"));
+        assert_eq!(frames.each_ref().map(Frame::len), [1, 2, 3]);
+        assert_eq!(refused(&mut table, &shown[1]), libc::ESTALE);
+        table.put_back(&shown, frames);
+        assert_eq!(table.len(), 3);
+        let outside = show(shown[0].data, 4000, 2048, shown[0].handle);
+        assert_eq!(code(table.take_moved(&outside)), libc::EINVAL);
+        // No slot was freed twice: another frame gets one of its own.
+        let other = insert(&mut table, umem.alloc().expect("a chunk"));
+        assert!(shown.iter().all(|it| it.handle[0] != other.handle[0]));
+        for it in shown {
+            table.take(&it).expect("valid");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 /*
  * AF_XDP sockets: packets of one queue of a network device, past the network stack.
  *
- * A UMEM is memory for packets, divided into chunks of one packet each. A socket is bound to a
+ * A UMEM is memory for packets, divided into chunks of one packet, or a part of one, each. A socket is bound to a
  * queue of a device. A frame is a packet that the program owns, from weir_xsk_recv(),
  * weir_xsk_alloc() or WEIR_XSK_KEEP until weir_xsk_send() or weir_xsk_free() takes it.
  *
@@ -49,13 +49,14 @@ const char *weir_xsk_error(void);
 
 #define WEIR_XSK_HUGE_PAGES 1u /* pages of 2 MiB, if there are enough free ones */
 #define WEIR_XSK_COLLAPSE 2u   /* make pages of 2 MiB of ordinary ones (Linux 6.1) */
+#define WEIR_XSK_FRAGMENTS 4u  /* packets may take several chunks (Linux 6.6) */
 
 struct weir_xsk_umem_options {
 	uint32_t size;
 	uint32_t chunks;     /* at most 2^24; default 4096 */
 	uint32_t chunk_size; /* 2048, the default, or 4096 bytes */
 	uint32_t headroom;   /* bytes kept free in front of every packet */
-	uint32_t flags;	     /* WEIR_XSK_HUGE_PAGES, WEIR_XSK_COLLAPSE */
+	uint32_t flags;	     /* WEIR_XSK_HUGE_PAGES, WEIR_XSK_COLLAPSE, WEIR_XSK_FRAGMENTS */
 	uint32_t reserved;   /* 0 */
 };
 
@@ -242,6 +243,35 @@ int weir_xsk_send(struct weir_xsk_socket *socket, const struct weir_xsk_frame *f
 int weir_xsk_free(struct weir_xsk_socket *socket, const struct weir_xsk_frame *frames,
 		  uint32_t count);
 
+#define WEIR_XSK_MAX_FRAGMENTS 18u /* most frames of a packet; a card in mode ZC may send fewer */
+
+/*
+ * Receives packets of one chunk or several, on a UMEM with WEIR_XSK_FRAGMENTS: up to `max`, and as many as
+ * fit into `room` frames for sure. The first counts[0] frames are the first packet's, in the order of its
+ * bytes, the next counts[1] the second's. Returns the number of packets.
+ *
+ * The other calls receive packets of one chunk, and drop and count those of several (`fragmented`).
+ *
+ *   -EINVAL      `room` is less than WEIR_XSK_MAX_FRAGMENTS
+ *   -EOPNOTSUPP  the socket has no RX ring
+ */
+int weir_xsk_recv_fragments(struct weir_xsk_socket *socket, struct weir_xsk_frame *frames,
+			    uint32_t room, uint32_t *counts, uint32_t max);
+
+/*
+ * Sends `count` frames as one packet: received, allocated or both, in the order of its bytes. They end
+ * with that; the next weir_xsk_flush() transmits it. Returns `count`, or 0 when TX has not so much
+ * room. Then, and after an error, all of them stay the program's.
+ *
+ *   -EMSGSIZE    there are more than WEIR_XSK_MAX_FRAGMENTS
+ *   -EOPNOTSUPP  the socket has no TX ring; several frames on a UMEM without WEIR_XSK_FRAGMENTS
+ *   -EINVAL      no frame, or one of no bytes, or not inside its chunk
+ *   -ESTALE      one was sent or freed already, is there twice, or never was one
+ *   -EXDEV       one is in another UMEM
+ */
+int weir_xsk_send_fragments(struct weir_xsk_socket *socket, const struct weir_xsk_frame *frames,
+			    uint32_t count);
+
 /*
  * Hands the packets in TX to the kernel and wakes it if it asks for that. While the device is busy,
  * packets may stay in the ring until the next call.
@@ -274,7 +304,7 @@ int weir_xsk_prepare(struct weir_xsk_socket *socket, uint32_t events, int *timeo
 /* A descriptor that is readable when the events of weir_xsk_prepare() are there. Do not close it. */
 int weir_xsk_fd(struct weir_xsk_socket *socket);
 
-/* Counters since the socket was opened; those from `rx_dropped` on are the kernel's. */
+/* Counters since the socket was opened; those from `rx_dropped` to `tx_ring_empty` are the kernel's. */
 struct weir_xsk_statistics {
 	uint32_t size;
 	uint32_t reserved;
@@ -291,6 +321,7 @@ struct weir_xsk_statistics {
 	uint64_t fill_ring_empty; /* reads of an empty FILL ring */
 	uint64_t tx_invalid_descs;
 	uint64_t tx_ring_empty; /* reads of an empty TX ring */
+	uint64_t fragmented;	/* packets of several chunks that were dropped */
 };
 
 int weir_xsk_statistics(struct weir_xsk_socket *socket, struct weir_xsk_statistics *statistics);
@@ -306,7 +337,7 @@ WEIR_XSK_LAYOUT(struct weir_xsk_accounting, 28);
 WEIR_XSK_LAYOUT(struct weir_xsk_rule, 48);
 WEIR_XSK_LAYOUT(struct weir_xsk_socket_options, 64);
 WEIR_XSK_LAYOUT(struct weir_xsk_frame, 32);
-WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 112);
+WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 120);
 #undef WEIR_XSK_LAYOUT
 
 #ifdef __cplusplus

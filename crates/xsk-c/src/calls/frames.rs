@@ -5,12 +5,13 @@ use crate::abi;
 use crate::fault::{Fault, Result, call};
 use crate::memory;
 use crate::object::{Opened, poison, with};
-use crate::table::{FrameTable, move_frame};
+use crate::table::FrameTable;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::slice;
 use xsk::{SendErrorKind, Socket};
 
-const FRAMES: &str = "the array of frames";
+pub(super) const FRAMES: &str = "the array of frames";
 
 /// Receives packets as frames.
 ///
@@ -125,17 +126,10 @@ fn before(count: u32, fault: Fault) -> Result<u32> {
 /// Whether the frame was sent; it is the program's still when TX is full.
 #[inline(always)]
 fn send_one(socket: &mut Socket, table: &mut FrameTable, shown: &abi::Frame) -> Result<bool> {
-    let Some(mut frame) = table.take(shown) else {
-        return Err(table.refusal(shown));
-    };
-    if let Err(fault) = move_frame(&mut frame, shown) {
-        table.put_back(shown, frame);
-        return Err(fault);
-    }
-    match socket.send(frame) {
+    match socket.send(table.take_moved(shown)?) {
         Ok(()) => Ok(true),
         Err(refused) => {
-            table.put_back(shown, refused.packet);
+            table.put_back(slice::from_ref(shown), [refused.packet]);
             match refused.kind {
                 SendErrorKind::Full => Ok(false),
                 kind => Err(Fault::from(kind)),

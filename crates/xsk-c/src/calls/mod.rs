@@ -1,6 +1,7 @@
 //! The functions of `include/weir/xsk.h`, where they are documented: the name, the arguments and the
 //! errors are there, and here is what they do.
 
+mod fragments;
 mod frames;
 mod packets;
 mod rules;
@@ -9,6 +10,7 @@ mod umem;
 mod waiting;
 
 pub use crate::fault::weir_xsk_error;
+pub use fragments::{weir_xsk_recv_fragments, weir_xsk_send_fragments};
 pub use frames::{weir_xsk_alloc, weir_xsk_free, weir_xsk_recv, weir_xsk_send};
 pub use packets::{weir_xsk_forward_each, weir_xsk_receive_each, weir_xsk_send_each};
 pub use socket::{

@@ -232,6 +232,7 @@ fn counted(counts: &xsk::Statistics) -> Statistics {
         fill_ring_empty: counts.fill_ring_empty,
         tx_invalid_descs: counts.tx_invalid_descs,
         tx_ring_empty: counts.tx_ring_empty,
+        fragmented: counts.fragmented,
     }
 }
 

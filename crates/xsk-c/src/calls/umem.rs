@@ -1,7 +1,7 @@
 //! UMEMs.
 #![allow(unsafe_code)] // C calls these, with pointers.
 
-use crate::abi::{Accounting, COLLAPSE, HUGE_PAGES, UmemOptions};
+use crate::abi::{Accounting, COLLAPSE, FRAGMENTS, HUGE_PAGES, UmemOptions};
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
 use crate::object::{Memory, UMEMS};
@@ -31,15 +31,16 @@ pub unsafe extern "C" fn weir_xsk_umem_create(
 
 fn build(options: &UmemOptions) -> Result<xsk::Umem> {
     let flags = options.flags;
-    if flags & !(HUGE_PAGES | COLLAPSE) != 0 || options.reserved != 0 {
+    if flags & !(HUGE_PAGES | COLLAPSE | FRAGMENTS) != 0 || options.reserved != 0 {
         return Err(Fault::invalid(
-            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES and WEIR_XSK_COLLAPSE, and set all other fields to 0",
+            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES, WEIR_XSK_COLLAPSE and WEIR_XSK_FRAGMENTS, and set all other fields to 0",
         ));
     }
     let mut builder = xsk::Umem::builder()
         .headroom(options.headroom)
         .huge_pages(flags & HUGE_PAGES != 0)
-        .collapse(flags & COLLAPSE != 0);
+        .collapse(flags & COLLAPSE != 0)
+        .fragments(flags & FRAGMENTS != 0);
     if options.chunks != 0 {
         builder = builder.chunks(options.chunks);
     }

@@ -71,6 +71,7 @@ static void counters(void)
 	FIELD(weir_xsk_statistics, fill_ring_empty);
 	FIELD(weir_xsk_statistics, tx_invalid_descs);
 	FIELD(weir_xsk_statistics, tx_ring_empty);
+	FIELD(weir_xsk_statistics, fragmented);
 	STRUCT(weir_xsk_frame);
 	FIELD(weir_xsk_frame, data);
 	FIELD(weir_xsk_frame, len);
@@ -82,6 +83,8 @@ static void constants(void)
 {
 	CONSTANT(WEIR_XSK_HUGE_PAGES);
 	CONSTANT(WEIR_XSK_COLLAPSE);
+	CONSTANT(WEIR_XSK_FRAGMENTS);
+	CONSTANT(WEIR_XSK_MAX_FRAGMENTS);
 	CONSTANT(WEIR_XSK_NO_NEED_WAKEUP);
 	CONSTANT(WEIR_XSK_NONE);
 	CONSTANT(WEIR_XSK_RECEIVE);

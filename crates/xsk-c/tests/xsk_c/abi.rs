@@ -83,7 +83,7 @@ fn layout_in_rust() -> Outcome {
         size free held receiving sending retired frames);
     lines!(text, "weir_xsk_statistics", weir_xsk::Statistics:
         size reserved received sent completed invalid_descs invalid_indices wakeups send_drops
-        sleeps rx_dropped rx_ring_full fill_ring_empty tx_invalid_descs tx_ring_empty);
+        sleeps rx_dropped rx_ring_full fill_ring_empty tx_invalid_descs tx_ring_empty fragmented);
     lines!(text, "weir_xsk_frame", weir_xsk::Frame: data len room handle);
     let committed = committed("layout.txt")?;
     assert!(committed.starts_with(&text), "in Rust it is:\n{text}");

@@ -4,18 +4,19 @@ use crate::budget::STALL;
 use crate::compile::{Scratch, installed_program, program, shared, shared_program, succeed};
 use crate::netns::{Lab, Side};
 use crate::process::Running;
-use crate::{Outcome, compiling, moving, packet};
+use crate::{Outcome, Skipped, compiling, moving, packet};
 use libtest_mimic::Trial;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use xsk::{Mode, Socket, Umem};
+use xsk::{Feature, Mode, Socket, Umem};
 
 pub fn tests() -> Vec<Trial> {
     vec![
         moving("rxdrop counts every packet", rxdrop),
         moving("l2fwd returns every packet as it was", l2fwd),
+        moving("jumbo returns packets of any length as they were", jumbo),
         moving("udp_echo answers its port, and leaves the others", udp_echo),
         moving(
             "a program with the shared library runs",
@@ -92,6 +93,37 @@ fn l2fwd() -> Outcome {
     }
     running.stop()?;
     running.wait_for_line(&format!("{PACKETS} received, {PACKETS} sent"))
+}
+
+fn jumbo() -> Outcome {
+    if let Err(missing) = Feature::Fragments.probe() {
+        return Err(Skipped(missing.to_string()).into());
+    }
+    let scratch = Scratch::new("jumbo")?;
+    let program = program(&scratch, "examples/jumbo.c")?;
+    let lab = Lab::new()?;
+    for side in [&lab.rx, &lab.tx] {
+        side.ip(&format!("link set dev {} mtu 9000", side.device))?;
+    }
+    let mut running = Running::start(&lab.rx, &program, &["rx0"])?;
+    running.wait_for_line("ready")?;
+    let umem = Umem::builder().fragments(true).build()?;
+    let mut socket = lab.tx.open(&umem, Mode::Driver, |socket| socket)?;
+    for sequence in 0..256 {
+        let mut bytes = vec![0; 60 + sequence as usize * 35];
+        packet::write(&mut bytes, 1, sequence);
+        let mut frames = socket.alloc_fragments(bytes.len()).ok_or("free frames")?;
+        frames.fill_with(&bytes)?;
+        let sent = socket.send_fragments(frames);
+        sent.map_err(|refused| refused.to_string())?;
+        socket.flush()?;
+        assert!(socket.wait(STALL)?, "packet {sequence} is lost");
+        let back = socket.recv(1).next_fragments().ok_or("a packet")?.to_vec();
+        packet::check(&back, sequence);
+        assert_eq!(back.len(), bytes.len());
+        assert_eq!(back[..6], [2, 0, 0, 0, 0, 0xff], "the sender's address");
+    }
+    running.stop()
 }
 
 fn udp_echo() -> Outcome {

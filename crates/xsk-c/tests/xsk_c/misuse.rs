@@ -3,8 +3,9 @@
 use crate::compile::{Scratch, program};
 use crate::netns::Side;
 use crate::process::Running;
-use crate::{Outcome, Result, moving};
+use crate::{Outcome, Result, Skipped, moving};
 use libtest_mimic::Trial;
+use xsk::Feature;
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -19,6 +20,14 @@ pub fn tests() -> Vec<Trial> {
             || run("tests/c/queues.c", "2", "each queue got its packets"),
         ),
         moving("every misuse is refused", misuse),
+        moving(
+            "SKB packets of several chunks arrive as they were sent",
+            || fragments("1"),
+        ),
+        moving(
+            "DRV packets of several chunks arrive as they were sent",
+            || fragments("2"),
+        ),
         moving("handles hold in random sequences of calls", random),
     ]
 }
@@ -40,16 +49,36 @@ fn both_ends() -> Result<Side> {
 }
 
 fn run(source: &str, argument: &str, line: &str) -> Outcome {
+    run_on(&both_ends()?, source, argument, line)
+}
+
+fn run_on(side: &Side, source: &str, argument: &str, line: &str) -> Outcome {
     let scratch = Scratch::new(&format!("{}-{argument}", source.replace('/', "-")))?;
     let program = program(&scratch, source)?;
-    let side = both_ends()?;
-    let mut running = Running::start(&side, &program, &["tx0", "rx0", argument])?;
+    let mut running = Running::start(side, &program, &["tx0", "rx0", argument])?;
     running.end()?;
     running.wait_for_line(line)
 }
 
 fn moves(mode: &str) -> Outcome {
     run("tests/c/moves.c", mode, "all packets as they were sent")
+}
+
+/// On devices that take jumbo frames.
+fn fragments(mode: &str) -> Outcome {
+    if let Err(missing) = Feature::Fragments.probe() {
+        return Err(Skipped(missing.to_string()).into());
+    }
+    let side = both_ends()?;
+    for device in ["rx0", "tx0"] {
+        side.ip(&format!("link set dev {device} mtu 9000"))?;
+    }
+    run_on(
+        &side,
+        "tests/c/fragments.c",
+        mode,
+        "all packets as they were sent",
+    )
 }
 
 fn misuse() -> Outcome {

@@ -105,7 +105,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* A packet that is lost ends it. */
 	alarm(20);
-	xsk = open_socket(argv[1], strcmp(argv[2], "drv") ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE);
+	xsk = open_socket(argv[1],
+			  strcmp(argv[2], "drv") ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE);
 	printf("ready\n");
 	for (long left = strtol(argv[3], NULL, 10); left > 0; left--)
 		read_packet(xsk);
