@@ -2,6 +2,7 @@
 
 use crate::lab::{Temporary, run};
 use crate::{Result, Skip, tests};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -71,6 +72,11 @@ impl Built {
         self.compile(source, &["-O2"])
     }
 
+    /// A program that calls the functions which the header inlines, as those of other languages do.
+    pub(crate) fn add_calling(&self, source: &str, optimization: &str) -> Result {
+        self.compile(source, &[optimization, "-D__always_inline__=__noinline__"])
+    }
+
     fn compile(&self, source: &str, options: &[&str]) -> Result {
         let mut flags = Command::new("pkg-config");
         flags.args(["--cflags", "--libs", "libxdp"]);
@@ -93,29 +99,38 @@ impl Built {
         self.directory.0.join(name)
     }
 
-    /// A program with one of the libraries. Debian's has a /run of its own, where it leaves a lock.
+    /// A program with one of the libraries.
     pub(crate) fn command(&self, way: Way, program: &str) -> Command {
-        let path = self.path(program);
+        self.command_by(way, &[], program)
+    }
+
+    /// The same, run by another program. Debian's has a /run of its own, where it leaves a lock.
+    pub(crate) fn command_by(&self, way: Way, runner: &[&str], program: &str) -> Command {
+        let script = "mount -t tmpfs none /run && exec \"$0\" \"$@\"";
+        let own_run = ["unshare", "--mount", "sh", "-c", script];
+        let before = if way == Way::Debian {
+            &own_run[..]
+        } else {
+            &[]
+        };
+        let mut words = [before, runner].concat().into_iter().map(OsString::from);
+        let first = words.next();
+        let path = self.path(program).into_os_string();
+        let mut command = match first {
+            None => Command::new(path),
+            Some(first) => {
+                let mut command = Command::new(first);
+                command.args(words).arg(path);
+                command
+            }
+        };
         match way {
-            Way::Debian => {
-                let mut command = Command::new("unshare");
-                let script = "mount -t tmpfs none /run && exec \"$0\" \"$@\"";
-                command.args(["--mount", "sh", "-c", script]).arg(path);
-                // No dispatcher: it would be pinned, and needs BPF trampolines.
-                command.env("LIBXDP_SKIP_DISPATCHER", "1");
-                command
-            }
-            Way::Linked => {
-                let mut command = Command::new(path);
-                command.env("LD_LIBRARY_PATH", &self.directory.0);
-                command
-            }
-            Way::Preloaded => {
-                let mut command = Command::new(path);
-                command.env("LD_PRELOAD", self.path("libweir-xdp.so"));
-                command
-            }
-        }
+            // No dispatcher: it would be pinned, and needs BPF trampolines.
+            Way::Debian => command.env("LIBXDP_SKIP_DISPATCHER", "1"),
+            Way::Linked => command.env("LD_LIBRARY_PATH", &self.directory.0),
+            Way::Preloaded => command.env("LD_PRELOAD", self.path("libweir-xdp.so")),
+        };
+        command
     }
 }
 
@@ -185,10 +200,9 @@ fn the_library_has_libxdps_versions() -> Result {
     Ok(())
 }
 
-/// A program that calls the functions which the header inlines, as those of other languages do.
 fn the_headers_functions_are_exported_for_other_languages() -> Result {
     let built = Built::libraries()?;
-    built.compile("l2fwd", &["-O0", "-D__always_inline__=__noinline__"])?;
+    built.add_calling("l2fwd", "-O0")?;
     let symbols = run(Command::new("readelf")
         .args(["--wide", "--dyn-syms"])
         .arg(built.path("l2fwd")))?;

@@ -4,6 +4,7 @@
 mod build;
 mod errors;
 mod forward;
+mod instructions;
 mod jumbo;
 mod lab;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         build::tests(),
         errors::tests(),
         forward::tests(),
+        instructions::tests(),
         jumbo::tests(),
     ]
     .concat();
