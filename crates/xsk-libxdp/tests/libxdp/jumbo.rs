@@ -7,6 +7,7 @@ use xsk::{Feature, Mode, Socket, Umem};
 
 tests![
     packets_of_several_frames_arrive_as_with_libxdp,
+    packets_of_several_frames_arrive_by_a_program_of_the_callers,
     an_mtu_above_a_buffer_is_refused_in_native_mode_as_by_libxdp,
 ];
 
@@ -46,11 +47,19 @@ fn send(lab: &Lab, packet: &[u8]) -> Result {
 
 /// libxdp's program is for packets of one buffer, and generic XDP makes each packet one for it.
 fn packets_of_several_frames_arrive_as_with_libxdp() -> Result {
+    arrive("skb")
+}
+
+fn packets_of_several_frames_arrive_by_a_program_of_the_callers() -> Result {
+    arrive("own")
+}
+
+fn arrive(mode: &str) -> Result {
     let built = Built::with("jumbo")?;
     for way in Way::ALL {
         let lab = lab()?;
         let count = LENGTHS.len().to_string();
-        let arguments = ["wan0", "skb", &count];
+        let arguments = ["wan0", mode, &count];
         let mut program = lab.start(built.command(way, "jumbo").args(arguments))?;
         program.expect("ready")?;
         for (len, frames) in LENGTHS {
