@@ -237,12 +237,14 @@ pub unsafe extern "C" fn weir_xsk_send_each(
         with(socket, |opened| {
             opened.check_sends()?;
             let mut too_long = None;
-            let count = opened.socket.send_each(max, |room| {
+            let note = &mut too_long;
+            // By value: through references, each packet would take two loads more.
+            let count = opened.socket.send_each(max, move |room| {
                 // SAFETY: needed to call C. The caller promised that it may be called with this
                 // context; the room is borrowed meanwhile.
                 let len = unsafe { write(room.as_mut_ptr(), room.len() as u32, context) } as usize;
                 if len > room.len() {
-                    too_long = Some((len, room.len()));
+                    *note = Some((len, room.len()));
                     return 0;
                 }
                 len

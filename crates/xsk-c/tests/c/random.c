@@ -75,6 +75,33 @@ static void give(struct weir_xsk_socket *socket, int send)
 	is_ours[i] -= result == 1;
 }
 
+/* The same of several frames as one packet, which this UMEM has only of one: else, all stay as they were. */
+static void give_together(struct weir_xsk_socket *socket)
+{
+	int places[4], count = 1 + random_below(4), are_good = 1, result;
+	struct weir_xsk_frame packet[4];
+
+	for (int i = 0; i < count; i++) {
+		places[i] = random_below(HANDLES);
+		packet[i] = frames[places[i]];
+		are_good &= is_ours[places[i]];
+		for (int j = 0; j < i; j++)
+			are_good &= places[j] != places[i];
+		if (is_ours[places[i]]) {
+			packet[i].len = PACKET;
+			packet_write(packet[i].data, i);
+		}
+	}
+	result = weir_xsk_send_fragments(socket, packet, count);
+	if (!are_good)
+		CHECK(result == -ESTALE);
+	else if (count > 1)
+		CHECK(result == -EOPNOTSUPP);
+	else
+		CHECK(result == 0 || result == 1);
+	is_ours[places[0]] -= result == 1;
+}
+
 static void forge(struct weir_xsk_socket *socket)
 {
 	struct weir_xsk_frame frame = frames[random_below(HANDLES)];
@@ -114,7 +141,7 @@ int main(int argc, char **argv)
 	for (int step = 0; step < STEPS; step++) {
 		struct weir_xsk_socket *socket = sockets[random_below(2)];
 
-		switch (random_below(7)) {
+		switch (random_below(8)) {
 		case 0:
 			take(socket, 0);
 			break;
@@ -135,6 +162,9 @@ int main(int argc, char **argv)
 			break;
 		case 6:
 			OK(weir_xsk_forward_each(socket, 4, decide, NULL));
+			break;
+		case 7:
+			give_together(socket);
 			break;
 		}
 		if (step % 64 == 0)
