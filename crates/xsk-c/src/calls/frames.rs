@@ -36,21 +36,17 @@ pub unsafe extern "C" fn weir_xsk_recv(
 
 fn receive(opened: &mut Opened, places: &mut [MaybeUninit<abi::Frame>]) -> u32 {
     let mut table = opened.memory.frames();
-    let mut kept = 0;
-    let max = places.len() as u32;
-    let mut places = places.iter_mut();
-    // The number read counts descriptors that were rejected, too.
-    opened.socket.receive_each(max, |mut packet| {
-        let Some(place) = places.next() else {
-            return packet.recycle();
+    let mut batch = opened.socket.recv(places.len() as u32);
+    let mut received = 0;
+    for place in places {
+        let Some(mut packet) = batch.next_packet() else {
+            break;
         };
         let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
-        let (frame, done) = packet.keep();
-        place.write(table.insert(frame, data, len));
-        kept += 1;
-        done
-    });
-    kept
+        place.write(table.insert(packet.keep(), data, len));
+        received += 1;
+    }
+    received
 }
 
 /// Allocates frames.
