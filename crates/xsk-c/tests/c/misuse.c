@@ -39,7 +39,8 @@ static void deliver(uint32_t count)
 static void refuse_socket(int code, struct weir_xsk_socket *socket)
 {
 	struct weir_xsk_statistics statistics = { .size = sizeof(statistics) };
-	struct weir_xsk_frame frame = { 0 };
+	struct weir_xsk_frame frame = { 0 }, frames[WEIR_XSK_MAX_FRAGMENTS];
+	uint32_t count;
 	char text[64];
 
 	REFUSED(code, weir_xsk_close(socket));
@@ -52,6 +53,8 @@ static void refuse_socket(int code, struct weir_xsk_socket *socket)
 	REFUSED(code, weir_xsk_alloc(socket, &frame, 1));
 	REFUSED(code, weir_xsk_send(socket, &frame, 1));
 	REFUSED(code, weir_xsk_free(socket, &frame, 1));
+	REFUSED(code, weir_xsk_recv_fragments(socket, frames, WEIR_XSK_MAX_FRAGMENTS, &count, 1));
+	REFUSED(code, weir_xsk_send_fragments(socket, &frame, 1));
 	REFUSED(code, weir_xsk_flush(socket));
 	REFUSED(code, weir_xsk_reclaim(socket));
 	REFUSED(code, weir_xsk_wait(socket, WEIR_XSK_RECEIVE, 0));
