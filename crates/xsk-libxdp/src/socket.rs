@@ -10,13 +10,16 @@ use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use xsk::compat::{self, attach_or_share};
+use xsk::compat::{self, Sharing, attach_or_share};
 use xsk::{AttachMode, Program};
 
 /// `XDP_FLAGS_*_MODE` (`include/uapi/linux/if_link.h`).
 const SKB_MODE: u32 = 1 << 1;
 const DRV_MODE: u32 = 1 << 2;
 const HW_MODE: u32 = 1 << 3;
+
+/// `XDP_USE_SG` (`include/uapi/linux/if_xdp.h`).
+const USE_SG: u16 = 1 << 4;
 
 /// The caller's structures and settings for a socket.
 #[derive(Debug, Clone, Copy)]
@@ -84,12 +87,7 @@ impl Socket {
         bind_to(socket, &queue, &member, config.bind_flags)?;
         let redirection = if config.libxdp_flags & INHIBIT_PROG_LOAD == 0 {
             let receiver = settings.rx.map(|_| socket);
-            Some(Redirection::new(
-                device,
-                &queue,
-                receiver,
-                config.xdp_flags,
-            )?)
+            Some(Redirection::new(device, &queue, receiver, &config)?)
         } else {
             None
         };
@@ -198,9 +196,11 @@ impl Redirection {
         device: &str,
         queue: &Arc<Queue>,
         receiver: Option<BorrowedFd<'_>>,
-        xdp_flags: u32,
+        config: &SocketConfig,
     ) -> Result<Self, Errno> {
-        let program = attach(device, mode(xdp_flags)?, false)?;
+        // libxdp's program takes single buffers alone: its users with this flag bring one of their own.
+        let fragments = config.bind_flags & USE_SG != 0;
+        let program = attach(device, mode(config.xdp_flags)?, Sharing::Held { fragments })?;
         let mut redirection = Self {
             program,
             queue: Arc::clone(queue),
@@ -241,8 +241,8 @@ fn mode(xdp_flags: u32) -> Result<AttachMode, Errno> {
     }
 }
 
-fn attach(device: &str, mode: AttachMode, lasting: bool) -> Result<Program, Errno> {
-    attach_or_share(device, mode, lasting).map_err(|error| {
+fn attach(device: &str, mode: AttachMode, sharing: Sharing) -> Result<Program, Errno> {
+    attach_or_share(device, mode, sharing).map_err(|error| {
         // libxdp says there what the number does not. Nobody may read it.
         let _ = writeln!(std::io::stderr(), "libxdp (weir): {error}");
         Errno::from_raw_os_error(compat::errno(&error))
@@ -253,7 +253,7 @@ fn attach(device: &str, mode: AttachMode, lasting: bool) -> Result<Program, Errn
 pub(crate) fn set_up_program(ifindex: u32) -> Result<OwnedFd, Errno> {
     let device = any_socket().and_then(|socket| index_to_name(socket, ifindex));
     let device = device.map_err(|_| Errno::INVAL)?;
-    let program = attach(&device, AttachMode::Driver, true)?;
+    let program = attach(&device, AttachMode::Driver, Sharing::Lasting)?;
     let map = program.map().try_clone_to_owned();
     let map = map.map_err(|error| errno(&error))?;
     // Another's program would end with its sockets: then this process holds it as long as it lives.

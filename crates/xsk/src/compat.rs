@@ -31,18 +31,28 @@ impl RingMemory {
     }
 }
 
-/// Attaches the built-in program, or holds that of another process: see [`Program`]. With `lasting` one
-/// that was not there stays behind.
+/// A program for sockets of [`attach_or_share`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// It goes with its last holder.
+    Held {
+        /// It takes packets of several buffers, unless it was there already.
+        fragments: bool,
+    },
+    /// One that was not there stays behind.
+    Lasting,
+}
+
+/// Attaches the built-in program, or holds that of another process: see [`Program`].
 ///
 /// # Errors
 ///
 /// As those of [`Program::attach_to`].
-pub fn attach_or_share(device: &str, mode: AttachMode, lasting: bool) -> Result<Program> {
+pub fn attach_or_share(device: &str, mode: AttachMode, sharing: Sharing) -> Result<Program> {
     let device = Device::lookup(device)?;
-    let attached = if lasting {
-        Program::attach_lasting_or_share(&device, mode)
-    } else {
-        Program::attach_or_share(&device, mode)
+    let attached = match sharing {
+        Sharing::Held { fragments } => Program::attach_or_share(&device, mode, fragments),
+        Sharing::Lasting => Program::attach_lasting_or_share(&device, mode),
     };
     attached.map_err(|error| error.context(&device.name))
 }

@@ -2,10 +2,10 @@
 
 use crate::build::{Built, Way};
 use crate::lab::{Lab, Process, deadline, run};
-use crate::{Result, tests};
+use crate::{Result, Skip, tests};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use xsk::{Mode, Socket, Umem};
+use xsk::{Feature, Mode, Socket, Umem};
 
 tests![
     a_program_forwards,
@@ -13,6 +13,7 @@ tests![
     a_umem_with_two_sockets_on_a_queue_forwards,
     a_program_without_libxdps_program_forwards,
     a_program_with_options_forwards,
+    a_program_forwards_packets_of_several_chunks,
     processes_share_the_program,
     processes_come_and_go_at_once,
     a_killed_process_leaves_nothing,
@@ -26,40 +27,48 @@ const PEER: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 /// Sent, and not yet back: fewer than a veth holds.
 const MOST_UNDER_WAY: u32 = 64;
 
-/// A frame by its number: of 60 to 1400 bytes, all of which depend on it.
-fn frame(number: u32, destination: [u8; 6], source: [u8; 6]) -> Vec<u8> {
+/// The length of the longest frame of a lab, and of one for jumbo frames.
+const USUAL: usize = 1400;
+const JUMBO: usize = 9000;
+
+/// A frame by its number: of 60 bytes to less than `end`, all of which depend on it.
+fn frame(number: u32, end: usize, destination: [u8; 6], source: [u8; 6]) -> Vec<u8> {
     let mut frame = [&destination[..], &source, &ETHER_TYPE].concat();
     frame.extend(number.to_be_bytes());
-    let len = 60 + (number as usize * 37) % 1340;
+    let len = 60 + (number as usize * 37) % (end - 60);
     let payload = (frame.len()..len).map(|at| (at as u32).wrapping_mul(number + 7) as u8);
     frame.extend(payload);
     frame
 }
 
 /// Sends frames by a queue of the peer's, and checks that each comes back once, its addresses swapped.
-fn bounce(lab: &Lab, queue: u32, packets: u32) -> Result {
+fn bounce(lab: &Lab, queue: u32, packets: u32, end: usize) -> Result {
     lab.at_peer(|| {
-        let umem = Umem::builder().chunks(512).build()?;
+        let umem = Umem::builder()
+            .chunks(2048)
+            .fragments(end > USUAL)
+            .build()?;
         // In generic mode a veth would not tell the queue.
         let mut socket = Socket::builder(&umem, "peer0", queue)
             .mode(Mode::Driver)
             .open()?;
         let mut back = vec![false; packets as usize];
         let (mut sent, mut received) = (0, 0);
-        let end = deadline();
+        let too_late = deadline();
         while received < packets {
-            if Instant::now() > end {
+            if Instant::now() > too_late {
                 return Err(format!(
                     "queue {queue}: {received} of {packets} frames came back, {sent} sent"
                 )
                 .into());
             }
             while sent < packets && sent - received < MOST_UNDER_WAY {
-                let Some(mut chunk) = socket.alloc() else {
+                let bytes = frame(sent, end, WAN, PEER);
+                let Some(mut packet) = socket.alloc_fragments(bytes.len()) else {
                     break;
                 };
-                chunk.fill_with(&frame(sent, WAN, PEER))?;
-                if socket.send(chunk).is_err() {
+                packet.fill_with(&bytes)?;
+                if socket.send_fragments(packet).is_err() {
                     break;
                 }
                 sent += 1;
@@ -67,11 +76,12 @@ fn bounce(lab: &Lab, queue: u32, packets: u32) -> Result {
             socket.flush()?;
             socket.wait(Duration::from_millis(10))?;
             let mut batch = socket.recv(64);
-            while let Some(packet) = batch.next_packet() {
+            while let Some(packet) = batch.next_fragments() {
+                let packet = packet.to_vec();
                 let number = packet.get(14..18).and_then(|it| it.try_into().ok());
                 let number = number.map_or(u32::MAX, u32::from_be_bytes);
                 let seen = back.get_mut(number as usize).ok_or("not one of ours")?;
-                if *seen || packet[..] != frame(number, PEER, WAN) {
+                if *seen || packet != frame(number, end, PEER, WAN) {
                     return Err(format!("frame {number} came back twice, or changed").into());
                 }
                 *seen = true;
@@ -87,7 +97,7 @@ pub(crate) fn l2fwd(built: &Built, way: Way, packets: u32) -> Result {
     let lab = Lab::new(1)?;
     let mut program = start_l2fwd(&lab, built, way, 0, packets)?;
     assert_eq!(lab.programs()?, [way.program()]);
-    bounce(&lab, 0, packets)?;
+    bounce(&lab, 0, packets, USUAL)?;
     program.expect(&format!("forwarded {packets}"))?;
     program.end()?;
     lab.expect_no_program()
@@ -117,7 +127,7 @@ fn sockets(built: &Built, way: Way, kind: &str, queues: u32) -> Result<(Lab, Vec
     let arguments = [kind, "wan0", &PACKETS.to_string()];
     let mut program = start(&lab, built.command(way, "sockets").args(arguments))?;
     for queue in 0..queues {
-        bounce(&lab, queue, PACKETS)?;
+        bounce(&lab, queue, PACKETS, USUAL)?;
     }
     program.expect(&format!("forwarded {}", queues * PACKETS))?;
     program.end()?;
@@ -161,7 +171,7 @@ fn a_program_without_libxdps_program_forwards() -> Result {
         assert_eq!(left.len(), 1, "{way:?} leaves {left:?}");
         let mut program = start_l2fwd(&lab, &built, way, 1, PACKETS)?;
         assert_eq!(lab.programs()?, left, "{way:?} shares it");
-        bounce(&lab, 1, PACKETS)?;
+        bounce(&lab, 1, PACKETS, USUAL)?;
         program.expect(&format!("forwarded {PACKETS}"))?;
         program.end()?;
         assert_eq!(lab.programs()?, left, "{way:?} keeps it");
@@ -181,17 +191,34 @@ fn a_program_with_options_forwards() -> Result {
     Ok(())
 }
 
+/// In native mode, by weir's own program.
+fn a_program_forwards_packets_of_several_chunks() -> Result {
+    let missing = Feature::Fragments.probe().err();
+    missing.map_or(Ok(()), |missing| Err(Skip(missing.to_string())))?;
+    let built = Built::with("sockets")?;
+    for way in Way::WEIRS {
+        let lab = Lab::with_mtu(1, 9000)?;
+        let arguments = ["frags", "wan0", &PACKETS.to_string()];
+        let mut program = start(&lab, built.command(way, "sockets").args(arguments))?;
+        bounce(&lab, 0, PACKETS, JUMBO)?;
+        program.expect(&format!("forwarded {PACKETS}"))?;
+        program.end()?;
+        lab.expect_no_program()?;
+    }
+    Ok(())
+}
+
 /// The one that attached it ends first.
 fn processes_share_the_program() -> Result {
     let built = Built::with("l2fwd")?;
     let lab = Lab::new(2)?;
     let mut first = start_l2fwd(&lab, &built, Way::Linked, 0, PACKETS)?;
     let mut second = start_l2fwd(&lab, &built, Way::Preloaded, 1, 2 * PACKETS)?;
-    bounce(&lab, 1, PACKETS)?;
-    bounce(&lab, 0, PACKETS)?;
+    bounce(&lab, 1, PACKETS, USUAL)?;
+    bounce(&lab, 0, PACKETS, USUAL)?;
     first.end()?;
     assert_eq!(lab.programs()?, ["xsk_redirect"]);
-    bounce(&lab, 1, PACKETS)?;
+    bounce(&lab, 1, PACKETS, USUAL)?;
     second.end()?;
     lab.expect_no_program()
 }

@@ -6,6 +6,7 @@
  *   sockets twice DEVICE PACKETS    two sockets of one UMEM, on one queue; the second receives
  *   sockets map DEVICE PACKETS      without libxdp's program, by the map of xsk_setup_xdp_prog
  *   sockets opts DEVICE PACKETS     opened with options, as libxdp 1.5 has them
+ *   sockets frags DEVICE PACKETS    packets of several chunks
  *
  * It says `ready`, ends after PACKETS packets of each queue and says `forwarded N`.
  */
@@ -26,6 +27,10 @@
 #include <xdp/xsk.h>
 
 #define FRAMES 256 /* of each queue */
+#ifndef XDP_USE_SG /* Linux 6.6 */
+#define XDP_USE_SG (1 << 4)
+#define XDP_PKT_CONTD (1 << 0)
+#endif
 #define FRAME_SIZE 4096
 #define BATCH 32
 
@@ -80,6 +85,7 @@ struct port {
 	struct xsk_ring_prod fill, tx;
 	struct xsk_ring_cons completion, rx;
 	unsigned int outstanding;
+	unsigned int piece; /* of the packet whose end is yet to come */
 	unsigned long forwarded;
 };
 
@@ -189,6 +195,20 @@ static void open_by_map(const char *device)
 	close(map);
 }
 
+static void open_for_fragments(const char *device)
+{
+	struct xsk_socket_config config = {
+		.rx_size = FRAMES,
+		.tx_size = FRAMES,
+		.bind_flags = XDP_COPY | XDP_USE_SG,
+	};
+
+	create_umem(&ports[0].fill, &ports[0].completion);
+	give_frames(0);
+	check("xsk_socket__create", xsk_socket__create(&ports[0].xsk, device, 0, umem, &ports[0].rx,
+						       &ports[0].tx, &config));
+}
+
 static void refuse_umem(const char *call, struct xsk_umem_opts *options)
 {
 	if (xsk_umem__create_opts(frames, &ports[0].fill, &ports[0].completion, options) ||
@@ -278,14 +298,17 @@ static void forward(struct port *port)
 		const struct xdp_desc *in = xsk_ring_cons__rx_desc(&port->rx, from++);
 		struct xdp_desc *out = xsk_ring_prod__tx_desc(&port->tx, to++);
 
-		swap_macs(xsk_umem__get_data(frames, in->addr));
+		if (!port->piece++)
+			swap_macs(xsk_umem__get_data(frames, in->addr));
 		*out = *in;
-		out->options = 0;
+		if (!(in->options & XDP_PKT_CONTD)) {
+			port->piece = 0;
+			port->forwarded++;
+		}
 	}
 	xsk_ring_prod__submit(&port->tx, count);
 	xsk_ring_cons__release(&port->rx, count);
 	port->outstanding += count;
-	port->forwarded += count;
 }
 
 static void serve(unsigned long packets)
@@ -319,7 +342,7 @@ int main(int argc, char **argv)
 	unsigned long packets;
 
 	if (argc != 4) {
-		fprintf(stderr, "usage: sockets shared|twice|map|opts DEVICE PACKETS\n");
+		fprintf(stderr, "usage: sockets shared|twice|map|opts|frags DEVICE PACKETS\n");
 		return EXIT_FAILURE;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -328,6 +351,8 @@ int main(int argc, char **argv)
 		open_twice(argv[2]);
 	else if (!strcmp(argv[1], "map"))
 		open_by_map(argv[2]);
+	else if (!strcmp(argv[1], "frags"))
+		open_for_fragments(argv[2]);
 	else if (!strcmp(argv[1], "opts"))
 		open_with_options(argv[2]);
 	else

@@ -17,17 +17,26 @@ const LASTING: [u8; BPF_NAME_LEN] = *b"xsk_lasting\0\0\0\0\0";
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Program {
-    /// Attaches the built-in program to `device`, or holds the one that is there, of whatever process: it is
-    /// detached with the last holder. To find another's needs `CAP_SYS_ADMIN`.
+    /// Attaches the built-in program to `device`, for packets of several buffers as well or not, or holds the
+    /// one that is there, of whatever process: it is detached with the last holder, and takes what the first
+    /// asked for. To find another's needs `CAP_SYS_ADMIN`.
     ///
     /// # Errors
     ///
     /// As those of [`Program::attach_to`].
-    pub(crate) fn attach_or_share(device: &Device, mode: AttachMode) -> Result<Self> {
+    pub(crate) fn attach_or_share(
+        device: &Device,
+        mode: AttachMode,
+        fragments: bool,
+    ) -> Result<Self> {
         let attach = |program: BorrowedFd<'_>| {
             sys::xdp_link_create(program, device.index, flags(mode)).map(Attachment::Link)
         };
-        or_share(device, mode, NAME, attach)
+        let takes = Takes {
+            fragments,
+            hints: None,
+        };
+        or_share(device, mode, NAME, takes, attach)
     }
 
     /// The same, but a program that was not there stays, whatever becomes of this process.
@@ -44,7 +53,7 @@ impl Program {
                 Err(error) => Err(error.errno().map_or(Errno::IO, Errno::from_raw_os_error)),
             }
         };
-        or_share(device, mode, LASTING, attach)
+        or_share(device, mode, LASTING, Takes::default(), attach)
     }
 }
 
@@ -53,9 +62,10 @@ fn or_share(
     device: &Device,
     mode: AttachMode,
     name: [u8; BPF_NAME_LEN],
+    takes: Takes,
     attach: impl Fn(BorrowedFd<'_>) -> SysResult<Attachment>,
 ) -> Result<Program> {
-    let (map, program) = built_in(name, device, None, Takes::default())?;
+    let (map, program) = built_in(name, device, None, takes)?;
     let info = sys::program_info(program.as_fd()).map_err(refused("reading the XDP program"))?;
     // Of the instructions, without the map and the name: that of each built-in program without a filter.
     let tag = Some(info.tag());
@@ -63,13 +73,7 @@ fn or_share(
     loop {
         let errno = match attach(program.as_fd()) {
             Ok(attachment) => {
-                return Ok(Program::new(
-                    attachment,
-                    map,
-                    mode,
-                    device.index,
-                    Takes::default(),
-                ));
+                return Ok(Program::new(attachment, map, mode, device.index, takes));
             }
             Err(errno) => errno,
         };
