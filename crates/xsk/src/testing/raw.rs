@@ -4,10 +4,10 @@ use super::kernel::{Ring, Word};
 use crate::frame::Frame;
 use crate::ring::{Consumer, Mapped, Producer, Shared, Slot};
 use crate::socket::Socket;
-use crate::sys::{self, Desc, Kernel, Linux, QueueOwner, RingKind};
+use crate::sys::{self, Desc, Kernel, KernelSocket, Linux, QueueOwner, RingKind};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Puts a descriptor into the TX ring unchecked; returns whether there was room. The chunk is not
@@ -106,14 +106,20 @@ impl Intruder {
     ///
     /// The kernel's; an error of the kind `NotFound` when the socket has no such ring.
     pub fn map(socket: &Socket, ring: Ring) -> io::Result<Self> {
-        let (receiver, sender) = (&socket.receiver, &socket.sender);
-        let slots = match ring {
-            Ring::Fill => Some(receiver.fill.ring().size()),
-            Ring::Completion => Some(sender.completion.ring.size()),
-            Ring::Rx => receiver.main.ring.as_ref().map(Consumer::size),
-            Ring::Tx => sender.main.ring.as_ref().map(Producer::size),
-        };
-        let slots = slots.ok_or(io::ErrorKind::NotFound)?;
+        let slots = ring_size(socket, ring).ok_or(io::ErrorKind::NotFound)?;
+        Self::of(&**socket.receiver.main.socket(), ring, slots)
+    }
+
+    /// Maps a ring, of so many slots, of a descriptor that another process has given.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn map_descriptor(socket: OwnedFd, ring: Ring, slots: u32) -> io::Result<Self> {
+        Self::of(&*Linux::existing(socket)?, ring, slots)
+    }
+
+    fn of(kernel: &dyn KernelSocket, ring: Ring, slots: u32) -> io::Result<Self> {
         let kind = match ring {
             Ring::Fill => RingKind::Fill,
             Ring::Completion => RingKind::Completion,
@@ -121,8 +127,8 @@ impl Intruder {
             Ring::Tx => RingKind::Tx,
         };
         Ok(Self(match ring {
-            Ring::Fill | Ring::Completion => Slots::Addresses(map(socket, kind, slots)?),
-            Ring::Rx | Ring::Tx => Slots::Descriptors(map(socket, kind, slots)?),
+            Ring::Fill | Ring::Completion => Slots::Addresses(map(kernel, kind, slots)?),
+            Ring::Rx | Ring::Tx => Slots::Descriptors(map(kernel, kind, slots)?),
         }))
     }
 
@@ -152,8 +158,18 @@ impl Intruder {
     }
 }
 
-fn map<T: Slot>(socket: &Socket, kind: RingKind, slots: u32) -> io::Result<Mapped<T>> {
-    let kernel = socket.receiver.main.socket();
+/// The slots of a socket's ring; none when it has no such ring.
+pub fn ring_size(socket: &Socket, ring: Ring) -> Option<u32> {
+    let (receiver, sender) = (&socket.receiver, &socket.sender);
+    match ring {
+        Ring::Fill => Some(receiver.fill.ring().size()),
+        Ring::Completion => Some(sender.completion.ring.size()),
+        Ring::Rx => receiver.main.ring.as_ref().map(Consumer::size),
+        Ring::Tx => sender.main.ring.as_ref().map(Producer::size),
+    }
+}
+
+fn map<T: Slot>(kernel: &dyn KernelSocket, kind: RingKind, slots: u32) -> io::Result<Mapped<T>> {
     let at = kernel
         .ring_layout(kind)?
         .ok_or(io::ErrorKind::Unsupported)?;

@@ -1,5 +1,5 @@
-//! A socket whose rings another thread overwrites, through mappings of its own, as a process could that got a
-//! duplicate of the descriptor. The library must not panic, hang, give a chunk to two, or lose one for good.
+//! A socket whose rings another process overwrites, which got a duplicate of the descriptor. The library must not
+//! panic, hang, give a chunk to two, or lose one for good.
 //!
 //! Which packets arrive nobody can say: the kernel believes the rings too, and writes to any chunk in them. So the
 //! socket has a device and a UMEM of its own, and only a socket opened after it must work.
@@ -7,6 +7,7 @@
 use crate::budget::{SETTLE, scaled};
 use crate::failure::{Check, Result, ensure, fail};
 use crate::held::Hands;
+use crate::intruder::Process;
 use crate::lab;
 use crate::packet;
 use crate::plan::Plan;
@@ -14,10 +15,8 @@ use crate::side::{Crew, Round};
 use fastrand::Rng;
 use hostnet::netns;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-use xsk::testing::kernel::{Ring, Word};
-use xsk::testing::raw::Intruder;
 use xsk::{Accounting, Socket, Umem};
 
 const CHUNKS: u32 = 256;
@@ -97,52 +96,11 @@ fn works(socket: &mut Socket, peer: &mut Peer) -> Result<()> {
 
 fn attack(socket: &mut Socket, peer: &mut Peer, crew: &Crew, random: &mut Rng) -> Result<()> {
     let umem = socket.umem().clone();
-    let rings = [Ring::Fill, Ring::Completion, Ring::Rx, Ring::Tx];
-    let map = |ring| Intruder::map(socket, ring);
-    let intruders: Vec<_> = rings.into_iter().map(map).collect::<std::io::Result<_>>()?;
-    let (done, hands) = (AtomicBool::new(false), Hands::of(&umem));
-    let mut their_random = random.fork();
-    std::thread::scope(|scope| {
-        let (done, len) = (
-            &done,
-            u64::from(umem.chunks()) * u64::from(umem.chunk_size()),
-        );
-        // The mappings hold the socket open: the thread ends first, and they with it.
-        scope.spawn(move || {
-            crew.join();
-            while !done.load(SeqCst) {
-                let intruder = &intruders[their_random.usize(..intruders.len())];
-                overwrite(intruder, len, &mut their_random);
-                std::thread::sleep(Duration::from_micros(their_random.u64(..200)));
-            }
-        });
-        let used = use_socket(socket, peer, &hands, crew, random);
-        done.store(true, SeqCst);
-        used
-    })
-}
-
-/// Overwrites an index, or a slot near the indices.
-fn overwrite(intruder: &Intruder, len: u64, random: &mut Rng) {
-    let words = [Word::Consumer, Word::Producer];
-    let word = random.choice(words).expect("one");
-    let now = intruder.get(word);
-    match random.u8(..8) {
-        0 => intruder.set(word, random.u32(..)),
-        1 | 2 => intruder.set(word, now.wrapping_add_signed(random.i32(-64..64))),
-        3 => intruder.set(Word::Flags, random.u32(..)),
-        _ => {
-            let (any_addr, any_len) = (random.u8(..4) == 0, random.u8(..4) == 0);
-            let addr = random.u64(..if any_addr { u64::MAX } else { len });
-            let bytes = random.u32(..if any_len { u32::MAX } else { 2048 });
-            intruder.write(
-                now.wrapping_add(random.u32(..16)),
-                addr,
-                bytes,
-                random.u32(..4),
-            );
-        }
-    }
+    let intruder = Process::start(socket, random)?;
+    let used = use_socket(socket, peer, &Hands::of(&umem), crew, random);
+    // It holds the socket open: it ends first.
+    intruder.end()?;
+    used
 }
 
 /// Uses the calls of the socket, and holds frames, of which no two may have the same chunk.

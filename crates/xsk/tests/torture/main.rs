@@ -1,5 +1,5 @@
 //! Torture: many sockets of the library at once, in random ways, on veth pairs in network namespaces of the
-//! program's own. Links go down, sockets are closed and opened, threads are delayed and moved, rings overwritten.
+//! program's own. Links go down, sockets are closed and opened, threads are delayed and moved, rings overwritten by another process.
 //!
 //! Each packet has a sequence number, and each of its bytes is checked. Throughout a chunk has one holder, a packet
 //! is received once and in order, and what is sent is received or counted as dropped; in the end no chunk is lost.
@@ -14,6 +14,7 @@ mod delay;
 mod failure;
 mod held;
 mod hostile;
+mod intruder;
 mod lab;
 mod packet;
 mod plan;
@@ -26,18 +27,24 @@ use failure::Failure;
 use libtest_mimic::{Arguments, Completion, Trial};
 use plan::Plan;
 use round::Sums;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use xsk::Feature;
 
 /// The word that makes this a program for long runs.
 const RUN: &str = "run";
 
+/// Time between two lines about a run that nobody watches on a terminal.
+const SAY: Duration = Duration::from_secs(60);
+
 /// Time of a round's traffic.
 const ROUND: Duration = Duration::from_millis(1500);
 
-/// Tortures sockets until the time is up, or an invariant is broken.
+/// Tortures sockets until the time is up, or an invariant is broken. Ctrl-C ends it behind the round.
 #[derive(Parser)]
 #[command(name = "torture run")]
 struct Words {
@@ -87,6 +94,10 @@ fn main() -> ExitCode {
         words.remove(1);
         return run(&Words::parse_from(words));
     }
+    if words.get(1).is_some_and(|word| word == intruder::WORD) {
+        let words: Vec<_> = words.iter().filter_map(|word| word.to_str()).collect();
+        return intruder::run(&words[2..]);
+    }
     let arguments = Arguments::from_args();
     libtest_mimic::run(&arguments, vec![trial()]).exit_code()
 }
@@ -102,7 +113,7 @@ fn trial() -> Trial {
         } else {
             15
         });
-        let report = torture(1, u64::MAX, budget::scaled(limit), |_| {});
+        let report = torture(1, u64::MAX, budget::scaled(limit), |_| true);
         match report.failure {
             Some(found) => Err(found.to_string().into()),
             None => Ok(Completion::Completed),
@@ -117,11 +128,21 @@ fn run(words: &Words) -> ExitCode {
     let seed = words.seed.unwrap_or(now % 1_000_000 * 1000);
     let limit = Duration::from_secs_f64(words.minutes * 60.0);
     let shown = std::io::stderr().is_terminal();
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Without a handler the signal ends the program, which leaves nothing behind.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stopped));
+    }
+    let mut said = Instant::now();
     let report = torture(seed, words.rounds.unwrap_or(u64::MAX), limit, |line| {
         if shown {
             eprint!("\r\x1b[K{line}");
             let _ = std::io::stderr().flush();
+        } else if said.elapsed() >= SAY {
+            said = Instant::now();
+            eprintln!("{line}");
         }
+        !stopped.load(Relaxed)
     });
     if shown {
         eprint!("\r\x1b[K");
@@ -140,15 +161,23 @@ fn run(words: &Words) -> ExitCode {
     }
 }
 
-/// Rounds of one seed after the other, until the time is up or one fails.
-fn torture(first: u64, rounds: u64, limit: Duration, mut progress: impl FnMut(&str)) -> Report {
+/// Rounds of one seed after the other, until the time is up, one fails, or `go_on`, which is told of each, returns
+/// false.
+fn torture(
+    first: u64,
+    rounds: u64,
+    limit: Duration,
+    mut go_on: impl FnMut(&str) -> bool,
+) -> Report {
     let (begin, mut sums, mut failure) = (Instant::now(), Sums::default(), None);
     for seed in (first..).take(usize::try_from(rounds).unwrap_or(usize::MAX)) {
         if begin.elapsed() >= limit {
             break;
         }
         let plan = Plan::new(seed, ROUND);
-        progress(&format!("{sums}; {plan}"));
+        if !go_on(&format!("{sums}; {plan}")) {
+            break;
+        }
         if let Err(found) = round::run(&plan, &mut sums) {
             failure = Some(Found::of(found, &plan));
             break;

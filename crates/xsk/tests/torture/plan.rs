@@ -65,7 +65,7 @@ pub struct Plan {
     pub spins: bool,
     /// Sockets are closed and opened again.
     pub reopens: bool,
-    /// A pair of devices more, with a socket whose rings another thread overwrites.
+    /// A pair of devices more, with a socket whose rings another process overwrites.
     pub hostile: bool,
     /// How long packets are made.
     pub time: Duration,
