@@ -6,9 +6,6 @@ use hostnet::netns;
 use hostnet::rtnetlink::{Rtnetlink, VethEnd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// MTU of the devices.
-const MTU: u32 = 1500;
-
 /// One end of the pairs.
 pub struct End {
     namespace: OwnedFd,
@@ -28,8 +25,8 @@ pub fn name(device: usize) -> String {
 }
 
 impl Lab {
-    /// A pair for each number of queues.
-    pub fn new(queues: &[u32]) -> Result<Self> {
+    /// A pair, of this MTU, for each number of queues.
+    pub fn new(queues: &[u32], mtu: u32) -> Result<Self> {
         let mut ends = [End::new()?, End::new()?];
         for (device, &queues) in queues.iter().enumerate() {
             let name = name(device);
@@ -46,7 +43,7 @@ impl Lab {
                 ..near
             };
             netns::run_in(near.netns, || {
-                Rtnetlink::open()?.add_veth([&near, &far], queues, MTU)
+                Rtnetlink::open()?.add_veth([&near, &far], queues, mtu)
             })?;
             for end in &mut ends {
                 let index = end.netlink.link(&name)?.index;

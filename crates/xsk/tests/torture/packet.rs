@@ -5,8 +5,11 @@ use crate::failure::{Check, Result, fail};
 
 /// Shortest packet.
 pub const MIN: usize = 60;
-/// Longest packet, at an MTU of 1500.
-pub const MAX: usize = 1514;
+/// MTUs, and the longest packets at them.
+pub const MTU: u32 = 1500;
+pub const MAX: usize = MTU as usize + FLOW_AT;
+pub const JUMBO_MTU: u32 = 9000;
+pub const JUMBO_MAX: usize = JUMBO_MTU as usize + FLOW_AT;
 
 /// The Ethernet type for experiments, which no network stack takes.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];

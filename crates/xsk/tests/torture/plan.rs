@@ -6,7 +6,7 @@ use crate::post::Ways;
 use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
-use xsk::{Mode, SocketBuilder, Wait};
+use xsk::{Feature, Mode, SocketBuilder, Wait};
 
 /// What a round is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Temper {
     Faults,
     /// Many short packets, in large bursts and without a rest.
     Haste,
+    /// Packets of one chunk to several.
+    Jumbo,
 }
 
 /// The threads that serve a device's sockets at one end.
@@ -79,6 +81,9 @@ impl Plan {
         if random.bool() {
             return Self::of_haste(seed, 4 * time, random);
         }
+        if random.u8(..3) == 0 && Feature::Fragments.probe().is_ok() {
+            return Self::of_jumbo(seed, 2 * time, random);
+        }
         let devices: Vec<_> = (0..random.u32(1..=2))
             .map(|_| Device::new(random))
             .collect();
@@ -126,11 +131,35 @@ impl Plan {
         }
     }
 
+    /// As in haste: the threads do not stop each other, so that packets queue up.
+    fn of_jumbo(seed: u64, time: Duration, random: &mut Rng) -> Self {
+        let queues = random.u32(1..=2);
+        Self {
+            temper: Temper::Jumbo,
+            delays: random.choice([0, 3]).expect("one"),
+            devices: vec![Device {
+                queues,
+                shapes: [Shape::One; 2],
+            }],
+            chunks: [(); 2].map(|()| queues * random.u32(256..=2048)),
+            ..Self::of_haste(seed, time, random)
+        }
+    }
+
     /// Longest packet.
     pub fn longest(&self) -> usize {
         match self.temper {
             Temper::Faults => packet::MAX,
             Temper::Haste => 2 * packet::MIN,
+            Temper::Jumbo => packet::JUMBO_MAX,
+        }
+    }
+
+    /// MTU of the devices.
+    pub fn mtu(&self) -> u32 {
+        match self.temper {
+            Temper::Faults | Temper::Haste => packet::MTU,
+            Temper::Jumbo => packet::JUMBO_MTU,
         }
     }
 
@@ -138,7 +167,7 @@ impl Plan {
     pub fn socket(&self, builder: SocketBuilder, random: &mut Rng) -> SocketBuilder {
         let (least, most) = match self.temper {
             Temper::Faults => (5, 9),
-            Temper::Haste => (9, 11),
+            Temper::Haste | Temper::Jumbo => (9, 11),
         };
         let mut ring = || 1 << random.u32(least..=most);
         let builder = builder.mode(self.mode).rx_ring(ring()).tx_ring(ring());
@@ -170,8 +199,9 @@ impl Plan {
         let has_downs = self.downs() > 0;
         let least = if has_downs { 200 } else { 0 };
         let later = random.u8(..3) == 0;
-        if self.temper == Temper::Haste {
+        if self.temper != Temper::Faults {
             return Ways {
+                jumbo: self.temper == Temper::Jumbo,
                 later: false,
                 hand_to: None,
                 flow,
@@ -183,6 +213,7 @@ impl Plan {
         }
         let other = random.choice(self.flows(end)).expect("one");
         Ways {
+            jumbo: false,
             hand_to: (later && random.bool()).then_some(other),
             rest: Duration::from_micros(random.choice([least, 200, 1000]).expect("one")),
             later,

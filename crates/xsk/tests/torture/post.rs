@@ -8,7 +8,7 @@ use fastrand::Rng;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-use xsk::{Frame, Packet, RxBatch, Socket, Statistics, TxHalf};
+use xsk::{Fragments, Frame, Packet, RxBatch, Socket, Statistics, TxHalf};
 
 /// Most frames that are kept to be sent later, or only held.
 const KEPT: usize = 48;
@@ -16,6 +16,8 @@ const KEPT: usize = 48;
 /// How a socket's packets are treated, the same for all of a flow, so that they stay in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Ways {
+    /// Packets have one chunk to several, and go straight back.
+    pub jumbo: bool,
     /// Forwarded packets are kept first, and sent later.
     pub later: bool,
     /// The flow whose socket sends them then; none for the same socket.
@@ -53,6 +55,9 @@ pub struct Post<'s> {
     /// Packets held for no purpose but to see that nobody writes to them.
     hoard: VecDeque<(Held, Header)>,
     shown: Shown,
+    /// Of packets of one chunk or several; their sockets stay open.
+    packets_sent: u64,
+    packets_received: u64,
     /// When it made the last ones.
     rested: Instant,
     /// Whether some came in the last turn.
@@ -79,6 +84,8 @@ impl<'s> Post<'s> {
             later: VecDeque::new(),
             hoard: VecDeque::new(),
             shown: Shown::default(),
+            packets_sent: 0,
+            packets_received: 0,
             rested: Instant::now(),
             got_packets: false,
         }
@@ -94,12 +101,19 @@ impl<'s> Post<'s> {
         } else {
             let route = if self.ways.later { Route::Later } else { route };
             let burst = self.burst();
-            self.receive(socket.recv(burst), route)?;
+            let batch = socket.recv(burst);
+            if self.ways.jumbo {
+                self.receive_fragments(batch)?;
+            } else {
+                self.receive(batch, route)?;
+            }
         }
         self.take_inbox();
         self.send_later(|frame| socket.send(frame).map_err(|unsent| unsent.packet))?;
         if self.makes_packets() {
-            if self.random.bool() {
+            if self.ways.jumbo {
+                self.make_fragments(socket)?;
+            } else if self.random.bool() {
                 self.make_frames(socket)?;
             } else {
                 self.make_each(socket);
@@ -140,6 +154,60 @@ impl<'s> Post<'s> {
             self.decide(packet, header, &mut route)?;
         }
         Ok(())
+    }
+
+    /// The same with packets of one chunk or several: none of their chunks may have another holder.
+    fn receive_fragments(&mut self, mut batch: RxBatch<'_>) -> Result<()> {
+        while let Some(packet) = batch.next_fragments() {
+            self.packets_received += 1;
+            let header = packet::check(&packet.to_vec())?;
+            self.note(header)?;
+            let mut packet = self.in_hands(packet)?;
+            if header.hops > 0 || self.random.u8(..16) == 0 {
+                continue;
+            }
+            packet::forward(&mut packet.frames_mut()[0]);
+            let sent = batch.send_fragments(packet).is_ok();
+            self.sent_packet(sent);
+        }
+        Ok(())
+    }
+
+    /// Makes a burst of packets of one chunk or several.
+    fn make_fragments(&mut self, socket: &mut Socket) -> Result<()> {
+        for _ in 0..self.burst() {
+            let len = self.random.usize(packet::MIN..=self.ways.longest);
+            let Some(packet) = socket.alloc_fragments(len) else {
+                break;
+            };
+            let mut packet = self.in_hands(packet)?;
+            let mut bytes = vec![0; len];
+            packet::write(&mut bytes, self.ways.flow, self.sequence);
+            self.sequence += 1;
+            packet.fill_with(&bytes)?;
+            let sent = socket.send_fragments(packet).is_ok();
+            self.sent_packet(sent);
+        }
+        Ok(())
+    }
+
+    /// Takes all frames of a packet at once, and gives them back.
+    fn in_hands(&self, packet: Fragments) -> Result<Fragments> {
+        let hold = |frame| self.side.hands.hold(frame);
+        let held: Vec<_> = packet.into_frames().map(hold).collect::<Result<_>>()?;
+        let mut packet = Fragments::new();
+        for frame in held {
+            packet
+                .push(frame.give_back())
+                .expect("as many frames as before");
+        }
+        Ok(packet)
+    }
+
+    /// Counts a packet of one chunk or several, which the socket counts by its chunks.
+    fn sent_packet(&mut self, sent: bool) {
+        self.packets_sent += u64::from(sent);
+        self.begun(usize::from(sent));
     }
 
     /// Keeps a packet to be sent later, by this socket or by another one's thread. When too many are kept, it is
@@ -318,11 +386,14 @@ impl<'s> Post<'s> {
         ensure(clean, Check::Descriptors, || format!("{now:?}"))?;
         let (shown, inward) = (&mut self.shown, self.side.inward);
         let dropped = now.rx_dropped + now.rx_ring_full;
-        inward
-            .received
-            .fetch_add(now.received - shown.received, SeqCst);
+        let received = if self.ways.jumbo {
+            self.packets_received
+        } else {
+            now.received
+        };
+        inward.received.fetch_add(received - shown.received, SeqCst);
         inward.dropped.fetch_add(dropped - shown.dropped, SeqCst);
-        (shown.received, shown.dropped) = (now.received, dropped);
+        (shown.received, shown.dropped) = (received, dropped);
         Ok(())
     }
 
@@ -338,11 +409,16 @@ impl<'s> Post<'s> {
         )?;
         let unfinished = i64::from(outstanding) + self.waiting();
         let (shown, outward) = (&mut self.shown, self.side.outward);
-        outward.sent.fetch_add(now.sent - shown.sent, SeqCst);
+        let sent = if self.ways.jumbo {
+            self.packets_sent
+        } else {
+            now.sent
+        };
+        outward.sent.fetch_add(sent - shown.sent, SeqCst);
         outward
             .unfinished
             .fetch_add(unfinished - shown.unfinished, SeqCst);
-        (shown.sent, shown.unfinished) = (now.sent, unfinished);
+        (shown.sent, shown.unfinished) = (sent, unfinished);
         Ok(())
     }
 

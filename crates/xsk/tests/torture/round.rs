@@ -6,7 +6,7 @@ use crate::crew::{UNDER_WAY, Work};
 use crate::failure::{Check, Failure, Result, ensure, fail};
 use crate::hostile;
 use crate::lab::{End, Lab};
-use crate::plan::{Event, Plan};
+use crate::plan::{Event, Plan, Temper};
 use crate::side::{Crew, Round, Side};
 use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -42,9 +42,12 @@ pub fn run(plan: &Plan, sums: &mut Sums) -> Result<()> {
 
 fn carry_out(plan: &Plan, sums: &mut Sums) -> Result<()> {
     let queues: Vec<u32> = plan.devices.iter().map(|device| device.queues).collect();
-    let mut lab = Lab::new(&queues)?;
+    let mut lab = Lab::new(&queues, plan.mtu())?;
     // Pairs of their own, which the books are not about.
-    let attacked = plan.hostile.then(|| Lab::new(&[1])).transpose()?;
+    let attacked = plan
+        .hostile
+        .then(|| Lab::new(&[1], plan.mtu()))
+        .transpose()?;
     let books = [Book::default(), Book::default()];
     let round = Round {
         originate: AtomicBool::new(false),
@@ -59,6 +62,7 @@ fn carry_out(plan: &Plan, sums: &mut Sums) -> Result<()> {
     let mut umems = Vec::new();
     for chunks in plan.chunks {
         let umem = Umem::builder().chunks(chunks).chunk_size(plan.chunk_size);
+        let umem = umem.fragments(plan.temper == Temper::Jumbo);
         umems.push(umem.build()?);
     }
     // The book of an end is that of packets to it.
