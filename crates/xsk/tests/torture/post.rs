@@ -193,10 +193,12 @@ impl<'s> Post<'s> {
 
     /// Takes all frames of a packet at once, and gives them back.
     fn in_hands(&self, packet: Fragments) -> Result<Fragments> {
-        let hold = |frame| self.side.hands.hold(frame);
-        let held: Vec<_> = packet.into_frames().map(hold).collect::<Result<_>>()?;
+        let frames: Vec<_> = packet
+            .into_frames()
+            .map(|frame| self.side.hands.hold(frame))
+            .collect::<Result<_>>()?;
         let mut packet = Fragments::new();
-        for frame in held {
+        for frame in frames {
             packet
                 .push(frame.give_back())
                 .expect("as many frames as before");
