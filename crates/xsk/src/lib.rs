@@ -171,7 +171,10 @@ pub use crate::async_socket::AsyncSocket;
 pub use crate::{
     batch::{Packet, RxBatch},
     builder::SocketBuilder,
-    device::{AttachMode, AttachedProgram, Device, DeviceEvent, DeviceWatch, QueueCounts, Silence},
+    device::{
+        AttachMode, AttachedProgram, DeferredInterrupts, Device, DeviceEvent, DeviceWatch,
+        QueueCounts, Silence,
+    },
     error::{Error, ErrorKind, Result},
     feature::{Feature, MissingFeature},
     fragments::Fragments,

@@ -1,10 +1,12 @@
 //! Properties of network devices, read over netlink and ethtool.
 
 mod attached;
+mod interrupts;
 mod silence;
 mod watch;
 
 pub use attached::{AttachMode, AttachedProgram};
+pub use interrupts::DeferredInterrupts;
 pub use silence::{QueueCounts, Silence};
 pub use watch::{DeviceEvent, DeviceWatch};
 

@@ -44,14 +44,23 @@
 //! Without it a packet takes an interrupt and a softirq, on the CPU that the card's interrupt goes to, before
 //! it is in RX. With [`BusyPoll`] the waiting thread calls the driver itself. It needs a device that gives
 //! its queues NAPI instances that sockets know: [`Socket::napi_id`] shows it after the first packet. A card
-//! that shall leave all packets to busy polling has to put its interrupts off:
+//! that shall leave all packets to busy polling has to put its interrupts off, which
+//! [`Device::defer_interrupts`] does, and restores:
 //!
-//! ```sh
-//! echo 2 > /sys/class/net/eth0/napi_defer_hard_irqs
-//! echo 200000 > /sys/class/net/eth0/gro_flush_timeout   # in ns: the longest time without a poll
+//! ```no_run
+//! # use std::time::Duration;
+//! # fn main() -> xsk::Result<()> {
+//! # let umem = xsk::Umem::builder().build()?;
+//! // The longest time without a poll.
+//! let longest = Duration::from_micros(200);
+//! let deferred = xsk::Device::lookup("eth0")?.defer_interrupts(2, longest)?;
+//! let socket = xsk::Socket::builder(&umem, "eth0", 0).wait(xsk::Wait::BusyPoll).open()?;
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! The library leaves these to you, since they outlive a process that is killed.
+//! A killed process restores nothing. Where that matters, leave the files `napi_defer_hard_irqs` and
+//! `gro_flush_timeout` (nanoseconds) of `/sys/class/net/eth0` to the operator.
 //!
 //! # Waiting to send
 //!
@@ -86,6 +95,7 @@
 //! [`Spin`]: crate::Wait::Spin
 //! [`Poll`]: crate::Wait::Poll
 //! [`BusyPoll`]: crate::Wait::BusyPoll
+//! [`Device::defer_interrupts`]: crate::Device::defer_interrupts
 //! [`Socket::napi_id`]: crate::Socket::napi_id
 //! [`Adaptive`]: crate::Wait::Adaptive
 //! [`Socket`]: crate::Socket

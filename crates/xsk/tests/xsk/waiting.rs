@@ -4,10 +4,12 @@ use crate::budget::STALL;
 use crate::netns::Lab;
 use crate::traffic::drain;
 use crate::{Outcome, Result, Test, packet};
+use hostnet::sysfs::Sysfs;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use xsk::{Interest, Mode, Socket, Umem, Wait};
+use xsk::{Device, ErrorKind, Interest, Mode, Socket, Umem, Wait};
 
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![
@@ -15,6 +17,11 @@ pub fn tests() -> Vec<Test> {
         Test::new("epoll(7) sees packets, by level", || epoll_sees(false)),
         Test::new("epoll(7) sees packets, by edge", || epoll_sees(true)),
         Test::new("a half waits for room", half_waits_for_room),
+        Test::new(
+            "interrupts are put off and restored",
+            interrupts_are_put_off,
+        ),
+        Test::new("bad times and devices to put interrupts off", bad_deferrals),
     ];
     for (name, wait) in [
         ("Spin", Wait::Spin),
@@ -32,6 +39,64 @@ pub fn tests() -> Vec<Test> {
         ));
     }
     tests
+}
+
+/// What a device has in its files, in the thread's network namespace.
+fn deferral(device: &Device) -> Result<[String; 2]> {
+    let sysfs = Sysfs::mount()?;
+    let read = |name| fs::read_to_string(sysfs.class_net(&format!("/{}/{name}", device.name)));
+    let both = [read("napi_defer_hard_irqs")?, read("gro_flush_timeout")?];
+    Ok(both.map(|text| text.trim().to_owned()))
+}
+
+fn interrupts_are_put_off() -> Outcome {
+    let lab = Lab::new()?;
+    lab.rx.inside(|| {
+        let device = Device::lookup(lab.rx.device)?;
+        let before = deferral(&device)?;
+        let outer = device.defer_interrupts(2, Duration::from_micros(200))?;
+        assert_eq!(deferral(&device)?, ["2", "200000"]);
+        drop(device.defer_interrupts(3, Duration::from_nanos(7))?);
+        assert_eq!(deferral(&device)?, ["2", "200000"], "of the one before");
+        outer.restore()?;
+        assert_eq!(deferral(&device)?, before);
+        // What somebody has set since stays.
+        let deferred = device.defer_interrupts(4, Duration::from_micros(1))?;
+        let sysfs = Sysfs::mount()?;
+        let file = sysfs.class_net(&format!("/{}/napi_defer_hard_irqs", device.name));
+        fs::write(&file, "9")?;
+        drop(deferred);
+        assert_eq!(deferral(&device)?, ["9", &before[1]]);
+        fs::write(&file, &before[0])?;
+        Ok(())
+    })
+}
+
+fn bad_deferrals() -> Outcome {
+    let lab = Lab::new()?;
+    let second = Duration::from_secs(1);
+    lab.rx.inside(|| {
+        let device = Device::lookup(lab.rx.device)?;
+        let before = deferral(&device)?;
+        for (polls, timeout) in [
+            (0, second),
+            (u32::MAX, second),
+            (2, Duration::ZERO),
+            (2, Duration::MAX),
+        ] {
+            let error = device
+                .defer_interrupts(polls, timeout)
+                .expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        }
+        assert_eq!(deferral(&device)?, before);
+        let mut gone = device.clone();
+        gone.index += 1000;
+        let error = gone.defer_interrupts(2, second).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::DeviceMissing, "{error}");
+        assert!(error.to_string().contains("ip link"), "{error}");
+        Ok(())
+    })
 }
 
 fn umem() -> xsk::Result<Umem> {

@@ -1,0 +1,193 @@
+//! Interrupts of a device that are put off while its queues are polled.
+
+use super::Device;
+use crate::error::{Error, ErrorKind, Result};
+use hostnet::sysfs::Sysfs;
+use rustix::io::Errno;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Polls without packets after which interrupts are armed again, and the time after which they are at the
+/// latest, in nanoseconds (`net/core/net-sysfs.c`).
+const POLLS: &str = "napi_defer_hard_irqs";
+const TIMEOUT: &str = "gro_flush_timeout";
+
+/// The kernel's limit of polls (`dev->napi_defer_hard_irqs` is an `int`).
+const MOST_POLLS: u32 = i32::MAX as u32;
+
+/// Interrupts of a device that are put off, by [`Device::defer_interrupts`]. Dropping it restores the settings
+/// from before.
+///
+/// A killed process restores nothing: then write 0 to both files, or what the operator's configuration has.
+#[derive(Debug)]
+#[must_use = "dropping it restores the device's settings"]
+pub struct DeferredInterrupts {
+    files: Files,
+    /// Those that were changed, in their order.
+    changed: Vec<Setting>,
+}
+
+/// A setting that was changed.
+#[derive(Debug)]
+struct Setting {
+    name: &'static str,
+    before: String,
+    ours: String,
+}
+
+impl Device {
+    /// Puts interrupts of the device's queues off while a socket polls them with
+    /// [`Wait::BusyPoll`](crate::Wait::BusyPoll): they stay masked until a queue was polled `polls` times in a
+    /// row without a packet, and for `timeout` behind a poll. Both are needed, or interrupts compete with the
+    /// polls (`Documentation/networking/napi.rst`, which has 2 polls and 200 µs). They are settings of the whole
+    /// device: packets of queues that nobody polls wait for up to `timeout`.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// let device = xsk::Device::lookup("eth0")?;
+    /// let deferred = device.defer_interrupts(2, std::time::Duration::from_micros(200))?;
+    /// // Sockets with `Wait::BusyPoll`.
+    /// deferred.restore()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] when either is 0, or too large for the kernel;
+    /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN`, or, where `/sys` is that of another network
+    /// namespace, without `CAP_SYS_ADMIN`; [`ErrorKind::Unsupported`] before Linux 5.8;
+    /// [`ErrorKind::DeviceMissing`] when the device has gone. Nothing is changed then.
+    pub fn defer_interrupts(&self, polls: u32, timeout: Duration) -> Result<DeferredInterrupts> {
+        let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        if !(1..=MOST_POLLS).contains(&polls) || !(1..=i64::MAX as u64).contains(&nanoseconds) {
+            return Err(Error::invalid(format!(
+                "interrupts of {} cannot be put off by {polls} polls and {timeout:?}: choose 1 to {MOST_POLLS} \
+                 polls and a time above 0, such as 2 and 200 µs",
+                self.name
+            )));
+        }
+        let mut deferred = DeferredInterrupts {
+            files: Files::of(self)?,
+            changed: Vec::new(),
+        };
+        for (name, value) in [
+            (POLLS, polls.to_string()),
+            (TIMEOUT, nanoseconds.to_string()),
+        ] {
+            let before = deferred.files.read(name)?;
+            deferred.files.write(name, &value)?;
+            deferred.changed.push(Setting {
+                name,
+                before,
+                ours: value,
+            });
+        }
+        Ok(deferred)
+    }
+}
+
+impl DeferredInterrupts {
+    /// Restores the settings from before, unless somebody has changed them since.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Device::defer_interrupts`]. [`ErrorKind::DeviceMissing`] also when the device has
+    /// another name now, or has moved to another network namespace.
+    pub fn restore(mut self) -> Result<()> {
+        self.restore_all()
+    }
+
+    fn restore_all(&mut self) -> Result<()> {
+        while let Some(setting) = self.changed.pop() {
+            if self.files.read(setting.name)? == setting.ours {
+                self.files.write(setting.name, &setting.before)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DeferredInterrupts {
+    fn drop(&mut self) {
+        // Nobody could do anything about an error: `restore` returns it.
+        let _ = self.restore_all();
+    }
+}
+
+/// The files of a device in a sysfs of its network namespace.
+#[derive(Debug)]
+struct Files {
+    device: String,
+    /// None for the one at /sys.
+    sysfs: Option<Sysfs>,
+}
+
+impl Files {
+    fn of(device: &Device) -> Result<Self> {
+        let mut files = Self {
+            device: device.name.clone(),
+            sysfs: None,
+        };
+        // The device of that name at /sys may be one of another namespace.
+        let is_it = |index: Result<String>| index.is_ok_and(|it| it == device.index.to_string());
+        if !is_it(files.read("ifindex")) {
+            files.sysfs = Some(Sysfs::mount().map_err(|error| Error::host(&error))?);
+            if !is_it(files.read("ifindex")) {
+                return Err(files.missing());
+            }
+        }
+        Ok(files)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let rest = format!("/{}/{name}", self.device);
+        match &self.sysfs {
+            Some(sysfs) => sysfs.class_net(&rest),
+            None => format!("/sys/class/net{rest}").into(),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let text = std::fs::read_to_string(self.path(name));
+        match text {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(error) => Err(self.error(name, &error)),
+        }
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<()> {
+        std::fs::write(self.path(name), value).map_err(|error| self.error(name, &error))
+    }
+
+    fn missing(&self) -> Error {
+        let message = format!(
+            "{} is not in this network namespace any more: `ip link` lists the devices",
+            self.device
+        );
+        Error::new(ErrorKind::DeviceMissing, message)
+    }
+
+    fn error(&self, name: &str, error: &io::Error) -> Error {
+        let device = &self.device;
+        let errno = Errno::from_io_error(error).unwrap_or(Errno::NOENT);
+        let (kind, why) = match errno {
+            Errno::NOENT if self.path("ifindex").exists() => (
+                ErrorKind::Unsupported,
+                "needs Linux 5.8 or later".to_owned(),
+            ),
+            Errno::NOENT | Errno::NODEV => return self.missing(),
+            Errno::ACCESS | Errno::PERM => (
+                ErrorKind::PermissionDenied,
+                "needs CAP_NET_ADMIN and, to write to /sys, root".to_owned(),
+            ),
+            Errno::ROFS => (
+                ErrorKind::PermissionDenied,
+                "/sys is mounted read-only: mount it writable, or set it outside of the container"
+                    .to_owned(),
+            ),
+            _ => (ErrorKind::Os, "the kernel refuses it".to_owned()),
+        };
+        Error::os(kind, errno, format!("{name} of {device}: {why}"))
+    }
+}
