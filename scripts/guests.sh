@@ -35,7 +35,7 @@ guests_short=(
 )
 
 run_guests() {
-    local kernel_wanted="" card_wanted="" long="" count="" broker="" format=table file="" row rows results failures
+    local kernel_wanted="" card_wanted="" long="" count="" broker="" busy_poll="" format=table file="" row rows results failures
     guests_arguments "$@"
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
     check_scale
@@ -72,6 +72,7 @@ guests_arguments() {
         --long) long=1 && shift && continue ;;
         --count) count=1 && shift && continue ;;
         --broker) broker=1 && shift && continue ;;
+        --busy-poll) busy_poll=1 && shift && continue ;;
         --kernel | --card | --format | --files)
             (($# > 1)) || usage_error "$1 needs a value"
             ;;&
@@ -186,6 +187,7 @@ guests_tests() {
         printf 'export XSK_TEST_CARD=%q XSK_TEST_OBTAINS=%q XSK_TEST_MODES=%q XSK_TEST_RATES=1 WEIR_TEST_SCALE=%q\n' \
             "$card" "$obtains" "$modes" "$scale"
         [[ -z $long ]] || echo "export WEIR_TEST_LONG=1"
+        [[ -z ${busy_poll-} ]] || echo "export XSK_TEST_BUSY_POLL=1"
         printf 'parts="%s"\n' "$(printf '%s\n' "$@")"
     } >"$payload/settings"
     if [[ $kernel == host ]]; then

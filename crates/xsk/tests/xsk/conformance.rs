@@ -218,10 +218,7 @@ fn poll_rx(mode: Mode) -> Outcome {
 fn busy_poll(mode: Mode) -> Outcome {
     let (from, to) = (umem(4096)?, umem(4096)?);
     let lab = Lab::new()?;
-    let device = lab.rx.lookup()?;
-    let _deferred = lab
-        .rx
-        .inside(|| device.defer_interrupts(2, Duration::from_micros(200)))?;
+    lab.rx.defer_interrupts()?;
     let mut rx = lab
         .rx
         .open(&to, mode, |builder| builder.tx_ring(0).wait(Wait::BusyPoll))?;

@@ -14,7 +14,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
-use xsk::{AttachMode, Device, Mode, Program, Socket, SocketBuilder, Umem};
+use xsk::{
+    AttachMode, DeferredInterrupts, Device, Mode, Program, Socket, SocketBuilder, Umem, Wait,
+};
 
 /// The environment variable with the paths of the receiver's and the sender's namespace, in which
 /// the cards are named as the ends of a veth pair are, and of that of a third card, `out0`, whose peer
@@ -23,6 +25,12 @@ const CARDS: &str = "XSK_TEST_CARDS";
 
 /// Longest time until a card has its link again, which some lose when a program is attached.
 const LINK: Duration = Duration::from_secs(20);
+
+/// The environment variable that makes sockets wait by busy polling.
+const BUSY_POLL: &str = "XSK_TEST_BUSY_POLL";
+
+/// How long interrupts are put off then.
+const DEFERRAL: Duration = Duration::from_micros(200);
 
 /// Whether the tests have two network cards instead of a veth pair.
 pub fn are_cards() -> bool {
@@ -47,6 +55,8 @@ pub struct Side {
     pub device: &'static str,
     /// A program that only has to be there; see [`Side::hold_redirect`].
     redirect: Mutex<Option<Program>>,
+    /// Where sockets poll busily.
+    deferred: Mutex<Option<DeferredInterrupts>>,
 }
 
 /// A veth pair between two namespaces, with the receiver's side first in names: packets of a
@@ -142,6 +152,7 @@ impl Side {
             namespace,
             device,
             redirect: Mutex::default(),
+            deferred: Mutex::default(),
         }
     }
 
@@ -215,6 +226,10 @@ impl Side {
         configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
     ) -> xsk::Result<Socket> {
         let mut builder = Socket::builder(umem, self.device, queue).mode(mode);
+        if std::env::var_os(BUSY_POLL).is_some() {
+            self.defer_interrupts()?;
+            builder = builder.wait(Wait::BusyPoll);
+        }
         if are_cards() {
             // A driver that resets its card lets go of a queue late.
             builder = builder.busy_timeout(scaled(LINK));
@@ -227,6 +242,16 @@ impl Side {
             self.wait_for_link();
         }
         Ok(socket)
+    }
+
+    /// Puts the interrupts of the device off until the side is dropped.
+    pub fn defer_interrupts(&self) -> xsk::Result<()> {
+        let mut deferred = self.deferred.lock().expect("no test panics here");
+        if deferred.is_none() {
+            let defer = || Device::lookup(self.device)?.defer_interrupts(2, DEFERRAL);
+            *deferred = Some(self.inside(defer)?);
+        }
+        Ok(())
     }
 
     /// A program for a socket that may only send, which neither attaches nor keeps one: Intel's drivers
