@@ -93,10 +93,13 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         let mut count = self.available(max);
         let ends = |ring: &Self, count: u32| !goes_on(ring, ring.next.wrapping_add(count - 1));
         while count > 0 && !ends(self, count) {
-            if self.limit == self.next.wrapping_add(count) {
+            if count >= self.limit.wrapping_sub(self.next) {
                 self.reload();
             }
-            if self.limit == self.next.wrapping_add(count) {
+            let filled = self.limit.wrapping_sub(self.next);
+            if count >= filled {
+                // A hostile peer takes its index back.
+                count = filled;
                 // No end can come into a full ring: its reader refuses such a packet.
                 let is_full = count == self.shared.size();
                 while !is_full && count > 0 && !ends(self, count) {

@@ -679,6 +679,22 @@ fn a_forgotten_batch_gives_no_chunk_twice() {
     assert_eq!(chunks.len(), frames.len());
 }
 
+/// A regression: the search for a packet's end went on for 2^32 slots.
+#[test]
+fn an_index_taken_back_ends_the_search_for_a_packets_end() {
+    let umem = umem_with_fragments(CHUNKS, 2048);
+    let mut model = open(&umem);
+    let first = model.load(Ring::Rx, Word::Producer);
+    for ahead in 0..SMALL.rx {
+        // No packet ends.
+        model.forge_rx(ahead, 0, 60, 1);
+    }
+    for announced in [3, 1] {
+        model.store(Ring::Rx, Word::Producer, first.wrapping_add(announced));
+        assert!(model.recv(0, 8, |mut batch| batch.next_fragments().is_none()));
+    }
+}
+
 /// A regression: kernels before 6.17 publish their index of TX late in copy mode, and a packet that they
 /// had taken looked as if it were still in TX when the socket was closed.
 #[test]
