@@ -959,12 +959,10 @@ impl Seen {
     /// Accounts for all packets that the call took from RX, those too that the program did not see.
     fn after(mut self, model: &mut Model, socket: usize, forgot: bool) -> Checked<()> {
         let taken = model.next_received(socket).wrapping_sub(self.next) as usize;
-        if taken < self.ends.len() {
-            return Err(format!("saw {} of {taken} packets", self.ends.len()));
-        }
+        let seen = self.ends.len();
         let rest = self.arriving.split_off(taken.min(self.arriving.len()));
         model.queue().sockets[socket].arriving = rest;
-        self.ends.resize(taken, self.rest);
+        self.ends.resize(taken.max(seen), self.rest);
         for (at, end) in self.ends.iter().enumerate() {
             let addr = self.arriving.get(at).map_or(0, |arriving| arriving.addr);
             match end {
@@ -973,6 +971,10 @@ impl Seen {
                 End::Forgotten => model.lost.received.push(addr),
                 End::Recycled | End::Kept | End::Sent | End::Freed => {}
             }
+        }
+        // Also after a lie, by which parts of a packet were taken for packets.
+        if taken < seen {
+            return Err(format!("saw {seen} of {taken} packets"));
         }
         if self.changed {
             return Err("a packet differs from the one that the kernel received".into());
