@@ -172,6 +172,9 @@ impl Work<'_> {
         random: &mut Rng,
     ) -> Result<()> {
         let mut sockets = self.open_all(random)?;
+        for (socket, [post, _]) in sockets.iter_mut().zip(posts.iter_mut()) {
+            self.add_sibling(socket, post)?;
+        }
         self.ready();
         while self.goes_on(until) {
             self.crew.turn();
@@ -207,9 +210,19 @@ impl Work<'_> {
             posts[at][0].forget_socket(socket.outstanding());
             drop(socket);
             let program = sockets.first().and_then(Socket::program).cloned();
-            sockets.insert(at, self.open(at as u32, program.as_ref(), random)?);
+            let mut socket = self.open(at as u32, program.as_ref(), random)?;
+            self.add_sibling(&mut socket, &mut posts[at][0])?;
+            sockets.insert(at, socket);
             Ok(())
         })
+    }
+
+    fn add_sibling(&self, socket: &mut Socket, post: &mut Post<'_>) -> Result<()> {
+        if self.plan.siblings {
+            let tx_ring = 1 << post.random.u32(5..=9);
+            post.sibling = Some(self.when_up(|| socket.add_sibling(0, tx_ring))?);
+        }
+        Ok(())
     }
 
     /// Two threads for each socket: one keeps the packets, the other sends them.

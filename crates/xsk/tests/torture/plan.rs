@@ -67,6 +67,8 @@ pub struct Plan {
     pub spins: bool,
     /// Sockets are closed and opened again.
     pub reopens: bool,
+    /// Sockets that one thread serves make their packets through another on the same queue.
+    pub siblings: bool,
     /// A pair of devices more, with a socket whose rings another process overwrites.
     pub hostile: bool,
     /// How long packets are made.
@@ -102,6 +104,7 @@ impl Plan {
             delays: random.choice([0, 3, 30]).expect("one"),
             spins: random.u8(..4) == 0,
             reopens: random.u8(..3) == 0,
+            siblings: random.u8(..3) == 0,
             hostile: random.u8(..3) == 0,
             events: events(random, links, devices.len(), time),
             devices,
@@ -125,6 +128,7 @@ impl Plan {
             delays: 0,
             spins: false,
             reopens: false,
+            siblings: false,
             hostile: false,
             time,
             events: events(random, false, 1, time),
@@ -282,6 +286,7 @@ impl fmt::Display for Plan {
         let downs = self.downs();
         write!(f, " delays {}‰, {downs} links down", self.delays)?;
         f.write_str(if self.reopens { ", reopening" } else { "" })?;
+        f.write_str(if self.siblings { ", siblings" } else { "" })?;
         f.write_str(if self.hostile { ", hostile" } else { "" })
     }
 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-use xsk::{Fragments, Frame, Packet, RxBatch, Socket, Statistics, TxHalf};
+use xsk::{Fragments, Frame, Packet, RxBatch, SiblingId, Socket, Statistics, TxHalf};
 
 /// Most frames that are kept to be sent later, or only held.
 const KEPT: usize = 48;
@@ -49,6 +49,8 @@ pub struct Post<'s> {
     pub side: &'s Side<'s>,
     pub random: Rng,
     ways: Ways,
+    /// Another socket on the queue, through which all packets are made.
+    pub sibling: Option<SiblingId>,
     sequence: u64,
     /// Packets to send, in order.
     later: VecDeque<(Held, Header)>,
@@ -80,6 +82,7 @@ impl<'s> Post<'s> {
             side,
             random: Rng::with_seed(seed),
             ways,
+            sibling: None,
             sequence: 0,
             later: VecDeque::new(),
             hoard: VecDeque::new(),
@@ -111,7 +114,9 @@ impl<'s> Post<'s> {
         self.take_inbox();
         self.send_later(|frame| socket.send(frame).map_err(|unsent| unsent.packet))?;
         if self.makes_packets() {
-            if self.ways.jumbo {
+            if let Some(id) = self.sibling {
+                self.make_by_sibling(socket, id)?;
+            } else if self.ways.jumbo {
                 self.make_fragments(socket)?;
             } else if self.random.bool() {
                 self.make_frames(socket)?;
@@ -119,9 +124,19 @@ impl<'s> Post<'s> {
                 self.make_each(socket);
             }
         }
+        if let Some(mut sibling) = self.sibling.and_then(|id| socket.sibling(id)) {
+            self.side.round.tolerate(sibling.flush())?;
+        }
         self.side.round.tolerate(socket.flush())?;
         self.look_at_hoard()?;
-        self.show(&socket.statistics()?, socket.outstanding())
+        let mut now = socket.statistics()?;
+        if let Some(sibling) = self.sibling.and_then(|id| socket.sibling(id)) {
+            // Both have the completions of the queue.
+            let of_sibling = sibling.statistics()?;
+            now.sent += of_sibling.sent;
+            now.tx_invalid_descs += of_sibling.tx_invalid_descs;
+        }
+        self.show(&now, socket.outstanding())
     }
 
     /// How long to wait for packets: always after a turn in which none came, so that CPUs are left to the kernel.
@@ -320,6 +335,18 @@ impl<'s> Post<'s> {
             let Some(frame) = socket.alloc() else { break };
             let frame = self.made(frame)?;
             let sent = socket.send(frame).is_ok();
+            self.begun(usize::from(sent));
+        }
+        Ok(())
+    }
+
+    /// The same by another socket on the queue.
+    fn make_by_sibling(&mut self, socket: &mut Socket, id: SiblingId) -> Result<()> {
+        for _ in 0..self.burst() {
+            let Some(frame) = socket.alloc() else { break };
+            let frame = self.made(frame)?;
+            let sibling = socket.sibling(id);
+            let sent = sibling.is_some_and(|mut sibling| sibling.send(frame).is_ok());
             self.begun(usize::from(sent));
         }
         Ok(())
