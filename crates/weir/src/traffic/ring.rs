@@ -1,6 +1,8 @@
 //! The load of long frames: the kernel makes no XDP frame of several buffers by itself, so they are sent
 //! from a ring of AF_PACKET.
 
+use std::io;
+
 use anyhow::{Context as _, Result};
 
 use super::frame::Template;
@@ -115,11 +117,19 @@ impl RingLoad {
             template.stamp(frame, *number);
             *number += 1;
         });
-        rings.flush().context("the load's device does not send")?;
-        self.sent += rings
-            .reap()
-            .context("the load's device refuses a frame: its MTU is too small")?
-            as u64;
+        rings.flush().map_err(|error| refused(error, len))?;
+        self.sent += rings.reap().map_err(|error| refused(error, len))? as u64;
         Ok(pushed as u32)
     }
+}
+
+/// Why the device does not send a frame of `len` bytes.
+fn refused(error: io::Error, len: usize) -> anyhow::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::EMSGSIZE) => {
+            format!("the MTU of the load's device is too small for {len} bytes: raise it")
+        }
+        _ => "the load's device does not send: is it up?".into(),
+    };
+    anyhow::Error::new(error).context(why)
 }

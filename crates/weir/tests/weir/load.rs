@@ -327,8 +327,10 @@ fn bad_loads_are_errors() -> Result<()> {
         ensure!(said.contains(word), "{arguments:?}: no {word} in {said}");
         Ok(())
     };
-    refused(&["--size", "63"], 1, "64 to 1500")?;
-    refused(&["--size", "1501"], 1, "64 to 1500")?;
+    refused(&["--size", "63"], 1, "64 to 9000")?;
+    refused(&["--size", "9001"], 1, "64 to 9000")?;
+    refused(&["--size", "9000"], 1, "MTU")?;
+    refused(&["--size", "9000", "--flows", "2"], 1, "one flow")?;
     refused(&["--pps", "0"], 2, "--pps")?;
     refused(&["--pps", "5", "--no-load"], 2, "--no-load")?;
     refused(&["--flows", "0"], 2, "--flows")?;
