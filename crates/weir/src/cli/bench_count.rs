@@ -15,9 +15,9 @@ pub struct CountArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,8,64",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: Vec<u32>,
-    /// Frame length without the FCS, 64 to 9000
+    /// Frame length without the FCS, 64 to 1500: the rings have room for the frames of a turn
     #[arg(long, value_name = "BYTES", default_value_t = 64,
-          value_parser = clap::value_parser!(u16).range(64..=9000))]
+          value_parser = clap::value_parser!(u16).range(64..=1500))]
     pub size: u16,
     /// Number of turns
     #[arg(long, value_name = "N", default_value_t = 16,

@@ -8,7 +8,7 @@ use super::{Failure, Mode};
 use crate::traffic::frame::{PATTERN, swap_macs};
 
 /// An open AF_XDP socket that moves packets of several chunks. As in xdpsock a batch is one of
-/// descriptors: it has fewer packets.
+/// descriptors: it has fewer packets, but one at least.
 #[derive(Debug)]
 pub struct Jumbo {
     xsk: Xsk,
@@ -70,9 +70,9 @@ fn write_heads(frames: &mut [Frame], source: &mut Source) {
     source.stamp(&mut frames[0]);
 }
 
-/// Whether any packet that comes next can be sent.
-fn has_room(socket: &mut Socket, batch: u32) -> bool {
-    socket.tx_room() >= batch + MAX_FRAGMENTS as u32
+/// Whether any packet can be sent behind so many descriptors.
+fn has_room(socket: &mut Socket, descriptors: u32) -> bool {
+    socket.tx_room() >= descriptors + MAX_FRAGMENTS as u32
 }
 
 impl Moves for Jumbo {
@@ -105,13 +105,13 @@ impl Moves for Jumbo {
         }
         let size = source.template.bytes().len();
         let socket = &mut self.xsk.socket;
-        let mut left = self.xsk.batch.min(socket.tx_room());
-        while let Some(mut packet) = socket.alloc_fragments(size) {
+        let mut sent = 0;
+        while sent < self.xsk.batch
+            && has_room(socket, 0)
+            && let Some(mut packet) = socket.alloc_fragments(size)
+        {
             let chunks = packet.frames().len() as u32;
-            if left < chunks {
-                break;
-            }
-            left -= chunks;
+            sent += chunks;
             write_heads(packet.frames_mut(), source);
             self.chunks = chunks.into();
             self.packets += 1;

@@ -104,9 +104,10 @@ fn long_frames_are_moved_whole() -> Result<()> {
     Feature::Fragments
         .probe()
         .map_err(|missing| skip(&missing.to_string()))?;
-    for (size, mode) in [("3521", "drv"), ("9000", "skb")] {
+    for (size, mode, batch) in [("3521", "drv", "1"), ("9000", "skb", "64")] {
         let words = ["--lab", "--rounds", "1", "--seconds", "0.1", "--verify"];
-        let report = json(bench("all", &words).args(["--size", size, "--mode", mode]))?;
+        let sizes = ["--size", size, "--mode", mode, "--batch", batch];
+        let report = json(bench("all", &words).args(sizes))?;
         ensure!(array(&report, "failed")?.is_empty(), "{size}: {report}");
         ensure!(array(&report, "refused")?.is_empty(), "{size}: {report}");
         let engines = 4 - array(&report, "unavailable")?.len();
