@@ -894,17 +894,28 @@ static always_inline struct round send_batch(void)
 	return round;
 }
 
-/* Frames of several chunks: batches and counts of descriptors, as in xdpsock. */
-static unsigned int pieces = 1; /* of a frame that was sent: all have as many */
-static uint64_t pieces_sent, frames_completed;
+/*
+ * Frames of several chunks, in batches of descriptors, as in xdpsock: the chunks of each that was sent, as a
+ * ring. The TX ring, and so this one, holds fewer than FRAMES.
+ */
+static uint8_t pieces_of[FRAMES];
+static unsigned int oldest, newest;   /* free-running */
+static unsigned int pieces_in_flight; /* also of a frame whose end is yet to be sent */
+
+static always_inline void note_sent(unsigned int pieces)
+{
+	pieces_of[newest++ % FRAMES] = pieces;
+}
 
 /* Frames all of whose chunks have come back since the last call. */
 static always_inline unsigned int count_completed(void)
 {
-	uint64_t completed = (pieces_sent - outstanding) / pieces;
-	unsigned int count = completed - frames_completed;
+	unsigned int count = 0;
 
-	frames_completed = completed;
+	while (oldest != newest && pieces_in_flight - pieces_of[oldest % FRAMES] >= outstanding) {
+		pieces_in_flight -= pieces_of[oldest++ % FRAMES];
+		count++;
+	}
 	return count;
 }
 
@@ -913,14 +924,13 @@ static always_inline struct round send_jumbo_batch(void)
 	static uint64_t number;
 	static unsigned int frame;
 	struct round round = {};
-	unsigned int count;
+	unsigned int pieces = pieces_of_frame(), count;
 	uint32_t to = 0;
 
 	if (!wait_for(POLLOUT)) {
 		round.timed_out = true;
 		return round;
 	}
-	pieces = pieces_of_frame();
 	count = opt.batch < pieces ? pieces : opt.batch - opt.batch % pieces;
 	while (xsk_ring_prod__reserve(&tx, count, &to) < count) {
 		reap_sent();
@@ -934,12 +944,14 @@ static always_inline struct round send_jumbo_batch(void)
 		desc->addr = (uint64_t)frame * opt.frame_size;
 		desc->len = last ? opt.size - (pieces - 1) * opt.frame_size : opt.frame_size;
 		desc->options = last ? 0 : XDP_PKT_CONTD;
+		if (last)
+			note_sent(pieces);
 		if (i % pieces == 0)
 			stamp(xsk_umem__get_data(frames, desc->addr), number++);
 		frame = frame + 1 < FRAMES / pieces * pieces ? frame + 1 : 0;
 	}
 	xsk_ring_prod__submit(&tx, count);
-	pieces_sent += count;
+	pieces_in_flight += count;
 	outstanding += count;
 	reap_sent();
 	round.completed = count_completed();
@@ -1093,14 +1105,14 @@ static always_inline struct round forward_jumbo(inspect_piece_fn inspect)
 		out->len = in->len;
 		out->options = last ? 0 : XDP_PKT_CONTD;
 		if (last) {
-			pieces = piece;
+			note_sent(piece);
 			piece = 0;
 			round.received++;
 		}
 	}
 	xsk_ring_prod__submit(&tx, count);
 	xsk_ring_cons__release(&rx, count);
-	pieces_sent += count;
+	pieces_in_flight += count;
 	outstanding += count;
 	return round;
 }
@@ -1253,7 +1265,7 @@ static bool granted(void)
 /* Packets received or, by a sender, handed over for sending. */
 static always_inline uint64_t begun(void)
 {
-	unsigned int in_flight = jumbo ? (outstanding + pieces - 1) / pieces : outstanding;
+	unsigned int in_flight = jumbo ? newest - oldest : outstanding;
 
 	return received > completed + in_flight ? received : completed + in_flight;
 }

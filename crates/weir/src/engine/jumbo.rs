@@ -1,5 +1,7 @@
 //! The engine on weir's own library for frames that take several chunks.
 
+use std::collections::VecDeque;
+
 use ::xsk::{Frame, MAX_FRAGMENTS, Socket};
 
 use super::moves::{Inspect, Moves, Round, Source};
@@ -13,12 +15,11 @@ use crate::traffic::frame::{PATTERN, swap_macs};
 pub struct Jumbo {
     xsk: Xsk,
     prepared: bool,
-    /// Chunks of a packet that is sent: of one frame's size all have the same number.
-    chunks: u64,
-    /// Packets and chunks handed over for sending, and packets whose completion was returned by a round.
-    packets: u64,
-    sent: u64,
-    completed: u64,
+    /// The chunks of each packet handed over for sending whose completion was not returned by a round yet: on
+    /// a device of this host packets differ.
+    in_flight: VecDeque<u32>,
+    /// Their sum.
+    chunks: u32,
 }
 
 impl Jumbo {
@@ -27,19 +28,22 @@ impl Jumbo {
         Self {
             xsk,
             prepared: false,
-            chunks: 1,
-            packets: 0,
-            sent: 0,
-            completed: 0,
+            in_flight: VecDeque::new(),
+            chunks: 0,
         }
     }
 
-    /// Packets completed since the last call.
+    /// Packets completed since the last call. The kernel completes them in order.
     fn completed(&mut self) -> u64 {
-        let chunks = self.sent - u64::from(self.xsk.socket.outstanding());
-        let completed = chunks / self.chunks - self.completed;
-        self.completed += completed;
-        completed
+        let before = self.in_flight.len();
+        let outstanding = self.xsk.socket.outstanding();
+        while let Some(&chunks) = self.in_flight.front()
+            && self.chunks - chunks >= outstanding
+        {
+            self.chunks -= chunks;
+            self.in_flight.pop_front();
+        }
+        (before - self.in_flight.len()) as u64
     }
 
     /// Writes the bytes of every frame behind its first ones into every chunk, which keeps them: they
@@ -113,9 +117,8 @@ impl Moves for Jumbo {
             let chunks = packet.frames().len() as u32;
             sent += chunks;
             write_heads(packet.frames_mut(), source);
-            self.chunks = chunks.into();
-            self.packets += 1;
-            self.sent += self.chunks;
+            self.in_flight.push_back(chunks);
+            self.chunks += chunks;
             socket.send_fragments(packet).map_err(|error| Failure {
                 step: "send",
                 errno: 0,
@@ -135,8 +138,9 @@ impl Moves for Jumbo {
                 received += 1;
                 inspect.pieces(packet.frames().iter().map(|frame| &**frame));
                 swap_macs(&mut packet.frames_mut()[0]);
-                self.chunks = packet.frames().len() as u64;
-                self.sent += self.chunks;
+                let chunks = packet.frames().len() as u32;
+                self.in_flight.push_back(chunks);
+                self.chunks += chunks;
                 batch.send_fragments(packet).map_err(|error| Failure {
                     step: "send",
                     errno: 0,
@@ -144,7 +148,6 @@ impl Moves for Jumbo {
                 })?;
             }
         }
-        self.packets += received;
         Ok(Round {
             received,
             timed_out,
@@ -162,7 +165,7 @@ impl Moves for Jumbo {
     }
 
     fn in_flight(&self) -> u64 {
-        self.packets - self.completed
+        self.in_flight.len() as u64
     }
 
     fn kernel_drops(&mut self) -> Result<u64, Failure> {

@@ -7,18 +7,21 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
+use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir::engine::bench::Bench;
+use weir::lab::{Lab, LabConfig};
 use xsk::Feature;
 
-use crate::{SOON, Test, failure, scale, skip, success, tests, weir};
+use crate::{SOON, Test, a_cpu, failure, scale, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
         the_counts_of_every_bench_add_up_with_every_engine,
         a_split_socket_forwards_every_packet,
         long_frames_are_moved_whole,
+        frames_of_two_lengths_are_forwarded,
         the_table_is_for_people,
         zero_copy_is_refused_with_its_reason,
         bad_input_is_one_error,
@@ -131,6 +134,57 @@ fn long_frames_are_moved_whole() -> Result<()> {
     // A slow machine sends less, none more.
     ensure!(pps > 0.0 && pps < 3000.0, "{report}");
     Ok(())
+}
+
+/// On a device of this host frames differ, and each has chunks of its own. Those of the other length count as
+/// corrupt to a reader, and are forwarded all the same.
+fn frames_of_two_lengths_are_forwarded() -> Result<()> {
+    Feature::Fragments
+        .probe()
+        .map_err(|missing| skip(&missing.to_string()))?;
+    let lab = Lab::anonymous(&LabConfig {
+        mtu: 9000,
+        ..LabConfig::default()
+    })?;
+    let cpu = a_cpu()?.to_string();
+    let mut loads = Vec::new();
+    for size in ["9000", "2000"] {
+        let mut load = weir();
+        load.args(["bench-load", "--dev", &lab.load().device, "--cpu", &cpu]);
+        load.args(["--size", size, "--pps", "5k"])
+            .stdout(Stdio::null());
+        loads.push(Killed(lab.load().spawn(&mut load)?));
+    }
+    let words = ["--dev", &lab.app().device, "--engine", "xsk,libxdp"];
+    let short = ["--mode", "drv", "--size", "9000", "--rounds", "1"];
+    let report = netns::run_in(lab.app().netns(), || {
+        json(
+            bench("l2fwd", &words)
+                .args(short)
+                .args(["--seconds", "0.5"]),
+        )
+    })?;
+    ensure!(array(&report, "failed")?.is_empty(), "{report}");
+    let engines = 2 - array(&report, "unavailable")?.len();
+    let runs = array(&report, "runs")?;
+    ensure!(runs.len() == engines, "{report}");
+    for run in runs {
+        let counted = |key| run["check"]["counted"][key].as_u64().unwrap_or(0);
+        let (received, corrupted) = (counted("received"), counted("corrupted"));
+        ensure!(0 < corrupted && corrupted < received, "one length: {run}");
+    }
+    Ok(())
+}
+
+/// A process that is ended when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn the_table_is_for_people() -> Result<()> {
