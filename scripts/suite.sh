@@ -390,9 +390,17 @@ check_scale() {
         usage_error "WEIR_TEST_MINUTES must be a whole number from 1, not '$WEIR_TEST_MINUTES'"
 }
 
+# A full disk fails the steps that write, each in its own words: so it is named before them.
+check_space() {
+    local free
+    free=$(df --output=avail --block-size=1G "$target_dir" | tail -n 1)
+    ((free >= 12)) || say "test: only $free GiB are free for $target_dir; from a clean clone the tests take up to 12"
+}
+
 begin_steps() {
     log_dir=$target_dir/test-logs
     mkdir -p "$log_dir"
+    check_space
     trap '[[ -z $step_pid ]] || kill "$step_pid"; exit 130' INT TERM
 }
 
