@@ -215,8 +215,7 @@ impl<'s> Waiting<'s> {
                     return;
                 }
                 if busy {
-                    // The call runs the driver; what it received is in RX then. Its result does not matter.
-                    let _ = self.socket().recv();
+                    self.poll_driver();
                     continue;
                 }
                 for _ in 0..pauses {
@@ -228,6 +227,15 @@ impl<'s> Waiting<'s> {
                 return;
             }
         }
+    }
+
+    /// Runs the driver by a call that a socket with these rings may make; what it received is in RX then. The
+    /// result does not matter.
+    fn poll_driver(&self) {
+        let _ = match &self.rx {
+            Some((rx, _)) if rx.ring.is_some() => self.socket().recv(),
+            _ => self.socket().send(),
+        };
     }
 
     fn block(&mut self, interest: Interest, time: Duration) -> Result<bool> {

@@ -364,6 +364,41 @@ fn fill_is_woken_before_a_socket_spins() {
 }
 
 #[test]
+fn busy_polling_wakes_a_driver_that_sends_in_another_instance() {
+    // The kernel polls the instance of the RX queue in each call, and leaves the other one to poll(2).
+    let driver = Driver::new(|call, rings| {
+        if matches!(call, Call::Poll { .. }) {
+            transmit(rings, 4);
+        }
+        Ok(())
+    });
+    let umem = umem();
+    let polls = |builder: SocketBuilder| small(builder).wait(Wait::BusyPoll);
+    let socket = driver.open(&umem, Mode::ZeroCopy, polls);
+    let mut socket = socket.expect("it opens");
+    stage(&mut socket, 4);
+    socket.flush().expect("it is up");
+    assert_eq!(socket.outstanding(), 0);
+}
+
+#[test]
+fn a_socket_that_only_sends_polls_by_sending() {
+    let (driver, calls) = recorded(|_, _| Ok(()));
+    let umem = umem();
+    let sends = |builder: SocketBuilder| small(builder).rx_ring(0).wait(Wait::BusyPoll);
+    let socket = driver.open(&umem, Mode::ZeroCopy, sends);
+    let mut socket = socket.expect("it opens");
+    let before = count(&calls, |call| *call == Call::Recv);
+    stage(&mut socket, 16);
+    socket.flush().expect("it is up");
+    driver.run_while_spinning(true);
+    let ready = socket.wait_for(Interest::Send, MILLISECOND);
+    assert!(!ready.expect("it is up").send);
+    assert_eq!(count(&calls, |call| *call == Call::Recv), before);
+    assert!(count(&calls, |call| *call == Call::Send) > 2);
+}
+
+#[test]
 fn closing_sends_the_packets_that_a_busy_device_left_behind() {
     let mut busy = true;
     let driver = Driver::new(move |call, rings| {
