@@ -146,7 +146,7 @@ fn ping(args: &PingerArgs) -> Result<RoundTrips, Failure> {
         wait: Wait::Spin,
         batch: BATCH,
     };
-    let socket = Xsk::open(&umem(args.size)?, &options)?.socket;
+    let socket = Xsk::open(&umem(args.size, options.mode)?, &options)?.socket;
     let is_told = listen()?;
     print(&PingEvent::Ready)?;
     let mut pinger = Pinger::new(args, socket, template);

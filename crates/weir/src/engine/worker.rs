@@ -171,7 +171,8 @@ fn xsk_options(args: &WorkerArgs) -> xsk::Options<'_> {
 }
 
 fn open_xsk(args: &WorkerArgs) -> Result<Xsk, Failure> {
-    Xsk::open(&xsk::umem(args.size)?, &xsk_options(args))
+    let options = xsk_options(args);
+    Xsk::open(&xsk::umem(args.size, options.mode)?, &options)
 }
 
 fn become_libxdp_loop(args: &WorkerArgs) -> Result<Infallible, Failure> {

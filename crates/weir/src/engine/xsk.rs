@@ -49,10 +49,11 @@ pub struct Xsk {
     unreported: u64,
 }
 
-/// The memory of an engine, for frames of at most `size` bytes: of one chunk, or of several of a page.
-pub fn umem(size: usize) -> Result<Umem, Failure> {
+/// The memory of an engine, for frames of at most `size` bytes: of one chunk, or of several of a page. Some cards
+/// take a whole MTU in zero-copy mode only into chunks of a page.
+pub fn umem(size: usize, mode: Mode) -> Result<Umem, Failure> {
     let mut builder = Umem::builder().chunks(CHUNKS);
-    if size > MAX_LIVE_SIZE {
+    if size > MAX_LIVE_SIZE || mode == Mode::Zc {
         builder = builder.chunk_size(4096);
     }
     builder

@@ -69,6 +69,8 @@ pub struct SocketBuilder {
     card_ring: Option<u32>,
     /// The metadata that the device's driver has.
     card_metadata: MetadataFeatures,
+    /// The unit of the card's receive buffers, in bytes.
+    card_buffer_unit: u32,
     rx_hints: bool,
     completion_ring: u32,
     fill_chunks: Option<u32>,
@@ -109,6 +111,7 @@ impl SocketBuilder {
             fill_ring: None,
             card_ring: None,
             card_metadata: MetadataFeatures::default(),
+            card_buffer_unit: 1,
             rx_hints: false,
             completion_ring: 2048,
             fill_chunks: None,
@@ -365,6 +368,29 @@ impl SocketBuilder {
         Ok(())
     }
 
+    /// Checks what zero-copy takes of the chunks.
+    fn check_zero_copy(&self, device: &Device) -> Result<()> {
+        let umem = &self.umem;
+        let chunk_size = umem.chunk_size();
+        if umem.unaligned() && !umem.chunks_lie_in_pages() {
+            let message = format!(
+                "zero-copy takes no unaligned chunks of {chunk_size} bytes, some of which lie across pages: choose 2048 or 4096, or a UMEM of one huge page, of {} chunks",
+                (2 << 20) / chunk_size
+            );
+            return Err(Error::new(ErrorKind::ModeRefused, message));
+        }
+        let most = umem.max_rx_packet();
+        let used = most - most % self.card_buffer_unit;
+        if self.rx_ring > 0 && device.mtu.saturating_add(LINK_HEADER) > used {
+            let message = format!(
+                "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and takes longer packets apart: use chunks of 4096 bytes, or copy mode",
+                device.name
+            );
+            return Err(Error::new(ErrorKind::MtuTooLarge, message));
+        }
+        Ok(())
+    }
+
     /// The chunks that are for this socket.
     fn chunks(&self) -> u32 {
         self.umem.chunks() / self.sharers
@@ -428,6 +454,64 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::umem::Geometry;
+
+    fn device() -> Device {
+        Device {
+            name: "eth0".to_owned(),
+            index: 2,
+            mtu: 1500,
+            up: true,
+            rx_queues: 1,
+            tx_queues: 1,
+            programs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_card_that_counts_in_kib_takes_no_whole_mtu_into_2048_bytes() {
+        let device = device();
+        for (chunk_size, unit, kind) in [
+            (2048, 1, None),
+            (2048, 1024, Some(ErrorKind::MtuTooLarge)),
+            (4096, 1024, None),
+        ] {
+            let umem = Umem::on_heap(64, chunk_size);
+            let mut builder = Socket::builder(&umem, "eth0", 0);
+            builder.card_buffer_unit = unit;
+            let refused = builder.check_zero_copy(&device).err();
+            assert_eq!(refused.map(|error| error.kind()), kind);
+            let sends = builder.rx_ring(0);
+            assert!(
+                sends.check_zero_copy(&device).is_ok(),
+                "it receives nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn zero_copy_takes_no_chunks_across_pages() {
+        let device = device();
+        for (chunk_size, chunks, is_taken) in [
+            (3000, 64, false),
+            (2049, 1, true),
+            (2048, 64, true),
+            (4096, 64, true),
+        ] {
+            let umem = Umem::of_geometry_on_heap(Geometry {
+                chunks,
+                chunk_size,
+                headroom: 0,
+                fragments: false,
+                tx_metadata: false,
+                unaligned: true,
+            });
+            let builder = Socket::builder(&umem, "eth0", 0);
+            let refused = builder.check_zero_copy(&device).err();
+            let kind = (!is_taken).then_some(ErrorKind::ModeRefused);
+            assert_eq!(refused.map(|error| error.kind()), kind, "{chunk_size}");
+        }
+    }
 
     #[test]
     fn fill_has_room_for_the_cards_own_ring() {

@@ -62,6 +62,7 @@ impl SocketBuilder {
         if matches!(self.mode, Mode::Auto | Mode::ZeroCopy) && self.rx_ring > 0 {
             // A device that does not say has no ring of its own.
             self.card_ring = rx_ring(&device.name).ok().flatten().map(|ring| ring.used);
+            self.card_buffer_unit = device.rx_buffer_unit();
         }
         if self.umem.tx_metadata() || self.rx_hints {
             // A kernel that does not say has a driver that does nothing of it.
@@ -480,6 +481,9 @@ impl Opening<'_> {
 
     /// Binds; returns whether the mode is zero-copy.
     fn bind(&self, unbound: &mut Unbound, flags: SocketAddrXdpFlags) -> Result<bool> {
+        if flags.contains(SocketAddrXdpFlags::XDP_ZEROCOPY) {
+            self.config.check_zero_copy(self.device)?;
+        }
         // Whatever fails after the bind, the driver may be writing to the chunks.
         unbound.lease.set_after_close(AfterClose::MayTouchAll);
         if let Err(error) = self.bind_until_free(unbound, flags) {

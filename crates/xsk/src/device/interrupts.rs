@@ -1,11 +1,8 @@
 //! Interrupts of a device that are put off while its queues are polled.
 
 use super::Device;
-use crate::error::{Error, ErrorKind, Result};
-use hostnet::sysfs::Sysfs;
-use rustix::io::Errno;
-use std::io;
-use std::path::PathBuf;
+use super::files::Files;
+use crate::error::{Error, Result};
 use std::time::Duration;
 
 /// Polls without packets after which interrupts are armed again, and the time after which they are at the
@@ -68,7 +65,7 @@ impl Device {
             )));
         }
         let mut deferred = DeferredInterrupts {
-            files: Files::of(self)?,
+            files: Files::of(&self.name, self.index)?,
             changed: Vec::new(),
         };
         for (name, value) in [
@@ -112,82 +109,5 @@ impl Drop for DeferredInterrupts {
     fn drop(&mut self) {
         // Nobody could do anything about an error: `restore` returns it.
         let _ = self.restore_all();
-    }
-}
-
-/// The files of a device in a sysfs of its network namespace.
-#[derive(Debug)]
-struct Files {
-    device: String,
-    /// None for the one at /sys.
-    sysfs: Option<Sysfs>,
-}
-
-impl Files {
-    fn of(device: &Device) -> Result<Self> {
-        let mut files = Self {
-            device: device.name.clone(),
-            sysfs: None,
-        };
-        // The device of that name at /sys may be one of another namespace.
-        let is_it = |index: Result<String>| index.is_ok_and(|it| it == device.index.to_string());
-        if !is_it(files.read("ifindex")) {
-            files.sysfs = Some(Sysfs::mount().map_err(|error| Error::host(&error))?);
-            if !is_it(files.read("ifindex")) {
-                return Err(files.missing());
-            }
-        }
-        Ok(files)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        let rest = format!("/{}/{name}", self.device);
-        match &self.sysfs {
-            Some(sysfs) => sysfs.class_net(&rest),
-            None => format!("/sys/class/net{rest}").into(),
-        }
-    }
-
-    fn read(&self, name: &str) -> Result<String> {
-        let text = std::fs::read_to_string(self.path(name));
-        match text {
-            Ok(text) => Ok(text.trim().to_owned()),
-            Err(error) => Err(self.error(name, &error)),
-        }
-    }
-
-    fn write(&self, name: &str, value: &str) -> Result<()> {
-        std::fs::write(self.path(name), value).map_err(|error| self.error(name, &error))
-    }
-
-    fn missing(&self) -> Error {
-        let message = format!(
-            "{} is not in this network namespace any more: `ip link` lists the devices",
-            self.device
-        );
-        Error::new(ErrorKind::DeviceMissing, message)
-    }
-
-    fn error(&self, name: &str, error: &io::Error) -> Error {
-        let device = &self.device;
-        let errno = Errno::from_io_error(error).unwrap_or(Errno::NOENT);
-        let (kind, why) = match errno {
-            Errno::NOENT if self.path("ifindex").exists() => (
-                ErrorKind::Unsupported,
-                "needs Linux 5.8 or later".to_owned(),
-            ),
-            Errno::NOENT | Errno::NODEV => return self.missing(),
-            Errno::ACCESS | Errno::PERM => (
-                ErrorKind::PermissionDenied,
-                "needs CAP_NET_ADMIN and, to write to /sys, root".to_owned(),
-            ),
-            Errno::ROFS => (
-                ErrorKind::PermissionDenied,
-                "/sys is mounted read-only: mount it writable, or set it outside of the container"
-                    .to_owned(),
-            ),
-            _ => (ErrorKind::Os, "the kernel refuses it".to_owned()),
-        };
-        Error::os(kind, errno, format!("{name} of {device}: {why}"))
     }
 }

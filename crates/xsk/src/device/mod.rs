@@ -1,6 +1,7 @@
 //! Properties of network devices, read over netlink and ethtool.
 
 mod attached;
+mod files;
 mod interrupts;
 mod silence;
 mod watch;
@@ -11,6 +12,7 @@ pub use silence::{QueueCounts, Silence};
 pub use watch::{DeviceEvent, DeviceWatch};
 
 use crate::error::{Error, ErrorKind, Result};
+use files::Files;
 use hostnet::ethtool;
 use hostnet::rtnetlink::{Link, Rtnetlink, XdpPrograms};
 
@@ -98,9 +100,23 @@ impl Device {
     /// The NUMA node that it is connected to; none where it is connected to none, as a virtual device, or the
     /// machine has one only.
     pub fn numa_node(&self) -> Option<u32> {
-        let path = format!("/sys/class/net/{}/device/numa_node", self.name);
         // -1 for none.
-        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        let node = Files::of(&self.name, self.index)
+            .ok()?
+            .read("device/numa_node");
+        node.ok()?.parse().ok()
+    }
+
+    /// The bytes of which the buffers that the driver receives into without a copy are a multiple: igb and igc
+    /// tell their cards the size of a chunk in KiB, rounded down (`igb_setup_srrctl`, `igc_configure_rx_ring`).
+    /// A longer packet is taken apart, and each part received as a packet.
+    pub(crate) fn rx_buffer_unit(&self) -> u32 {
+        let files = Files::of(&self.name, self.index).ok();
+        let link = |files: Files| std::fs::read_link(files.path("device/driver")).ok();
+        match files.and_then(link) {
+            Some(driver) if driver.ends_with("igb") || driver.ends_with("igc") => 1024,
+            _ => 1,
+        }
     }
 
     /// The program that prevents attaching another.

@@ -130,8 +130,8 @@ impl TxEnd {
                 Err(errno) => return Err(send_error(errno)),
             }
             let after = self.pending();
-            if after >= before && self.zero_copy && self.wait == Wait::BusyPoll {
-                self.wake_driver();
+            if after >= before {
+                self.wake_polled_driver();
             }
             if after == 0 || after >= before || self.zero_copy {
                 return Ok(());
@@ -142,10 +142,11 @@ impl TxEnd {
     /// Wakes the driver of a socket that busy polls. In sendto(2) the kernel polls the NAPI instance of the RX queue
     /// in place of it, but some drivers send in another one: virtio-net, and igb with few queues. poll(2) wakes
     /// the driver all the same (`xsk_poll`, `net/xdp/xsk.c`).
-    #[cold]
-    fn wake_driver(&self) {
-        // The call itself is the wake-up; its result does not matter.
-        let _ = self.socket.poll(PollFlags::empty(), Duration::ZERO);
+    pub(crate) fn wake_polled_driver(&self) {
+        if self.zero_copy && self.wait == Wait::BusyPoll {
+            // The call itself is the wake-up; its result does not matter.
+            let _ = self.socket.poll(PollFlags::empty(), Duration::ZERO);
+        }
     }
 
     pub(super) fn invalid_indices(&self) -> u64 {

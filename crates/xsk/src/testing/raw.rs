@@ -39,13 +39,15 @@ pub fn pending(socket: &mut Socket) -> u32 {
         .map_or(0, Producer::pending)
 }
 
-/// One send(2), which [`Socket::flush`] repeats.
+/// One wake-up, which [`Socket::flush`] repeats: a send(2), and in busy polling a poll(2).
 ///
 /// # Errors
 ///
 /// The kernel's.
 pub fn send_once(socket: &Socket) -> io::Result<()> {
-    socket.receiver.main.socket().send().map_err(Errno::into)
+    let sent = socket.receiver.main.socket().send();
+    socket.sender.main.wake_polled_driver();
+    sent.map_err(Errno::into)
 }
 
 /// The next address in the COMPLETION ring.

@@ -44,7 +44,8 @@ impl UmemBuilder {
 
     /// Bytes in a chunk: 2048, the default, or 4096; any number between them where chunks are
     /// [unaligned](Self::unaligned). [`XDP_PACKET_HEADROOM`], the headroom and a
-    /// received packet have to fit into it.
+    /// received packet have to fit into it. Intel's igb and igc receive into whole KiB of it, and so take an MTU
+    /// of 1500 in zero-copy mode with 4096 bytes only.
     pub fn chunk_size(mut self, bytes: u32) -> Self {
         self.geometry.chunk_size = bytes;
         self
@@ -73,8 +74,9 @@ impl UmemBuilder {
     /// by a quarter than one of 4096. An address is divided by the size then. Packets are received by
     /// [`Socket::receive_each`](crate::Socket::receive_each), [`forward_each`](crate::Socket::forward_each) or
     /// [`RxBatch::next_fragments`](crate::RxBatch::next_fragments); one that
-    /// [`RxBatch::next_packet`](crate::RxBatch::next_packet) comes to is dropped and counted. In zero-copy mode
-    /// a card refuses packets across pages that do not lie together for it: use huge pages. Default off.
+    /// [`RxBatch::next_packet`](crate::RxBatch::next_packet) comes to is dropped and counted. A zero-copy socket
+    /// takes none that lie across pages, which need not lie together for a card: for it, chunks of 2048 or 4096
+    /// bytes, or a UMEM of one [huge page](Self::huge_pages). Default off.
     pub fn unaligned(mut self, on: bool) -> Self {
         self.geometry.unaligned = on;
         self

@@ -316,6 +316,12 @@ impl Umem {
         }
     }
 
+    /// Whether no chunk lies across two pages, which may not lie together for a card.
+    pub(crate) fn chunks_lie_in_pages(&self) -> bool {
+        let page = self.0.pages.size();
+        page.is_multiple_of(self.chunk_size() as usize) || self.region().1 <= page as u64
+    }
+
     /// The kind of pages that the memory has.
     pub fn pages(&self) -> &Pages {
         &self.0.pages

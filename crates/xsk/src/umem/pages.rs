@@ -44,6 +44,16 @@ pub enum Pages {
     FellBack(String),
 }
 
+impl Pages {
+    /// Bytes in a page, at the least.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Huge => HUGE_PAGE,
+            Self::Ordinary | Self::FellBack(_) => 4096,
+        }
+    }
+}
+
 /// Allocates and maps `len` bytes, in reserved huge pages if `huge`, else collapsed if `collapse`; on a NUMA node
 /// if one is given.
 pub(super) fn allocate(

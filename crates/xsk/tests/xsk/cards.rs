@@ -2,7 +2,7 @@
 //! queues. `./run guests` runs them on emulated cards.
 
 use crate::budget::{STALL, wait_until};
-use crate::netns::{Lab, Side};
+use crate::netns::{Lab, Side, umem_builder};
 use crate::outside::{Outside, Questions};
 use crate::traffic::{all_home, deliver, deliver_within, drain};
 use crate::{Outcome, Test, modes, packet, rings};
@@ -44,7 +44,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn umem() -> xsk::Result<Umem> {
-    Umem::builder().chunks(CHUNKS).build()
+    umem_builder().chunks(CHUNKS).build()
 }
 
 /// The mode by default, with every better one refused as not supported.

@@ -1,13 +1,13 @@
 //! This program as a child process, to be killed or to lack a capability.
 
-use crate::netns::Side;
+use crate::netns::{Side, umem_builder};
 use crate::{MODES, Outcome, Result, handover};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_res_uid};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
-use xsk::{Mode, Socket, Umem};
+use xsk::{Mode, Socket};
 
 /// The environment variable with the role, the device and the mode.
 const VARIABLE: &str = "XSK_TEST_CHILD";
@@ -108,7 +108,7 @@ fn work(role: Role, device: &str, mode: Mode) -> Outcome {
     if matches!(role, Role::Taker) {
         return handover::take();
     }
-    let umem = Umem::builder().build()?;
+    let umem = umem_builder().build()?;
     let opened = Socket::builder(&umem, device, 0).mode(mode).open();
     let mut output = std::io::stdout();
     let mut socket = match opened {

@@ -2,7 +2,7 @@
 //! names and assertions, for packets in one buffer. Those of packets in several are in `fragments.rs`.
 
 use crate::budget::{STALL, scaled, wait_until};
-use crate::netns::Lab;
+use crate::netns::{Lab, Side, umem_builder};
 use crate::rings;
 use crate::traffic::{
     WINDOW, all_home, deliver, deliver_within, drain, exchange, flush_checked, frame, put,
@@ -13,7 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
-use xsk::{AttachMode, Feature, Mode, ModeObtained, Program, SendErrorKind, Socket, Umem, Wait};
+use xsk::{
+    AttachMode, ErrorKind, Feature, Mode, ModeObtained, Pages, Program, SendErrorKind, Socket,
+    Umem, Wait,
+};
 
 /// Packets in a test.
 const PACKETS: u64 = 4096;
@@ -26,7 +29,7 @@ const TEARDOWNS: u32 = 10;
 
 type Body = fn(Mode) -> Outcome;
 
-const CASES: [(&str, Body); 29] = [
+const CASES: [(&str, Body); 30] = [
     ("SEND_RECEIVE", send_receive),
     ("SEND_RECEIVE_2K_FRAME", send_receive_2k_frame),
     ("SEND_RECEIVE_SINGLE_PKT", single_packet),
@@ -35,6 +38,7 @@ const CASES: [(&str, Body); 29] = [
     ("POLL_RXQ_FULL", poll_rx_times_out),
     ("POLL_TXQ_FULL", poll_tx_times_out),
     ("SEND_RECEIVE_UNALIGNED", send_receive_unaligned),
+    ("whole MTU", whole_mtu),
     ("ALIGNED_INV_DESC", |mode| {
         invalid_descriptors(mode, 4096, false)
     }),
@@ -93,12 +97,27 @@ fn umem(chunk_size: u32) -> xsk::Result<Umem> {
         .build()
 }
 
-fn unaligned_umem(chunk_size: u32) -> xsk::Result<Umem> {
-    Umem::builder()
-        .chunks(CHUNKS)
+/// Of one huge page for a card, which takes no chunks across pages.
+fn unaligned_umem(mode: Mode, chunk_size: u32) -> Result<Umem> {
+    let is_huge = mode == Mode::ZeroCopy;
+    let umem = Umem::builder()
+        .chunks(if is_huge { CHUNKS / 2 } else { CHUNKS })
         .chunk_size(chunk_size)
         .unaligned(true)
-        .build()
+        .huge_pages(is_huge)
+        .build()?;
+    match umem.pages() {
+        Pages::FellBack(why) => Err(Skipped(why.clone()).into()),
+        _ => Ok(umem),
+    }
+}
+
+/// Lowers the MTU of a card to what a chunk of 2048 bytes takes on igb; [`Lab`] raises it again.
+fn lower_mtu(mode: Mode, side: &Side) -> Outcome {
+    if mode == Mode::ZeroCopy {
+        side.ip(&format!("link set dev {} mtu 1000", side.device))?;
+    }
+    Ok(())
 }
 
 fn attach_mode(mode: Mode) -> AttachMode {
@@ -134,7 +153,10 @@ fn only_copies(mode: Mode) -> Outcome {
 
 /// Sends and receives between two UMEMs, and checks that all their chunks are free again.
 fn one_way(mode: Mode, from: &Umem, to: &Umem, count: u64, size: usize) -> Outcome {
-    let lab = Lab::new()?;
+    one_way_in(&Lab::new()?, mode, from, to, count, size)
+}
+
+fn one_way_in(lab: &Lab, mode: Mode, from: &Umem, to: &Umem, count: u64, size: usize) -> Outcome {
     let mut rx = lab.rx.open(to, mode, |builder| builder.tx_ring(0))?;
     let mut tx = lab.tx.open(from, mode, |builder| builder.rx_ring(0))?;
     assert_eq!(rx.mode(), obtained(mode));
@@ -162,8 +184,14 @@ fn read_as_aligned(tx: &mut Socket, rx: &mut Socket) -> Outcome {
 /// Of the packets, more than a fifth lie across pages.
 fn send_receive_unaligned(mode: Mode) -> Outcome {
     const SIZE: usize = 1514;
-    for chunk_size in [3000, 2049] {
-        let (from, to) = (unaligned_umem(chunk_size)?, unaligned_umem(chunk_size)?);
+    // igb would take packets of that size apart for chunks of 2049 bytes.
+    let chunk_sizes: &[u32] = match mode {
+        Mode::ZeroCopy => &[3000],
+        _ => &[3000, 2049],
+    };
+    for &chunk_size in chunk_sizes {
+        let umem = || unaligned_umem(mode, chunk_size);
+        let (from, to) = (umem()?, umem()?);
         // All at once, or it would be the same one each time.
         let frames: Vec<_> = std::iter::from_fn(|| from.alloc()).collect();
         let place = |frame: &xsk::Frame| raw::chunk_address(frame) + u64::from(frame.headroom());
@@ -187,7 +215,25 @@ fn send_receive_unaligned(mode: Mode) -> Outcome {
 }
 
 fn send_receive_2k_frame(mode: Mode) -> Outcome {
-    one_way(mode, &umem(2048)?, &umem(2048)?, PACKETS, packet::MIN)
+    let (from, to, lab) = (umem(2048)?, umem(2048)?, Lab::new()?);
+    lower_mtu(mode, &lab.rx)?;
+    one_way_in(&lab, mode, &from, &to, PACKETS, packet::MIN)
+}
+
+/// Packets of a whole MTU in the chunks that a socket takes them in, or the socket says that it does not.
+fn whole_mtu(mode: Mode) -> Outcome {
+    for chunk_size in [2048, 4096] {
+        let (from, to, lab) = (umem(chunk_size)?, umem(chunk_size)?, Lab::new()?);
+        let outcome = one_way_in(&lab, mode, &from, &to, PACKETS, 1514);
+        let error = outcome.as_ref().err();
+        match error.and_then(|error| error.downcast_ref::<xsk::Error>()) {
+            Some(error) if chunk_size == 2048 && mode == Mode::ZeroCopy => {
+                assert_eq!(error.kind(), ErrorKind::MtuTooLarge, "{error}");
+            }
+            _ => outcome?,
+        }
+    }
+    Ok(())
 }
 
 fn single_packet(mode: Mode) -> Outcome {
@@ -331,12 +377,16 @@ fn poll_tx_times_out(mode: Mode) -> Outcome {
 /// the bad ones.
 fn invalid_descriptors(mode: Mode, chunk_size: u32, unaligned: bool) -> Outcome {
     const LEN: u32 = packet::MIN as u32;
-    let umem = if unaligned { unaligned_umem } else { umem };
-    let (from, to) = (umem(chunk_size)?, umem(chunk_size)?);
-    let (chunk, end) = (
-        u64::from(chunk_size),
-        u64::from(chunk_size) * u64::from(CHUNKS),
-    );
+    let umem = || -> Result<Umem> {
+        if unaligned {
+            unaligned_umem(mode, chunk_size)
+        } else {
+            Ok(umem(chunk_size)?)
+        }
+    };
+    let (from, to) = (umem()?, umem()?);
+    let chunk = u64::from(chunk_size);
+    let end = chunk * u64::from(from.chunks());
     let half = u64::from(LEN / 2);
     // Of chunks with an odd size the first two bytes stay free.
     let first = chunk % 2 * 2;
@@ -357,6 +407,7 @@ fn invalid_descriptors(mode: Mode, chunk_size: u32, unaligned: bool) -> Outcome 
         (8 * 4096, LEN, true),
     ];
     let lab = Lab::new()?;
+    lower_mtu(mode, &lab.rx)?;
     let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
     // First, as a zero-copy socket that only sends lends some chunks all the same.
     let mut frames: Vec<_> = std::iter::from_fn(|| from.alloc()).collect();
@@ -783,7 +834,7 @@ fn tx_queue_consumer(mode: Mode) -> Outcome {
 
 /// Packets arrive with sockets' rings of so many slots, and at most so many packets in flight.
 fn with_rings(mode: Mode, lab: &Lab, slots: u32, window: u64) -> Outcome {
-    let umem = || Umem::builder().chunks(slots).build();
+    let umem = || umem_builder().chunks(slots).build();
     let (from, to) = (umem()?, umem()?);
     let mut rx = lab.rx.open(&to, mode, |builder| {
         let builder = builder.tx_ring(0).rx_ring(slots);

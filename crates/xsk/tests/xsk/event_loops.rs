@@ -6,7 +6,7 @@ mod udp_echo;
 
 use crate::budget::{STALL, rounds, scaled, wait_until};
 use crate::filter::{RX, TX, connect, ping};
-use crate::netns::{Lab, are_cards};
+use crate::netns::{Lab, are_cards, umem_builder};
 use crate::traffic::drain;
 use crate::{Outcome, Result, Test, packet};
 use mio::unix::SourceFd;
@@ -60,7 +60,7 @@ fn runtime() -> std::io::Result<Runtime> {
 
 /// Sockets on all queues, which share a UMEM and a program.
 fn sockets(side: &crate::netns::Side, mode: Mode) -> Result<Vec<Socket>> {
-    let umem = Umem::builder().chunks(queues(mode) * 1024).build()?;
+    let umem = umem_builder().chunks(queues(mode) * 1024).build()?;
     let first = side.open(&umem, mode, |b| b.wait(Wait::Poll).fill_chunks(512))?;
     let program = first.program().cloned().ok_or("a program")?;
     let mut sockets = vec![first];

@@ -98,12 +98,17 @@ fn open(
     mode: Mode,
     configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
 ) -> Result<Socket> {
-    match side.open(umem, mode, configure) {
+    or_skipped(side.open(umem, mode, configure))
+}
+
+/// Skips a test on a card that refuses what it needs.
+fn or_skipped<T>(result: xsk::Result<T>) -> Result<T> {
+    match result {
         Err(error) if are_cards() && is_refusal(&error) => {
             let reason = format!("the card takes no packets of several buffers: {error}");
             Err(Skipped(reason).into())
         }
-        opened => Ok(opened?),
+        result => Ok(result?),
     }
 }
 
@@ -528,9 +533,8 @@ fn open_with(lab: &Lab, umem: &Umem, mode: Mode, kind: Kind) -> Result<Socket> {
         AttachMode::Driver
     };
     let device = lab.rx.lookup()?;
-    let attached = lab
-        .rx
-        .inside(|| programs::attach(&device, attach, kind, 4))?;
+    let attached = lab.rx.inside(|| programs::attach(&device, attach, kind, 4));
+    let attached = or_skipped(attached)?;
     open(&lab.rx, umem, mode, |builder| {
         builder.tx_ring(0).program(&attached)
     })

@@ -4,7 +4,7 @@
 
 use crate::budget::{STALL, rounds, wait_until};
 use crate::child::{Role, Started};
-use crate::netns::{Lab, Side, are_cards};
+use crate::netns::{Lab, Side, are_cards, umem_builder};
 use crate::traffic::all_home;
 use crate::{Outcome, Result, Skipped, Test, modes, packet, rings};
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use xsk::testing::programs;
-use xsk::{DeviceEvent, DeviceWatch, Mode, Program, Socket, SocketBuilder, Umem};
+use xsk::{DeviceEvent, DeviceWatch, Mode, Program, Socket, SocketBuilder};
 
 /// Times that an event happens, at most, without `WEIR_TEST_LONG`.
 const ROUNDS: u32 = 4;
@@ -284,7 +284,7 @@ fn live(prefix: &str, event: &str, mode: Mode, queues: u32, disturb: Disturb) ->
     if are_cards() && matches!(event, "device deleted and made again") {
         return Err(Skipped("a card cannot be deleted".into()).into());
     }
-    let umem = || Umem::builder().chunks(CHUNKS).build();
+    let umem = || umem_builder().chunks(CHUNKS).build();
     let (lab, from, to) = (Lab::with_queues(queues)?, umem()?, umem()?);
     let mut child = None;
     if event == "process killed" {

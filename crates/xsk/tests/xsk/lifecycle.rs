@@ -2,7 +2,7 @@
 
 use crate::budget::{STALL, rounds, scaled, wait_until};
 use crate::child::{Role, Started};
-use crate::netns::{Lab, are_cards};
+use crate::netns::{Lab, are_cards, umem_builder};
 use crate::traffic::{all_home, deliver};
 use crate::{Outcome, Result, Skipped, Test, modes, packet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ fn queue_shows_socket(mode: Mode) -> Outcome {
 }
 
 fn umem() -> xsk::Result<Umem> {
-    Umem::builder().chunks(1024).build()
+    umem_builder().chunks(1024).build()
 }
 
 /// A UMEM for the next socket: the same one, or a new one in zero-copy mode, where the chunks of a

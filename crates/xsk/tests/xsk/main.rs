@@ -189,9 +189,10 @@ fn main() -> ExitCode {
         tests.extend(handover::tests());
         tests.extend(events::tests());
     }
-    let mut trials: Vec<Trial> = tests.into_iter().map(Test::into_trial).collect();
+    let trials = tests.into_iter().map(Test::into_trial);
     #[cfg(feature = "libxdp")]
-    trials.extend(dispatcher::trials());
+    let trials = trials.chain(dispatcher::trials());
+    let trials: Vec<Trial> = trials.collect();
     let first = libtest_mimic::run(&arguments, trials);
     if arguments.list {
         return ExitCode::SUCCESS;

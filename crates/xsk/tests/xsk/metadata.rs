@@ -2,7 +2,7 @@
 //! are received: hints of the driver.
 
 use crate::budget::{STALL, wait_until};
-use crate::netns::{Lab, are_cards};
+use crate::netns::{Lab, are_cards, umem_builder};
 use crate::traffic::{all_home, drain, exchange, flush_checked, receive_all, receive_checked};
 use crate::{Outcome, Skipped, Test, modes, packet};
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
@@ -55,7 +55,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn umem() -> xsk::Result<Umem> {
-    Umem::builder()
+    umem_builder()
         .chunks(1024)
         .headroom(16)
         .tx_metadata(true)
@@ -80,7 +80,7 @@ fn place(bytes: &mut [u8]) -> &mut [u8] {
 
 fn checksums(mode: Mode) -> Outcome {
     let (lab, umem) = (Lab::new()?, umem()?);
-    let rx_umem = Umem::builder().chunks(1024).build()?;
+    let rx_umem = umem_builder().chunks(1024).build()?;
     let mut rx = lab.rx.open(&rx_umem, mode, |builder| builder)?;
     let mut tx = lab.tx.open(&umem, mode, |builder| builder.rx_ring(0))?;
     if !tx.tx_support().checksum {
@@ -143,7 +143,7 @@ fn now() -> u64 {
 
 fn timestamps(mode: Mode) -> Outcome {
     let (lab, umem) = (Lab::new()?, umem()?);
-    let rx_umem = Umem::builder().chunks(1024).build()?;
+    let rx_umem = umem_builder().chunks(1024).build()?;
     let mut rx = lab.rx.open(&rx_umem, mode, |builder| builder)?;
     let mut tx = lab.tx.open(&umem, mode, |builder| builder.rx_ring(0))?;
     if !tx.tx_support().timestamp {
@@ -329,12 +329,12 @@ fn forward(far: &mut Socket, round: u32) -> u64 {
 
 fn others(mode: Mode) -> Outcome {
     let lab = Lab::new()?;
-    let umem = Umem::builder()
+    let umem = umem_builder()
         .chunks(512)
         .tx_metadata(true)
         .fragments(mode != Mode::ZeroCopy)
         .build()?;
-    let rx_umem = Umem::builder().chunks(512).build()?;
+    let rx_umem = umem_builder().chunks(512).build()?;
     let mut rx = lab.rx.open(&rx_umem, mode, |builder| builder)?;
     let mut tx = lab.tx.open(&umem, mode, |builder| builder.rx_ring(64))?;
     let id = lab.tx.inside(|| tx.add_sibling(0, 64))?;
@@ -438,8 +438,8 @@ fn bad_input(mode: Mode) -> Outcome {
     let foreign = other.alloc().ok_or("a frame")?;
     assert_eq!(kind(tx.send(foreign)), SendErrorKind::Foreign);
 
-    let plain = Umem::builder().chunks(64).build()?;
-    let mut without = lab.rx.open(&plain, mode, |builder| builder.rx_ring(0))?;
+    let plain = umem_builder().chunks(256).build()?;
+    let mut without = lab.rx.open(&plain, mode, |builder| builder)?;
     let one = frame(&mut without);
     let refused = kind(without.send_with(one, &TxRequest::new().timestamp(1)));
     assert_eq!(refused, SendErrorKind::NoMetadata);
@@ -472,7 +472,7 @@ fn hints(mode: Mode, fragments: bool) -> Outcome {
     let device = lab.tx.lookup()?;
     let tagging = lab.tx.inside(|| programs::tag_sent(&device, 7));
     let _tagging = tagging.map_err(|error| Skipped(format!("no tcx: {error}")))?;
-    let umem = Umem::builder()
+    let umem = umem_builder()
         .chunks(512)
         .headroom(64)
         .fragments(fragments)
@@ -538,7 +538,7 @@ fn hints(mode: Mode, fragments: bool) -> Outcome {
 
 fn refused_hints(mode: Mode) -> Outcome {
     let lab = Lab::new()?;
-    let umem = Umem::builder().chunks(64).build()?;
+    let umem = umem_builder().chunks(64).build()?;
     let without = lab.rx.open(&umem, mode, |builder| builder)?;
     assert!(!without.has_rx_hints() && without.refusals().is_empty());
     drop(without);

@@ -15,7 +15,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
 use xsk::{
-    AttachMode, DeferredInterrupts, Device, Mode, Program, Socket, SocketBuilder, Umem, Wait,
+    AttachMode, DeferredInterrupts, Device, Mode, Program, Socket, SocketBuilder, Umem,
+    UmemBuilder, Wait,
 };
 
 /// The environment variable with the paths of the receiver's and the sender's namespace, in which
@@ -35,6 +36,11 @@ const DEFERRAL: Duration = Duration::from_micros(200);
 /// Whether the tests have two network cards instead of a veth pair.
 pub fn are_cards() -> bool {
     std::env::var_os(CARDS).is_some()
+}
+
+/// A UMEM for the device of a test: igb takes packets of a whole MTU only into chunks of 4096 bytes.
+pub fn umem_builder() -> UmemBuilder {
+    Umem::builder().chunk_size(if are_cards() { 4096 } else { 2048 })
 }
 
 /// The card whose peer is outside, if the tests have cards.

@@ -1,0 +1,86 @@
+//! The files of a device in sysfs.
+
+use crate::error::{Error, ErrorKind, Result};
+use hostnet::sysfs::Sysfs;
+use rustix::io::Errno;
+use std::io;
+use std::path::PathBuf;
+
+/// The files of a device in a sysfs of its network namespace.
+#[derive(Debug)]
+pub(super) struct Files {
+    device: String,
+    /// None for the one at /sys.
+    sysfs: Option<Sysfs>,
+}
+
+impl Files {
+    /// Those of a device of this thread's network namespace, by its name and index.
+    pub(super) fn of(device: &str, index: u32) -> Result<Self> {
+        let mut files = Self {
+            device: device.to_owned(),
+            sysfs: None,
+        };
+        // The device of that name at /sys may be one of another namespace.
+        let wanted = index.to_string();
+        let is_it = |index: Result<String>| index.is_ok_and(|it| it == wanted);
+        if !is_it(files.read("ifindex")) {
+            files.sysfs = Some(Sysfs::mount().map_err(|error| Error::host(&error))?);
+            if !is_it(files.read("ifindex")) {
+                return Err(files.missing());
+            }
+        }
+        Ok(files)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        let rest = format!("/{}/{name}", self.device);
+        match &self.sysfs {
+            Some(sysfs) => sysfs.class_net(&rest),
+            None => format!("/sys/class/net{rest}").into(),
+        }
+    }
+
+    pub(super) fn read(&self, name: &str) -> Result<String> {
+        let text = std::fs::read_to_string(self.path(name));
+        match text {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(error) => Err(self.error(name, &error)),
+        }
+    }
+
+    pub(super) fn write(&self, name: &str, value: &str) -> Result<()> {
+        std::fs::write(self.path(name), value).map_err(|error| self.error(name, &error))
+    }
+
+    fn missing(&self) -> Error {
+        let message = format!(
+            "{} is not in this network namespace any more: `ip link` lists the devices",
+            self.device
+        );
+        Error::new(ErrorKind::DeviceMissing, message)
+    }
+
+    fn error(&self, name: &str, error: &io::Error) -> Error {
+        let device = &self.device;
+        let errno = Errno::from_io_error(error).unwrap_or(Errno::NOENT);
+        let (kind, why) = match errno {
+            Errno::NOENT if self.path("ifindex").exists() => (
+                ErrorKind::Unsupported,
+                "needs Linux 5.8 or later".to_owned(),
+            ),
+            Errno::NOENT | Errno::NODEV => return self.missing(),
+            Errno::ACCESS | Errno::PERM => (
+                ErrorKind::PermissionDenied,
+                "needs CAP_NET_ADMIN and, to write to /sys, root".to_owned(),
+            ),
+            Errno::ROFS => (
+                ErrorKind::PermissionDenied,
+                "/sys is mounted read-only: mount it writable, or set it outside of the container"
+                    .to_owned(),
+            ),
+            _ => (ErrorKind::Os, "the kernel refuses it".to_owned()),
+        };
+        Error::os(kind, errno, format!("{name} of {device}: {why}"))
+    }
+}
