@@ -6,10 +6,10 @@ use crate::builder::SocketBuilder;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::program::Program;
-use crate::socket::Socket;
+use crate::socket::{Fault, Socket};
 use crate::umem::{Umem, UmemBuilder};
 use hostnet::ethtool::{self, FlowRule, Steering};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Settings of a [`Port`]; see [`Port::builder`] and [the guide](crate::guide::queues).
@@ -33,6 +33,8 @@ pub struct PortBuilder<'a> {
     device: &'a str,
     queues: Option<BTreeSet<u32>>,
     memory: Memory,
+    /// The UMEMs of the port that the next one replaces, by queue.
+    umems: BTreeMap<u32, Umem>,
     configure: Box<dyn FnMut(SocketBuilder) -> SocketBuilder + 'a>,
     cpu: Option<Box<dyn Fn(u32) -> usize + 'a>>,
     spread: bool,
@@ -53,6 +55,7 @@ impl<'a> PortBuilder<'a> {
             device,
             queues: None,
             memory: Memory::Own(Umem::builder()),
+            umems: BTreeMap::new(),
             configure: Box::new(|socket| socket),
             cpu: None,
             spread: false,
@@ -151,6 +154,62 @@ impl<'a> PortBuilder<'a> {
     /// the queue; [`ErrorKind::Unsupported`] when the driver has no RSS table or flow rules to change.
     /// Nothing is left open or changed.
     pub fn open(mut self) -> Result<Port> {
+        self.open_port()
+    }
+
+    /// Replaces a port by a new one with these settings, if one of its sockets has a
+    /// [fault](Socket::fault) that takes a new one, if the device has another number of queues and the port is
+    /// for all, or if there is none. Returns whether there is a new port. As
+    /// [`SocketBuilder::rebind`] does for one socket, it closes the old port first, which frees queues,
+    /// program and steering, and keeps the UMEMs: frames stay valid, and packets in RX rings are lost, unless
+    /// they are received before.
+    ///
+    /// ```no_run
+    /// # fn main() -> xsk::Result<()> {
+    /// let mut watch = xsk::DeviceWatch::new("eth0")?;
+    /// let mut builder = xsk::Port::builder("eth0");
+    /// let mut port = None;
+    /// loop {
+    ///     // A file descriptor to sleep on, with those of the sockets; here it is only asked.
+    ///     if port.is_none() || watch.next()?.is_some() {
+    ///         match builder.rebind(&mut port) {
+    ///             Err(error) if !error.kind().may_pass() => return Err(error),
+    ///             _ => {}
+    ///         }
+    ///     }
+    ///     for socket in port.iter_mut().flat_map(xsk::Port::sockets_mut) {
+    ///         socket.receive_each(64, |packet| packet.recycle());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As those of [`open`](Self::open). There is no port then; [some may pass](ErrorKind::may_pass).
+    pub fn rebind(&mut self, port: &mut Option<Port>) -> Result<bool> {
+        if port.as_ref().is_some_and(|port| self.is_served_by(port)) {
+            return Ok(false);
+        }
+        if let Some(port) = port.take() {
+            let umem = |queue: &Queue| (queue.socket.queue(), queue.socket.umem().clone());
+            self.umems.extend(port.queues.iter().map(umem));
+        }
+        *port = Some(self.open_port()?);
+        Ok(true)
+    }
+
+    /// Whether an open port has all that a new one would have.
+    fn is_served_by(&self, port: &Port) -> bool {
+        let fault = |queue: &Queue| queue.socket.fault().is_some_and(Fault::needs_rebind);
+        if port.queues.iter().any(fault) {
+            return false;
+        }
+        let has_other_queues = |device: Device| device.rx_queues as usize != port.queues.len();
+        self.queues.is_some() || !Device::lookup(self.device).is_ok_and(has_other_queues)
+    }
+
+    fn open_port(&mut self) -> Result<Port> {
         let chosen = self.choose_queues()?;
         let cpus = self.choose_cpus(&chosen)?;
         let mut queues: Vec<Queue> = Vec::with_capacity(chosen.len());
@@ -161,17 +220,19 @@ impl<'a> PortBuilder<'a> {
                 .map_err(|error| error.context(format_args!("queue {queue}")))?;
             queues.push(Queue { socket, cpu });
         }
+        let steering = self.install(&chosen)?;
+        self.umems.clear();
         Ok(Port {
-            steering: self.install(&chosen)?,
+            steering,
             queues,
             device: self.device.to_owned(),
             stop: StopFlag::default(),
         })
     }
 
-    fn choose_queues(&mut self) -> Result<Vec<u32>> {
+    fn choose_queues(&self) -> Result<Vec<u32>> {
         let all = || Device::lookup(self.device).map(|device| (0..device.rx_queues).collect());
-        let queues = self.queues.take().map_or_else(all, Ok)?;
+        let queues = self.queues.clone().map_or_else(all, Ok)?;
         if queues.is_empty() {
             return Err(Error::invalid(format!(
                 "a port of {} without queues is not possible: give `queues` one at least",
@@ -207,7 +268,10 @@ impl<'a> PortBuilder<'a> {
     ) -> Result<Socket> {
         let _there = cpu.map(OnCpu::enter).transpose()?;
         let (umem, sharers) = match &self.memory {
-            Memory::Own(umem) => (umem.clone().build()?, 1),
+            Memory::Own(builder) => {
+                let kept = self.umems.get(&queue).cloned();
+                (kept.map_or_else(|| builder.clone().build(), Ok)?, 1)
+            }
             Memory::Shared(umem) => (umem.clone(), sockets as u32),
         };
         let socket = Socket::builder(&umem, self.device, queue).sharers(sharers);

@@ -40,6 +40,8 @@ pub fn tests() -> Vec<Test> {
         add("each queue receives its packets", each_queue);
         add("one UMEM is divided between the queues", one_umem);
         add("workers on all queues, until stopped", workers);
+        add("rebind when the device returns", device_returns);
+        add("rebind with more queues", more_queues);
     }
     tests
 }
@@ -135,6 +137,99 @@ fn one_umem(mode: Mode) -> Outcome {
     deliver_to_each(&mut tx, &mut rx, mode)?;
     drop((rx, tx));
     all_closed(&lab.rx, &[from, to]);
+    Ok(())
+}
+
+/// Ports that are rebound on both sides.
+struct Rebound<'l> {
+    lab: &'l Lab,
+    builders: [PortBuilder<'static>; 2],
+    ports: [Option<Port>; 2],
+}
+
+impl<'l> Rebound<'l> {
+    fn new(lab: &'l Lab, mode: Mode) -> Self {
+        let builder = |device| {
+            let builder = Port::builder(device).umem(umem());
+            builder.sockets(move |socket| socket.mode(mode))
+        };
+        Self {
+            lab,
+            builders: [builder("rx0"), builder("tx0")],
+            ports: [None, None],
+        }
+    }
+
+    /// Rebinds both; returns which of them is a new one.
+    fn rebind(&mut self) -> [xsk::Result<bool>; 2] {
+        let [of_rx, of_tx] = &mut self.builders;
+        let [rx, tx] = &mut self.ports;
+        [
+            self.lab.rx.inside(|| of_rx.rebind(rx)),
+            self.lab.tx.inside(|| of_tx.rebind(tx)),
+        ]
+    }
+
+    fn ports(&mut self) -> [&mut Port; 2] {
+        self.ports
+            .each_mut()
+            .map(|port| port.as_mut().expect("a port"))
+    }
+}
+
+fn device_returns(mode: Mode) -> Outcome {
+    let lab = Lab::with_queues(QUEUES)?;
+    let mut rebound = Rebound::new(&lab, mode);
+    for expected in [true, false] {
+        assert_eq!(
+            rebound.rebind().map(|it| it.expect("it opens")),
+            [expected; 2]
+        );
+    }
+    let [rx, tx] = rebound.ports();
+    let memory = umems(rx);
+    deliver_to_each(tx, rx, mode)?;
+    let held = memory[0].alloc().ok_or("a frame")?;
+    lab.rx.ip("link delete dev rx0")?;
+    for outcome in rebound.rebind() {
+        let error = outcome.expect_err("there is no device");
+        assert_eq!(error.kind(), ErrorKind::DeviceMissing, "{error}");
+    }
+    assert!(rebound.ports.iter().all(Option::is_none));
+    lab.add_veths(QUEUES)?;
+    assert_eq!(rebound.rebind().map(|it| it.expect("it opens")), [true; 2]);
+    let [rx, tx] = rebound.ports();
+    deliver_to_each(tx, rx, mode)?;
+    let lent = memory.iter().map(|umem| umem.accounting().receiving);
+    assert!(
+        lent.clone().all(|chunks| chunks > 0),
+        "other UMEMs are in use"
+    );
+    drop(held);
+    rebound.ports = [None, None];
+    all_closed(&lab.rx, &memory);
+    Ok(())
+}
+
+fn more_queues(mode: Mode) -> Outcome {
+    let lab = Lab::with_queues(QUEUES)?;
+    for side in [&lab.rx, &lab.tx] {
+        side.run("ethtool", &format!("-L {} rx 2 tx 2", side.device))?;
+    }
+    let mut rebound = Rebound::new(&lab, mode);
+    assert_eq!(rebound.rebind().map(|it| it.expect("it opens")), [true; 2]);
+    assert!(rebound.ports().iter().all(|port| port.queues().eq(0..2)));
+    // A veth with native XDP may not send on more queues than its peer receives on.
+    for ring in ["rx", "tx"] {
+        for side in [&lab.rx, &lab.tx] {
+            let channels = format!("-L {} {ring} {QUEUES}", side.device);
+            side.run("ethtool", &channels)?;
+        }
+    }
+    assert_eq!(rebound.rebind().map(|it| it.expect("it opens")), [true; 2]);
+    let [rx, tx] = rebound.ports();
+    assert!(rx.queues().eq(0..QUEUES));
+    deliver_to_each(tx, rx, mode)?;
     Ok(())
 }
 
