@@ -19,6 +19,7 @@ mod known;
 mod leaks;
 mod life;
 mod lifecycle;
+mod memory;
 mod metadata;
 mod netns;
 mod outside;
@@ -34,7 +35,7 @@ mod traffic;
 mod waiting;
 
 use budget::{TEST, scaled};
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion, Conclusion, Trial};
 use rustix::thread::CapabilitySet;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -199,8 +200,9 @@ fn main() -> ExitCode {
     }
     life::print_table();
     // Alone and last: before, the other tests use these resources.
-    let last = libtest_mimic::run(&arguments, vec![leaks::test().into_trial()]);
-    if first.has_failed() || last.has_failed() {
+    let alone = [memory::test(), leaks::test()];
+    let last = alone.map(|test| libtest_mimic::run(&arguments, vec![test.into_trial()]));
+    if first.has_failed() || last.iter().any(Conclusion::has_failed) {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
