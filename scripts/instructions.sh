@@ -75,17 +75,20 @@ figures() {
                 moves = split("receive send forward receive_each send_each forward_each", move)
                 for (m = 1; m <= moves; m++) {
                     batches = split(move[m] ~ /each/ ? "64 256 1024" : "1 8 64 256", batch)
-                    for (b = 1; b <= batches; b++) row(move[m], batch[b])
+                    for (b = 1; b <= batches; b++) row(move[m], batch[b], "weir", move[m])
                 }
+                row("receive", 64, "with_metadata", "hints")
+                row("send", 64, "with_metadata", "checksum")
+                row("send_each", 64, "with_metadata", "timestamp")
             }
-            function row(move, batch, name, libxdp) {
+            function row(move, batch, side, shown, name, libxdp) {
                 name = move "_" batch
-                if (!(("weir." name) in count && ("kernel." name) in count)) {
-                    print "error: Callgrind gave no count of " name > "/dev/stderr"
+                if (!((side "." name) in count && ("kernel." name) in count)) {
+                    print "error: Callgrind gave no count of " side "." name > "/dev/stderr"
                     exit 1
                 }
                 libxdp = ("libxdp." name) in count ? sprintf("%.3f", own("libxdp." name, name)) : "-"
-                printf "%s %d %.3f %s\n", move, batch, own("weir." name, name), libxdp
+                printf "%s %d %.3f %s\n", shown, batch, own(side "." name, name), libxdp
             }
             function own(side, name) { return count[side] - count["kernel." name] }'
 }

@@ -4,10 +4,12 @@
 //! `./run instructions` runs this, and compares the counts with `instructions.toml`.
 #![allow(missing_docs)] // gungraun's macros make public items without documentation.
 
+mod metadata;
 mod sides;
 mod words;
 
 use gungraun::prelude::*;
+use metadata::Metadata;
 use sides::{Kernel, Move, Side, Weir};
 use std::hint::black_box;
 use xsk::testing::moves::SLOTS;
@@ -76,7 +78,18 @@ macro_rules! side {
 
 side!(weir, Weir);
 side!(kernel, Kernel);
-library_benchmark_group!(name = counted, benchmarks = [weir, kernel]);
+
+// With metadata on: hints are read, and requests sent.
+#[library_benchmark(setup = ready)]
+#[bench::receive_64(Move::Receive, 64)]
+#[bench::send_64(Move::Send, 64)]
+#[bench::send_each_64(Move::SendEach, 64)]
+fn with_metadata(mut ready: Ready<Metadata>) -> Ready<Metadata> {
+    ready.pass(PACKETS);
+    ready
+}
+
+library_benchmark_group!(name = counted, benchmarks = [weir, kernel, with_metadata]);
 
 #[cfg(libxdp)]
 side!(libxdp, sides::Libxdp);

@@ -4,6 +4,7 @@
 
 use crate::words::{Rings, index, slot, step};
 use std::hint::black_box;
+use xsk::Umem;
 use xsk::testing::moves::{Moves, umem};
 
 /// A measured move.
@@ -72,7 +73,7 @@ impl Default for Kernel {
 impl Kernel {
     /// The slots of RX hold good descriptors already.
     #[inline(never)]
-    fn receives(&self, packets: u32) {
+    pub(crate) fn receives(&self, packets: u32) {
         let [rx, _, fill, _] = &self.rings;
         step(fill.consumer, packets);
         step(rx.producer, packets);
@@ -80,7 +81,7 @@ impl Kernel {
 
     /// Sends the descriptors in TX, and completes them.
     #[inline(never)]
-    fn sends(&self, packets: u32) {
+    pub(crate) fn sends(&self, packets: u32) {
         let [_, tx, _, completion] = &self.rings;
         let descs: *mut libc::xdp_desc = tx.slots.cast();
         let addrs: *mut u64 = completion.slots.cast();
@@ -119,13 +120,19 @@ impl Side for Kernel {
 
 /// weir's library.
 pub(crate) struct Weir {
-    moves: Moves,
-    kernel: Kernel,
+    pub(crate) moves: Moves,
+    pub(crate) kernel: Kernel,
 }
 
 impl Default for Weir {
     fn default() -> Self {
-        let moves = Moves::new(&umem());
+        Self::on(&umem())
+    }
+}
+
+impl Weir {
+    pub(crate) fn on(umem: &Umem) -> Self {
+        let moves = Moves::new(umem);
         let kernel = Kernel {
             rings: moves.words(),
         };

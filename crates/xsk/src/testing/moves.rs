@@ -7,9 +7,11 @@ use crate::ring::{Consumer, Mapped, Producer, Slot};
 use crate::send_error::SendError;
 use crate::socket::{Done, Received, forward_each, receive_each, send_each};
 use crate::sys::{Desc, Mapping, Offsets};
-use crate::umem::{Cache, Umem, XDP_PACKET_HEADROOM};
+use crate::tx_metadata::{TxRequest, TxSupport};
+use crate::umem::{Cache, Geometry, Umem, XDP_PACKET_HEADROOM};
 use crate::umem_rings::{
     CompletionRing, FillRing, Outgoing, RxRing, Target, TxRing, cache_size, look_after, send,
+    send_with,
 };
 use std::sync::Arc;
 
@@ -69,6 +71,18 @@ pub fn umem() -> Umem {
     Umem::on_heap(2 * SLOTS, 2048)
 }
 
+/// The same with metadata in front of packets.
+pub fn umem_with_metadata() -> Umem {
+    Umem::of_geometry_on_heap(Geometry {
+        chunks: 2 * SLOTS,
+        chunk_size: 2048,
+        headroom: 0,
+        fragments: false,
+        tx_metadata: true,
+        unaligned: false,
+    })
+}
+
 /// A socket's user side, with a packet in every slot of RX.
 #[derive(Debug)]
 pub struct Moves {
@@ -82,7 +96,8 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Makes the rings and lends half of the chunks for receiving.
+    /// Makes the rings and lends half of the chunks for receiving. Where the UMEM has metadata, received packets
+    /// have hints, and each request can be sent.
     pub fn new(umem: &Umem) -> Self {
         let memory = [
             Memory::new::<Desc>(),
@@ -107,9 +122,16 @@ impl Moves {
         let mut cache = Cache::new(umem, cache_size(umem.chunks(), SLOTS));
         fill.refill(&mut cache);
         let (rx, tx) = (Consumer::new(rx.ring()), Producer::new(tx.ring()));
+        let mut completion = CompletionRing::new(umem, id, completion);
+        fill.set_hints(umem.tx_metadata());
+        completion.set_support(TxSupport {
+            checksum: true,
+            timestamp: true,
+            launch_time: true,
+        });
         Self {
             fill,
-            completion: CompletionRing::new(umem, id, completion),
+            completion,
             cache,
             umem: umem.clone(),
             rx,
@@ -147,7 +169,7 @@ impl Moves {
     }
 
     /// Same as [`Socket::alloc`](crate::Socket::alloc).
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self) -> Option<Frame> {
         if self.cache.len() == 0 {
             self.completion.reclaim_sent(&mut self.cache);
@@ -167,6 +189,20 @@ impl Moves {
             completion: &mut self.completion,
         };
         send(Some(out), frame)
+    }
+
+    /// Same as [`Socket::send_with`](crate::Socket::send_with).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::send_with`](crate::Socket::send_with).
+    #[inline]
+    pub fn send_with(&mut self, frame: Frame, request: &TxRequest) -> Result<(), SendError<Frame>> {
+        let out = Outgoing {
+            tx: &mut self.tx,
+            completion: &mut self.completion,
+        };
+        send_with(Some(out), frame, request)
     }
 
     /// Same as [`Socket::flush`](crate::Socket::flush), without waking the kernel.

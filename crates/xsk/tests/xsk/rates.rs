@@ -1,12 +1,12 @@
 //! Rates of the moves between two devices, printed for `./run guests`. They judge nothing.
 
 use crate::budget::{STALL, wait_until};
-use crate::netns::Lab;
+use crate::netns::{Lab, umem_builder};
 use crate::outside::Outside;
 use crate::traffic::deliver;
 use crate::{Outcome, Result, packet};
 use std::time::{Duration, Instant};
-use xsk::{Mode, Umem};
+use xsk::Mode;
 
 /// Packets of one measurement.
 const PACKETS: u64 = 20_000;
@@ -23,7 +23,7 @@ pub fn measure(mode: Mode) -> Outcome {
 /// From a socket to another one, each packet checked.
 fn receive(mode: Mode) -> Result<Duration> {
     let lab = Lab::new()?;
-    let (from, to) = (Umem::builder().build()?, Umem::builder().build()?);
+    let (from, to) = (umem_builder().build()?, umem_builder().build()?);
     let mut rx = lab.rx.open(&to, mode, |builder| builder.tx_ring(0))?;
     let mut tx = lab.tx.open(&from, mode, |builder| builder.rx_ring(0))?;
     let begin = Instant::now();
@@ -33,7 +33,7 @@ fn receive(mode: Mode) -> Result<Duration> {
 
 /// To a peer outside, which has no part in the time.
 fn send(mode: Mode) -> Result<Duration> {
-    let (umem, outside) = (Umem::builder().build()?, Outside::new()?);
+    let (umem, outside) = (umem_builder().build()?, Outside::new()?);
     let mut socket = outside.near.open(&umem, mode, |builder| builder)?;
     let begin = Instant::now();
     let mut sequence = 0;
