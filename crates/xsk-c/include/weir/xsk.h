@@ -95,6 +95,11 @@ enum weir_xsk_waiting {
 		0, /* selects by packet rate: blocks, sleeps while packets gather, or spins */
 	WEIR_XSK_POLL = 1, /* blocks in poll(2) */
 	WEIR_XSK_SPIN = 2, /* reads the ring in a loop */
+	/*
+	 * Runs the driver in the waiting thread (Linux 5.11, CAP_NET_ADMIN); as WEIR_XSK_SPIN on a device
+	 * for which weir_xsk_napi_id() stays 0.
+	 */
+	WEIR_XSK_BUSY_POLL = 3,
 };
 
 #define WEIR_XSK_NO_NEED_WAKEUP 1u /* without XDP_USE_NEED_WAKEUP */
@@ -167,6 +172,24 @@ int weir_xsk_mode(struct weir_xsk_socket *socket);
  * -ENOENT when there are no more.
  */
 int weir_xsk_refusal(struct weir_xsk_socket *socket, uint32_t index, char *text, size_t size);
+
+/* The NAPI instance that WEIR_XSK_BUSY_POLL runs; 0 where there is none, or no packet came yet. */
+int weir_xsk_napi_id(struct weir_xsk_socket *socket);
+
+/* Why a socket gets and sends nothing. After any but WEIR_XSK_DEVICE_DOWN close it, and open another. */
+enum weir_xsk_fault {
+	WEIR_XSK_NO_FAULT = 0,
+	WEIR_XSK_DEVICE_DOWN = 1, /* the socket goes on when the device is up again */
+	WEIR_XSK_DEVICE_GONE = 2, /* removed, or moved to another network namespace */
+	WEIR_XSK_PROGRAM_DETACHED = 3,
+	WEIR_XSK_PROGRAM_REPLACED = 4, /* another XDP program is there, which knows nothing of the socket */
+};
+
+/*
+ * The fault of the socket's device or XDP program, of enum weir_xsk_fault. It takes a few system calls:
+ * ask after an error, a link event, or some silence, not for each packet.
+ */
+int weir_xsk_fault(struct weir_xsk_socket *socket);
 
 /* A packet. The program may move `data` and change `len` before sending, inside the chunk. */
 struct weir_xsk_frame {

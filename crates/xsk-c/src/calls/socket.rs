@@ -107,8 +107,9 @@ fn waiting(options: &SocketOptions) -> Result<Wait> {
         }),
         (1, _) => Ok(Wait::Poll),
         (2, _) => Ok(Wait::Spin),
+        (3, _) => Ok(Wait::BusyPoll),
         (other, _) => Err(Fault::invalid(format!(
-            "waiting {other} is not possible: use WEIR_XSK_ADAPTIVE, _POLL or _SPIN"
+            "waiting {other} is not possible: use WEIR_XSK_ADAPTIVE, _POLL, _SPIN or _BUSY_POLL"
         ))),
     }
 }
@@ -141,6 +142,31 @@ fn obtained(mode: ModeObtained) -> Result<u32> {
         ModeObtained::Copy => Ok(4),
         other => Err(Fault::not_recoverable(format!(
             "mode {other} has no number"
+        ))),
+    }
+}
+
+/// The NAPI instance that a socket busy polls.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_xsk_napi_id(socket: *mut c_void) -> c_int {
+    call(|| with(socket, |opened| Ok(opened.socket.napi_id()?.unwrap_or(0))))
+}
+
+/// The fault of a socket's device or program.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_xsk_fault(socket: *mut c_void) -> c_int {
+    call(|| with(socket, |opened| fault_number(opened.socket.fault())))
+}
+
+fn fault_number(fault: Option<xsk::Fault>) -> Result<u32> {
+    match fault {
+        None => Ok(0),
+        Some(xsk::Fault::DeviceDown) => Ok(1),
+        Some(xsk::Fault::DeviceGone) => Ok(2),
+        Some(xsk::Fault::ProgramDetached) => Ok(3),
+        Some(xsk::Fault::ProgramReplaced) => Ok(4),
+        Some(other) => Err(Fault::not_recoverable(format!(
+            "the fault has no number: {other}"
         ))),
     }
 }

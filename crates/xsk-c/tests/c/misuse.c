@@ -45,6 +45,8 @@ static void refuse_socket(int code, struct weir_xsk_socket *socket)
 
 	REFUSED(code, weir_xsk_close(socket));
 	REFUSED(code, weir_xsk_mode(socket));
+	REFUSED(code, weir_xsk_napi_id(socket));
+	REFUSED(code, weir_xsk_fault(socket));
 	REFUSED(code, weir_xsk_refusal(socket, 0, text, sizeof(text)));
 	REFUSED(code, weir_xsk_receive_each(socket, 1, recycle, NULL));
 	REFUSED(code, weir_xsk_forward_each(socket, 1, recycle, NULL));
@@ -125,7 +127,7 @@ static void opening(const char *device)
 	OPTION(EINVAL, device, options.mode = 9);
 	OPTION(EINVAL, device, options.flags = 8);
 	OPTION(EINVAL, device, options.reserved = 8);
-	OPTION(EINVAL, device, options.waiting = 3);
+	OPTION(EINVAL, device, options.waiting = 4);
 	OPTION(EINVAL, device, options.rx_ring = 3);
 	OPTION(EINVAL, device, options.fill_ring = WEIR_XSK_NONE);
 	OPTION(EOPNOTSUPP, "spare0", options.mode = WEIR_XSK_ZC);

@@ -211,7 +211,7 @@ int main(int argc, char **argv)
 	struct weir_xsk_statistics counts = { .size = sizeof(counts) };
 
 	CHECK(argc == 4);
-	for (uint32_t waiting = WEIR_XSK_ADAPTIVE; waiting <= WEIR_XSK_SPIN; waiting++) {
+	for (uint32_t waiting = WEIR_XSK_ADAPTIVE; waiting <= WEIR_XSK_BUSY_POLL; waiting++) {
 		uint32_t mode = atoi(argv[3]);
 		struct weir_xsk_socket *here, *there;
 

@@ -19,6 +19,8 @@ pub fn tests() -> Vec<Trial> {
             "two queues share a program, and get the packets of a rule",
             || run("tests/c/queues.c", "2", "each queue got its packets"),
         ),
+        moving("SKB a socket tells its faults", || faults("1")),
+        moving("DRV a socket tells its faults", || faults("2")),
         moving("every misuse is refused", misuse),
         moving(
             "SKB packets of several chunks arrive as they were sent",
@@ -58,6 +60,10 @@ fn run_on(side: &Side, source: &str, argument: &str, line: &str) -> Outcome {
     let mut running = Running::start(side, &program, &["tx0", "rx0", argument])?;
     running.end()?;
     running.wait_for_line(line)
+}
+
+fn faults(mode: &str) -> Outcome {
+    run("tests/c/faults.c", mode, "each fault was told")
 }
 
 fn moves(mode: &str) -> Outcome {
