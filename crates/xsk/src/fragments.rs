@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::frame::Frame;
+use crate::hints::RxHints;
 use crate::umem::{MAX_FRAGMENTS, Umem};
 use arrayvec::{ArrayVec, CapacityError};
 
@@ -31,7 +32,10 @@ use arrayvec::{ArrayVec, CapacityError};
 /// # }
 /// ```
 #[derive(Debug, Default)]
-pub struct Fragments(ArrayVec<Frame, MAX_FRAGMENTS>);
+pub struct Fragments {
+    frames: ArrayVec<Frame, MAX_FRAGMENTS>,
+    hints: RxHints,
+}
 
 impl Fragments {
     /// A packet without frames.
@@ -46,30 +50,47 @@ impl Fragments {
     /// The frame, when the packet has [`MAX_FRAGMENTS`] already.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> std::result::Result<(), Frame> {
-        self.0.try_push(frame).map_err(CapacityError::element)
+        self.frames.try_push(frame).map_err(CapacityError::element)
+    }
+
+    /// What the driver knows of a received packet, as [`Packet::hints`](crate::Packet::hints) has it.
+    pub fn hints(&self) -> RxHints {
+        self.hints
+    }
+
+    /// Reads the hints in front of the packet's first bytes.
+    pub(crate) fn read_hints(&mut self) {
+        let Some(first) = self.frames.first() else {
+            return;
+        };
+        let chunk = first.chunk();
+        let bytes = first.umem().area().hints_at().map(|at| chunk.bytes(at));
+        if let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) {
+            self.hints = RxHints::read(bytes);
+        }
     }
 
     /// The frames, in the order of the packet's bytes.
     #[inline]
     pub fn frames(&self) -> &[Frame] {
-        &self.0
+        &self.frames
     }
 
     /// The frames, to be written.
     #[inline]
     pub fn frames_mut(&mut self) -> &mut [Frame] {
-        &mut self.0
+        &mut self.frames
     }
 
     /// Takes the packet apart.
     pub fn into_frames(self) -> impl ExactSizeIterator<Item = Frame> {
-        self.0.into_iter()
+        self.frames.into_iter()
     }
 
     /// Length of the packet, in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.0.iter().map(Frame::len).sum()
+        self.frames.iter().map(Frame::len).sum()
     }
 
     /// Whether the packet has no bytes.
@@ -80,7 +101,7 @@ impl Fragments {
 
     /// A copy of the packet's bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.0
+        self.frames
             .iter()
             .flat_map(|frame| frame.iter().copied())
             .collect()
@@ -89,7 +110,7 @@ impl Fragments {
     /// Copies the packet's first bytes into `bytes`, as many as fit. Returns their number.
     pub fn copy_to(&self, bytes: &mut [u8]) -> usize {
         let mut copied = 0;
-        for frame in &self.0 {
+        for frame in &self.frames {
             let room = &mut bytes[copied..];
             let count = room.len().min(frame.len());
             room[..count].copy_from_slice(&frame[..count]);
@@ -106,7 +127,11 @@ impl Fragments {
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when the frames have no room for
     /// that; the packet is unchanged.
     pub fn fill_with(&mut self, bytes: &[u8]) -> Result<()> {
-        let room: usize = self.0.iter().map(|frame| frame.capacity() as usize).sum();
+        let room: usize = self
+            .frames
+            .iter()
+            .map(|frame| frame.capacity() as usize)
+            .sum();
         if bytes.len() > room {
             return Err(Error::invalid(format!(
                 "a packet of {} bytes does not fit: its frames have room for {room}",
@@ -115,13 +140,13 @@ impl Fragments {
         }
         let mut rest = bytes;
         let mut used = 0;
-        for frame in &mut self.0 {
+        for frame in &mut self.frames {
             let (now, later) = rest.split_at(rest.len().min(frame.capacity() as usize));
             frame.fill_with(now)?;
             rest = later;
             used += usize::from(!now.is_empty());
         }
-        self.0.truncate(used);
+        self.frames.truncate(used);
         Ok(())
     }
 
@@ -133,7 +158,7 @@ impl Fragments {
     /// [`copy_to`](Self::copy_to) copy any packet.
     pub fn linearize(mut self) -> std::result::Result<Frame, Self> {
         let len = self.len();
-        let Some((first, others)) = self.0.split_first_mut() else {
+        let Some((first, others)) = self.frames.split_first_mut() else {
             return Err(self);
         };
         let at = first.len();
@@ -146,8 +171,8 @@ impl Fragments {
             now.copy_from_slice(frame);
             rest = later;
         }
-        self.0.truncate(1);
-        self.0.pop().ok_or(self)
+        self.frames.truncate(1);
+        self.frames.pop().ok_or(self)
     }
 
     /// Takes frames from `alloc` until a packet of `len` bytes fits into them, and makes it that long;
@@ -156,8 +181,8 @@ impl Fragments {
     pub(crate) fn alloc(len: usize, mut alloc: impl FnMut() -> Option<Frame>) -> Option<Self> {
         let mut packet = Self::new();
         let mut left = len;
-        while left > 0 || packet.0.is_empty() {
-            if packet.0.is_full() {
+        while left > 0 || packet.frames.is_empty() {
+            if packet.frames.is_full() {
                 return None;
             }
             let mut frame = alloc()?;
@@ -172,7 +197,10 @@ impl Fragments {
 
 impl From<Frame> for Fragments {
     fn from(frame: Frame) -> Self {
-        Self([frame].into_iter().collect())
+        Self {
+            frames: [frame].into_iter().collect(),
+            hints: RxHints::default(),
+        }
     }
 }
 

@@ -4,6 +4,9 @@
 /// tag of a VLAN; and a word with [`MAGIC`] and the flags of the hints that the driver has.
 pub(crate) const HINTS_LEN: u8 = 24;
 
+/// Those bytes.
+pub(crate) type HintBytes = [u8; HINTS_LEN as usize];
+
 /// The kernel's functions by which an XDP program asks the driver, in the order of the hints (Linux 6.3, the
 /// last 6.8; `net/core/xdp.c`).
 pub(crate) const FUNCTIONS: [&str; 3] = [
@@ -68,7 +71,7 @@ pub struct VlanTag {
 
 impl RxHints {
     /// Reads the hints in front of a packet. None are there when nobody wrote them.
-    pub(crate) fn read(bytes: &[u8; HINTS_LEN as usize]) -> Self {
+    pub(crate) fn read(bytes: &HintBytes) -> Self {
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
         let half = |at: usize| [bytes[at], bytes[at + 1]];
         let flags = word(20);
@@ -99,9 +102,9 @@ impl RxHints {
 
 #[cfg(test)]
 mod tests {
-    use super::{HASH, HINTS_LEN, MAGIC, RxHash, RxHints, TIMESTAMP, VLAN_TAG, VlanTag};
+    use super::{HASH, HINTS_LEN, HintBytes, MAGIC, RxHash, RxHints, TIMESTAMP, VLAN_TAG, VlanTag};
 
-    fn bytes(flags: u32) -> [u8; HINTS_LEN as usize] {
+    fn bytes(flags: u32) -> HintBytes {
         let mut bytes = [0; HINTS_LEN as usize];
         bytes[..8].copy_from_slice(&0x1234_5678_9abc_def0_u64.to_ne_bytes());
         bytes[8..12].copy_from_slice(&77_u32.to_ne_bytes());

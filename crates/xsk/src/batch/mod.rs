@@ -160,6 +160,9 @@ impl<'s> RxBatch<'s> {
         loop {
             let mut packet = Fragments::new();
             if self.take_packet(&mut packet)? {
+                if self.fill.has_hints() {
+                    packet.read_hints();
+                }
                 return Some(packet);
             }
             for frame in packet.into_frames() {

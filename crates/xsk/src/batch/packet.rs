@@ -4,10 +4,10 @@
 use super::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
-use crate::hints::{HINTS_LEN, RxHints};
+use crate::hints::{HintBytes, RxHints};
 use crate::send_error::{SendError, SendErrorKind};
 use crate::tx_metadata::TxRequest;
-use crate::umem::{Extent, Umem, XDP_PACKET_HEADROOM};
+use crate::umem::{Extent, Umem};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -176,22 +176,14 @@ impl Packet<'_, '_> {
     /// [`SocketBuilder::rx_hints`](crate::SocketBuilder::rx_hints). They are in the headroom: ask before
     /// the head moves more than 232 bytes there.
     pub fn hints(&self) -> RxHints {
-        let area = self.batch.cache.area();
-        let start = self.batch.lent.start(self.addr);
-        let packet = area.headroom() + XDP_PACKET_HEADROOM;
-        if !self.batch.fill.has_hints() || packet > area.chunk_size() {
+        let at = self.batch.cache.area().hints_at();
+        let Some(at) = at.filter(|_| self.batch.fill.has_hints()) else {
             return RxHints::default();
-        }
-        let at = start + u64::from(packet) - u64::from(HINTS_LEN);
+        };
+        let addr = self.batch.lent.start(self.addr) + u64::from(at.offset);
         // SAFETY: as in `deref`: the bytes lie inside the packet's chunk. They may be any, which an array of
         // bytes can have.
-        let bytes = unsafe {
-            self.batch
-                .memory
-                .at(at)
-                .cast::<[u8; HINTS_LEN as usize]>()
-                .read()
-        };
+        let bytes = unsafe { self.batch.memory.at(addr).cast::<HintBytes>().read() };
         RxHints::read(&bytes)
     }
 

@@ -55,6 +55,11 @@ impl Device {
     /// [`ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN`, or, where `/sys` is that of another network
     /// namespace, without `CAP_SYS_ADMIN`; [`ErrorKind::Unsupported`] before Linux 5.8;
     /// [`ErrorKind::DeviceMissing`] when the device has gone. Nothing is changed then.
+    ///
+    /// [`ErrorKind::DeviceMissing`]: crate::ErrorKind::DeviceMissing
+    /// [`ErrorKind::InvalidConfig`]: crate::ErrorKind::InvalidConfig
+    /// [`ErrorKind::PermissionDenied`]: crate::ErrorKind::PermissionDenied
+    /// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
     pub fn defer_interrupts(&self, polls: u32, timeout: Duration) -> Result<DeferredInterrupts> {
         let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         if !(1..=MOST_POLLS).contains(&polls) || !(1..=i64::MAX as u64).contains(&nanoseconds) {
@@ -89,7 +94,7 @@ impl DeferredInterrupts {
     ///
     /// # Errors
     ///
-    /// As those of [`Device::defer_interrupts`]. [`ErrorKind::DeviceMissing`] also when the device has
+    /// As those of [`Device::defer_interrupts`]. [`DeviceMissing`](crate::ErrorKind::DeviceMissing) also when the device has
     /// another name now, or has moved to another network namespace.
     pub fn restore(mut self) -> Result<()> {
         self.restore_all()

@@ -56,10 +56,10 @@
 //! It needs native XDP; with generic XDP, with a driver without hints, or on a kernel without BTF, the socket
 //! opens without, and [`Socket::refusals`] says why. A program is bound to its device then. The hints are in
 //! the last 24 bytes in front of the packet, so [`Packet::adjust_head`] by more than the headroom and 232
-//! bytes overwrites them. Packets in [`Fragments`] and in the closures of
-//! [`Socket::receive_each`] have none.
+//! bytes overwrites them. Packets of several chunks ([`Fragments::hints`]) and those in the closures of
+//! [`Socket::receive_each`] have them, too.
 //!
-//! [`Fragments`]: crate::Fragments
+//! [`Fragments::hints`]: crate::Fragments::hints
 //! [`Packet::adjust_head`]: crate::Packet::adjust_head
 //! [`Packet::hints`]: crate::Packet::hints
 //! [`Packet::send_with`]: crate::Packet::send_with

@@ -7,6 +7,7 @@ use super::sender::Sender;
 use crate::batch::goes_on;
 use crate::error::{Error, Result};
 use crate::frame::Frame;
+use crate::hints::{HintBytes, RxHints};
 use crate::ring::{Cursor, SharedSlot};
 use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
@@ -31,6 +32,7 @@ pub struct Received<'p, const SENDS: bool = false> {
     memory: Memory,
     umem: &'p Umem,
     id: RingsId,
+    has_hints: bool,
     packet: PhantomData<Brand<'p>>,
 }
 
@@ -95,6 +97,19 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
         let mut extent = self.extent();
         extent.adjust_tail(delta, self.umem.chunk_size())?;
         self.set_extent(extent)
+    }
+
+    /// What the driver knows of the packet, as [`Packet::hints`](crate::Packet::hints) has it.
+    pub fn hints(&self) -> RxHints {
+        let area = self.umem.area();
+        let Some(at) = area.hints_at().filter(|_| self.has_hints) else {
+            return RxHints::default();
+        };
+        let addr = area.chunk_start(self.addr) + u64::from(at.offset);
+        // SAFETY: as in `deref`: the bytes lie inside the packet's chunk. They may be any, which an array of
+        // bytes can have.
+        let bytes = unsafe { self.memory.at(addr).cast::<HintBytes>().read() };
+        RxHints::read(&bytes)
     }
 
     /// The packet's place in its chunk.
@@ -315,6 +330,7 @@ impl<'s> Pass<'s> {
             memory: area.memory(),
             umem: self.umem,
             id,
+            has_hints: self.fill.has_hints(),
             cache: self.cache,
             rejected: &mut self.rejected,
         }
@@ -378,6 +394,7 @@ struct Block<'s, const SHIFT: u32> {
     memory: Memory,
     umem: &'s Umem,
     id: RingsId,
+    has_hints: bool,
     cache: &'s mut Cache,
     rejected: &'s mut Rejected,
 }
@@ -403,6 +420,7 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
                 memory: self.memory,
                 umem: self.umem,
                 id: self.id,
+                has_hints: self.has_hints,
                 packet: PhantomData,
             });
             // Only now: a packet whose closure panics is recycled.

@@ -4,7 +4,9 @@
 use super::owner::OURS;
 use super::{
     AfterClose, Area, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN, Umem,
+    XDP_PACKET_HEADROOM,
 };
+use crate::hints::HINTS_LEN;
 use crate::ring::SharedSlot;
 use crate::sys::Desc;
 use std::mem::ManuallyDrop;
@@ -489,6 +491,16 @@ impl Area {
     #[inline(always)]
     pub(crate) fn memory(&self) -> Memory {
         Memory(self.memory.start())
+    }
+
+    /// Where in its chunk a received packet has its hints: in front of where it begins. `None` where there is
+    /// no room for it behind them.
+    pub(crate) fn hints_at(&self) -> Option<Extent> {
+        let packet = self.headroom() + XDP_PACKET_HEADROOM;
+        (packet <= self.chunk_size()).then(|| Extent {
+            offset: packet - u32::from(HINTS_LEN),
+            len: HINTS_LEN.into(),
+        })
     }
 }
 
