@@ -182,7 +182,7 @@ enum weir_xsk_fault {
 	WEIR_XSK_DEVICE_DOWN = 1, /* the socket goes on when the device is up again */
 	WEIR_XSK_DEVICE_GONE = 2, /* removed, or moved to another network namespace */
 	WEIR_XSK_PROGRAM_DETACHED = 3,
-	WEIR_XSK_PROGRAM_REPLACED = 4, /* another XDP program is there, which knows nothing of the socket */
+	WEIR_XSK_PROGRAM_REPLACED = 4, /* another XDP program is in its place */
 };
 
 /*
