@@ -1,4 +1,4 @@
-//! Offloads, queues, rings, interrupt coalescing, statistics, and the steering of received packets to
+//! Drivers, offloads, queues, rings, interrupt coalescing, statistics, and the steering of received packets to
 //! queues, by the ioctl of ethtool(8) (linux/ethtool.h).
 //!
 //! Every function works in the calling thread's network namespace.
@@ -12,6 +12,7 @@
 mod card;
 mod channels;
 mod coalesce;
+mod driver;
 mod features;
 mod flow;
 mod ioctl;
@@ -25,6 +26,7 @@ mod strings;
 
 pub use channels::{Channels, Queues, channels};
 pub use coalesce::{RxCoalesce, rx_coalesce};
+pub use driver::driver;
 pub use features::{Feature, Offload, features, set, set_feature};
 pub use flow::{delete_flow_rule, flow_rules, insert_flow_rule};
 pub use rings::{RxRing, rx_ring};
@@ -44,6 +46,7 @@ mod tests {
         let loopback = features.iter().find(|feature| feature.name == "loopback");
         let loopback = loopback.expect("a feature of the loopback");
         assert!(loopback.on && !loopback.changeable);
+        assert_eq!(driver("lo")?, None);
         assert_eq!(rx_ring("lo")?, None);
         assert_eq!(channels("lo")?, None);
         assert_eq!(rx_coalesce("lo")?, None);

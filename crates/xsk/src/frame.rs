@@ -141,7 +141,7 @@ impl Frame {
         self.extent
     }
 
-    #[cfg(any(test, feature = "testing"))]
+    #[inline]
     pub(crate) fn chunk(&self) -> &Chunk {
         &self.chunk
     }

@@ -111,10 +111,8 @@ impl Device {
     /// tell their cards the size of a chunk in KiB, rounded down (`igb_setup_srrctl`, `igc_configure_rx_ring`).
     /// A longer packet is taken apart, and each part received as a packet.
     pub(crate) fn rx_buffer_unit(&self) -> u32 {
-        let files = Files::of(&self.name, self.index).ok();
-        let link = |files: Files| std::fs::read_link(files.path("device/driver")).ok();
-        match files.and_then(link) {
-            Some(driver) if driver.ends_with("igb") || driver.ends_with("igc") => 1024,
+        match ethtool::driver(&self.name).ok().flatten().as_deref() {
+            Some("igb" | "igc") => 1024,
             _ => 1,
         }
     }
