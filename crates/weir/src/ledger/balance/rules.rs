@@ -195,6 +195,9 @@ pub const RULES: &[Rule] = &[
     rule(("FQ_FLOW_LIMIT", ""), Stage::Qdisc, Lost, QDISC, "a flow's queue of fq was full", "qdisc-drops"),
     rule(("NOT_SPECIFIED", "tbf_"), Stage::Qdisc, NotLost, &[],
         "tbf cut it into segments and dropped all of them: they are counted one by one", ""),
+    // `__dev_forward_skb` has made it one of the other end by then, but the sending end counts it.
+    rule(("NOT_SPECIFIED", "veth_xmit"), Stage::Transmit, Lost, &[Peer("tx_dropped")],
+        "the ring of a veth was full: the CPU that receives from it is too slow", ""),
     rule(("FULL_RING", ""), Stage::Transmit, Lost, &[Device("tx_dropped")],
         "the queue of a tap was full: its reader is too slow", "tap-queue"),
     rule(("DEV_READY", ""), Stage::Transmit, Lost, &[Device("tx_dropped")], "the device is down", ""),

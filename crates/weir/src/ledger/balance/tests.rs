@@ -97,6 +97,40 @@ fn namespaces_and_devices_that_come_and_go_are_named() {
     );
 }
 
+/// The event names the receiving end, and the sending one counts.
+#[test]
+fn a_packet_at_a_full_ring_of_a_veth_is_lost_once() {
+    let (mut before, mut after) = (host(true), host(true));
+    add_drop(&mut after, NETNS, "NOT_SPECIFIED", 9, 9);
+    if let Some(drop) = after.events.as_mut().and_then(|it| it.drops.last_mut()) {
+        drop.place = Some("veth_xmit".into());
+    }
+    let mut other = after.namespaces[&NETNS].devices[&2].clone();
+    other.statistics = counters(&[("tx_dropped", 9)]);
+    let web = after.namespaces.get_mut(&NETNS).expect("the namespace");
+    let eth0 = web.devices.get_mut(&2).expect("the device");
+    eth0.peer = Some((8, 5));
+    let far = Namespace {
+        name: "far".into(),
+        devices: BTreeMap::from([(5, other.clone())]),
+        ..Namespace::default()
+    };
+    after.namespaces.insert(8, far.clone());
+    other.statistics = counters(&[("tx_dropped", 0)]);
+    let far = Namespace {
+        devices: BTreeMap::from([(5, other)]),
+        ..far
+    };
+    before.namespaces.insert(8, far);
+    let sheet = balance(&before, &after).expect("a sheet");
+    let rows: Vec<_> = sheet
+        .losses
+        .iter()
+        .map(|loss| (loss.stage, loss.count))
+        .collect();
+    assert_eq!(rows, [(Stage::Transmit, 9)]);
+}
+
 #[test]
 fn an_xdp_socket_claims_no_more_packets_than_it_lost() {
     let (before, mut after) = (host(true), host(true));
