@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::hints::RxHints;
+use crate::tx_metadata::TxRequest;
 use crate::umem::{MAX_FRAGMENTS, Umem};
 use arrayvec::{ArrayVec, CapacityError};
 
@@ -35,6 +36,7 @@ use arrayvec::{ArrayVec, CapacityError};
 pub struct Fragments {
     frames: ArrayVec<Frame, MAX_FRAGMENTS>,
     hints: RxHints,
+    request: TxRequest,
 }
 
 impl Fragments {
@@ -68,6 +70,18 @@ impl Fragments {
         if let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) {
             self.hints = RxHints::read(bytes);
         }
+    }
+
+    /// Sets what to ask of the driver when the packet is sent, as
+    /// [`Socket::send_with`](crate::Socket::send_with) does for one frame: the metadata is in front of the first
+    /// frame, which has to hold the place of a checksum, too. Default: nothing.
+    pub fn set_request(&mut self, request: TxRequest) {
+        self.request = request;
+    }
+
+    /// What to ask of the driver when the packet is sent.
+    pub(crate) fn request(&self) -> &TxRequest {
+        &self.request
     }
 
     /// The frames, in the order of the packet's bytes.
@@ -199,7 +213,7 @@ impl From<Frame> for Fragments {
     fn from(frame: Frame) -> Self {
         Self {
             frames: [frame].into_iter().collect(),
-            hints: RxHints::default(),
+            ..Self::default()
         }
     }
 }

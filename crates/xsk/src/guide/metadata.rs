@@ -16,6 +16,9 @@
 //! it would stop at one that it does not know, and send none behind it. Checksums outside the packet are
 //! refused for the same reason.
 //!
+//! A packet of several chunks has its request by [`Fragments::set_request`](crate::Fragments::set_request); the
+//! metadata is in front of the first chunk.
+//!
 //! A timestamp is there when the packet's chunk has come back: [`Socket::take_tx_timestamp`] returns it with
 //! the number that the request had.
 //!

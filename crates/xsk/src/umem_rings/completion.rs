@@ -268,13 +268,15 @@ pub(crate) fn cannot_send_with(
     at: Extent,
     request: &TxRequest,
 ) -> Option<SendErrorKind> {
-    if let Some(kind) = cannot_send(out.as_deref_mut(), umem, at.len) {
-        return Some(kind);
-    }
+    cannot_send(out.as_deref_mut(), umem, at.len).or_else(|| cannot_request(out?, at, request))
+}
+
+/// The reason that nothing can be asked for a packet whose first bytes are there; `None` when it can.
+fn cannot_request(out: &Outgoing<'_>, at: Extent, request: &TxRequest) -> Option<SendErrorKind> {
     if *request == TxRequest::new() {
         return None;
     }
-    let Some(requests) = &out?.completion.requests else {
+    let Some(requests) = &out.completion.requests else {
         return Some(SendErrorKind::NoMetadata);
     };
     if !requests.support.has(request) {
@@ -354,19 +356,21 @@ pub(crate) fn cannot_send_fragments(
     } else if out.tx.free(count) < count {
         Some(SendErrorKind::Full)
     } else {
-        None
+        cannot_request(out, frames[0].extent(), packet.request())
     }
 }
 
-/// Writes a packet into slots of TX, of which there is one for each frame.
-pub(crate) fn write_fragments(out: &Outgoing<'_>, slots: &mut Cursor, packet: Fragments) {
+/// Writes a packet into slots of TX, of which there is one for each frame. The first one has the request.
+pub(crate) fn write_fragments(out: &mut Outgoing<'_>, slots: &mut Cursor, packet: Fragments) {
+    let mut request = *packet.request();
     let frames = packet.into_frames();
     let last = frames.len() - 1;
     for ((at, frame), slot) in frames.enumerate().zip(slots) {
-        let Extent { offset, len } = frame.extent();
-        let addr = frame.into_chunk().lend_to_send(out.completion.id) + u64::from(offset);
-        let options = if at < last { XDP_PKT_CONTD } else { 0 };
-        out.tx.slot(slot).write(Desc { addr, len, options });
+        let mut desc = lend_with(out, frame, &std::mem::take(&mut request));
+        if at < last {
+            desc.options |= XDP_PKT_CONTD;
+        }
+        out.tx.slot(slot).write(desc);
     }
 }
 
@@ -378,9 +382,9 @@ pub(crate) fn send_fragments(
     if let Some(kind) = cannot_send_fragments(out.as_mut(), &packet) {
         return Err(SendError { packet, kind });
     }
-    if let Some(out) = out {
+    if let Some(mut out) = out {
         let mut slots = out.tx.reserve(packet.frames().len() as u32);
-        write_fragments(&out, &mut slots, packet);
+        write_fragments(&mut out, &mut slots, packet);
         let sent = out.tx.stage(&slots);
         out.completion.sent(sent);
     }

@@ -11,8 +11,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 use xsk::testing::programs;
 use xsk::{
-    ErrorKind, Feature, Filter, Mode, Packet, Received, Rule, RxHints, SendErrorKind, Socket,
-    TX_METADATA_LEN, TxRequest, TxTimestamp, Umem,
+    ErrorKind, Feature, Filter, Fragments, Mode, Packet, Received, Rule, RxHints, SendErrorKind,
+    Socket, TX_METADATA_LEN, TxRequest, TxTimestamp, Umem,
 };
 
 /// Packets in a test.
@@ -25,9 +25,10 @@ const PLACE: u16 = 12;
 
 type Body = fn(Mode) -> Outcome;
 
-const CASES: [(&str, Body); 9] = [
+const CASES: [(&str, Body); 10] = [
     ("TX metadata: checksum", checksums),
     ("TX metadata: timestamps", timestamps),
+    ("TX metadata: packets of several chunks", several_chunks),
     ("TX metadata: every way to send", every_way),
     ("TX metadata: halves, siblings, fragments", others),
     ("TX metadata: launch time", launch_time),
@@ -119,6 +120,62 @@ fn checksums(mode: Mode) -> Outcome {
     let statistics = tx.statistics()?;
     assert_eq!((statistics.sent, statistics.completed), (PACKETS, PACKETS));
     assert_eq!(statistics.tx_invalid_descs, 0);
+    drop((rx, tx));
+    all_home(&umem);
+    Ok(())
+}
+
+/// Packets gathered from two frames, of which the first one has the metadata.
+fn several_chunks(mode: Mode) -> Outcome {
+    const SPLIT: usize = packet::MIN;
+    if mode == Mode::ZeroCopy {
+        let reason = "no card here takes packets of several buffers";
+        return Err(Skipped(reason.into()).into());
+    }
+    let (lab, rx_umem) = (Lab::new()?, umem_builder().chunks(1024).build()?);
+    let umem = umem_builder().chunks(1024).tx_metadata(true);
+    let umem = umem.fragments(true).build()?;
+    let mut rx = lab.rx.open(&rx_umem, mode, |builder| builder)?;
+    let mut tx = lab.tx.open(&umem, mode, |builder| builder.rx_ring(0))?;
+    let gather = |tx: &mut Socket, sequence: u64, split: usize| {
+        let mut first = tx.alloc().expect("fewer in flight than free");
+        packet::fill(&mut first, 0, sequence, 1000 + sequence as usize);
+        place(&mut first).fill(0);
+        let mut rest = tx.alloc().expect("fewer in flight than free");
+        rest.fill_with(&first[split..]).expect("room");
+        first.resize(split).expect("shorter");
+        let mut packet = Fragments::from(first);
+        packet.push(rest).expect("two frames");
+        packet.set_request(TxRequest::new().checksum(START, PLACE).timestamp(sequence));
+        tx.send_fragments(packet)
+    };
+    let unsent = gather(&mut tx, 0, usize::from(START + PLACE + 1));
+    let kind = unsent.expect_err("its place is in both frames").kind;
+    assert_eq!(kind, SendErrorKind::Checksum);
+    exchange(
+        |flight| {
+            for sequence in 0..64 {
+                flight.wait_for_room(sequence, || tx.flush().expect("flush"));
+                let sent = gather(&mut tx, sequence, SPLIT);
+                sent.map_err(|unsent| unsent.kind).expect("room in TX");
+                flush_checked(&mut tx);
+            }
+            drain(&mut tx);
+        },
+        |flight| {
+            receive_checked(&mut rx, 0..64, flight, |packet, sequence| {
+                assert_eq!(packet.len(), 1000 + sequence as usize);
+                assert_eq!(packet::sequence(packet), sequence);
+                assert!(sums_up(packet), "packet {sequence}");
+            });
+        },
+    );
+    let times = std::iter::from_fn(|| tx.take_tx_timestamp());
+    assert!(
+        times.map(|time| time.tag).eq(0..64),
+        "one time for each packet"
+    );
+    assert_eq!(tx.statistics()?.tx_invalid_descs, 0);
     drop((rx, tx));
     all_home(&umem);
     Ok(())
