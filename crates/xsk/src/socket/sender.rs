@@ -61,6 +61,10 @@ impl TxEnd {
         &*self.socket
     }
 
+    pub(super) fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
     /// Whether a packet can be put into the ring.
     pub(super) fn has_room(&mut self) -> bool {
         self.ring.as_mut().is_some_and(|tx| tx.free(1) > 0)
@@ -139,9 +143,9 @@ impl TxEnd {
         }
     }
 
-    /// Wakes the driver of a socket that busy polls. In sendto(2) the kernel polls the NAPI instance of the RX queue
-    /// in place of it, but some drivers send in another one: virtio-net, and igb with few queues. poll(2) wakes
-    /// the driver all the same (`xsk_poll`, `net/xdp/xsk.c`).
+    /// Wakes the driver of a zero-copy socket that busy polls. In sendto(2) the kernel polls the NAPI instance of the
+    /// RX queue in place of it, but some drivers send in another one: virtio-net, and igb with few queues. poll(2)
+    /// wakes the driver all the same (`xsk_poll`, `net/xdp/xsk.c`).
     pub(crate) fn wake_polled_driver(&self) {
         if self.zero_copy && self.wait == Wait::BusyPoll {
             // The call itself is the wake-up; its result does not matter.

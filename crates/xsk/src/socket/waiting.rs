@@ -214,8 +214,7 @@ impl<'s> Waiting<'s> {
                 if self.ready(interest).any() {
                     return;
                 }
-                if busy {
-                    self.poll_driver();
+                if busy && self.poll_driver() {
                     continue;
                 }
                 for _ in 0..pauses {
@@ -229,13 +228,16 @@ impl<'s> Waiting<'s> {
         }
     }
 
-    /// Runs the driver by a call that a socket with these rings may make; what it received is in RX then. The
-    /// result does not matter.
-    fn poll_driver(&self) {
-        let _ = match &self.rx {
-            Some((rx, _)) if rx.ring.is_some() => self.socket().recv(),
-            _ => self.socket().send(),
+    /// Runs the driver, which leaves packets in RX; the result of the call does not matter. Without an RX ring the
+    /// kernel refuses to receive, and sending may drop a packet unless the driver does it. Returns whether there
+    /// is a call.
+    fn poll_driver(&self) -> bool {
+        let _ = match (&self.rx, &self.tx) {
+            (Some((rx, _)), _) if rx.ring.is_some() => self.socket().recv(),
+            (_, Some((tx, _))) if tx.is_zero_copy() => self.socket().send(),
+            _ => return false,
         };
+        true
     }
 
     fn block(&mut self, interest: Interest, time: Duration) -> Result<bool> {
