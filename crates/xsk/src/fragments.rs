@@ -55,31 +55,26 @@ impl Fragments {
         self.frames.try_push(frame).map_err(CapacityError::element)
     }
 
-    /// What the driver knows of a received packet, as [`Packet::hints`](crate::Packet::hints) has it.
+    /// The driver's hints of a received packet, as those of [`Packet::hints`](crate::Packet::hints).
     pub fn hints(&self) -> RxHints {
         self.hints
     }
 
     /// Reads the hints in front of the packet's first bytes.
     pub(crate) fn read_hints(&mut self) {
-        let Some(first) = self.frames.first() else {
-            return;
-        };
-        let chunk = first.chunk();
-        let bytes = first.umem().area().hints_at().map(|at| chunk.bytes(at));
-        if let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) {
-            self.hints = RxHints::read(bytes);
+        if let Some(first) = self.frames.first() {
+            self.hints = first.chunk().hints();
         }
     }
 
-    /// Sets what to ask of the driver when the packet is sent, as
-    /// [`Socket::send_with`](crate::Socket::send_with) does for one frame: the metadata is in front of the first
-    /// frame, which has to hold the place of a checksum, too. Default: nothing.
+    /// Sets the request to send the packet with, as [`Socket::send_with`](crate::Socket::send_with) has it for one
+    /// frame: the metadata is in front of the first frame, which has to hold the place of a checksum, too.
+    /// Default: none.
     pub fn set_request(&mut self, request: TxRequest) {
         self.request = request;
     }
 
-    /// What to ask of the driver when the packet is sent.
+    /// The request to send the packet with.
     pub(crate) fn request(&self) -> &TxRequest {
         &self.request
     }

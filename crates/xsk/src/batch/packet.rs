@@ -4,7 +4,7 @@
 use super::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
-use crate::hints::{HintBytes, RxHints};
+use crate::hints::RxHints;
 use crate::send_error::{SendError, SendErrorKind};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Extent, Umem};
@@ -176,15 +176,12 @@ impl Packet<'_, '_> {
     /// [`SocketBuilder::rx_hints`](crate::SocketBuilder::rx_hints). They are in the headroom: ask before
     /// the head moves more than 232 bytes there.
     pub fn hints(&self) -> RxHints {
-        let at = self.batch.cache.area().hints_at();
-        let Some(at) = at.filter(|_| self.batch.fill.has_hints()) else {
+        if !self.batch.fill.has_hints() {
             return RxHints::default();
-        };
-        let addr = self.batch.lent.start(self.addr) + u64::from(at.offset);
-        // SAFETY: as in `deref`: the bytes lie inside the packet's chunk. They may be any, which an array of
-        // bytes can have.
-        let bytes = unsafe { self.batch.memory.at(addr).cast::<HintBytes>().read() };
-        RxHints::read(&bytes)
+        }
+        let chunk = self.batch.lent.start(self.addr);
+        // SAFETY: needed as in `deref`, which has why the packet's chunk is one of this memory and borrowed.
+        unsafe { self.batch.cache.area().hints(chunk) }
     }
 
     /// The UMEM that the packet is in.

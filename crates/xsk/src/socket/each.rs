@@ -7,7 +7,7 @@ use super::sender::Sender;
 use crate::batch::goes_on;
 use crate::error::{Error, Result};
 use crate::frame::Frame;
-use crate::hints::{HintBytes, RxHints};
+use crate::hints::RxHints;
 use crate::ring::{Cursor, SharedSlot};
 use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
@@ -99,17 +99,14 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
         self.set_extent(extent)
     }
 
-    /// What the driver knows of the packet, as [`Packet::hints`](crate::Packet::hints) has it.
+    /// The driver's hints of the packet, as those of [`Packet::hints`](crate::Packet::hints).
     pub fn hints(&self) -> RxHints {
-        let area = self.umem.area();
-        let Some(at) = area.hints_at().filter(|_| self.has_hints) else {
+        if !self.has_hints {
             return RxHints::default();
-        };
-        let addr = area.chunk_start(self.addr) + u64::from(at.offset);
-        // SAFETY: as in `deref`: the bytes lie inside the packet's chunk. They may be any, which an array of
-        // bytes can have.
-        let bytes = unsafe { self.memory.at(addr).cast::<HintBytes>().read() };
-        RxHints::read(&bytes)
+        }
+        let area = self.umem.area();
+        // SAFETY: needed as in `deref`, which has why the packet's chunk is one of this memory and borrowed.
+        unsafe { area.hints(area.chunk_start(self.addr)) }
     }
 
     /// The packet's place in its chunk.

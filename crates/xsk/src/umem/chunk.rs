@@ -6,7 +6,7 @@ use super::{
     AfterClose, Area, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN, Umem,
     XDP_PACKET_HEADROOM,
 };
-use crate::hints::HINTS_LEN;
+use crate::hints::{HINTS_LEN, HintBytes, RxHints};
 use crate::ring::SharedSlot;
 use crate::sys::Desc;
 use std::mem::ManuallyDrop;
@@ -70,6 +70,12 @@ impl Chunk {
         // only right to it, borrowed for as long as the slice; the kernel has not been lent the
         // chunk, so nobody writes.
         unsafe { std::slice::from_raw_parts(start, at.len as usize) }
+    }
+
+    /// The hints of the packet that was received into the chunk.
+    pub(crate) fn hints(&self) -> RxHints {
+        // SAFETY: needed as in `bytes`: the chunk is one of this memory, and `self` is the only right to it.
+        unsafe { self.area().hints(self.addr()) }
     }
 
     #[inline]
@@ -493,14 +499,22 @@ impl Area {
         Memory(self.memory.start())
     }
 
-    /// Where in its chunk a received packet has its hints: in front of where it begins. `None` where there is
-    /// no room for it behind them.
-    pub(crate) fn hints_at(&self) -> Option<Extent> {
+    /// The hints of the packet received into the chunk at this address: in front of the place where the kernel put
+    /// its first byte.
+    ///
+    /// # Safety
+    ///
+    /// The address is that of a chunk of this memory, and nobody writes into the chunk during the call.
+    pub(crate) unsafe fn hints(&self, chunk: u64) -> RxHints {
         let packet = self.headroom() + XDP_PACKET_HEADROOM;
-        (packet <= self.chunk_size()).then(|| Extent {
-            offset: packet - u32::from(HINTS_LEN),
-            len: HINTS_LEN.into(),
-        })
+        if packet > self.chunk_size() {
+            return RxHints::default();
+        }
+        let at = chunk + u64::from(packet) - u64::from(HINTS_LEN);
+        // SAFETY: needed to reach mapped memory. The bytes lie inside the chunk, which the caller answers for, and
+        // may be any, which an array of bytes can have.
+        let bytes = unsafe { self.memory().at(at).cast::<HintBytes>().read() };
+        RxHints::read(&bytes)
     }
 }
 
