@@ -266,6 +266,21 @@ fn counted(counts: &xsk::Statistics) -> Statistics {
 mod tests {
     use super::*;
 
+    /// In the order of `enum weir_xsk_fault`.
+    #[test]
+    fn each_fault_has_its_number() {
+        let faults = [
+            None,
+            Some(xsk::Fault::DeviceDown),
+            Some(xsk::Fault::DeviceGone),
+            Some(xsk::Fault::ProgramDetached),
+            Some(xsk::Fault::ProgramReplaced),
+        ];
+        for (number, fault) in (0..).zip(faults) {
+            assert_eq!(fault_number(fault).ok(), Some(number));
+        }
+    }
+
     #[test]
     fn a_text_is_cut_as_snprintf_does() {
         for (room, expected) in [(0, ""), (1, "\0"), (3, "re\0"), (8, "refused\0")] {
