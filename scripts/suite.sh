@@ -400,7 +400,6 @@ check_space() {
 begin_steps() {
     log_dir=$target_dir/test-logs
     mkdir -p "$log_dir"
-    check_space
     trap '[[ -z $step_pid ]] || kill "$step_pid"; exit 130' INT TERM
 }
 
@@ -412,6 +411,7 @@ run_test() {
         "${instructions_needs[@]}"
     fetch_crates
     begin_steps
+    check_space
 
     if ! am_root; then
         check_leaks="looking at BPF programs needs root"
