@@ -15,7 +15,7 @@ use crate::feature::Feature;
 use crate::program::{CallersProgram, Filter, Program};
 use crate::socket::{Mode, Socket};
 use crate::sys::{Kernel, Linux};
-use crate::umem::Umem;
+use crate::umem::{HUGE_PAGE, Umem};
 use crate::umem_rings::Target;
 use crate::wait::Wait;
 use hostnet::genetlink::netdev::MetadataFeatures;
@@ -368,14 +368,14 @@ impl SocketBuilder {
         Ok(())
     }
 
-    /// Checks what zero-copy takes of the chunks.
+    /// Checks that a card can receive into the chunks without a copy.
     fn check_zero_copy(&self, device: &Device) -> Result<()> {
         let umem = &self.umem;
         let chunk_size = umem.chunk_size();
         if umem.unaligned() && !umem.chunks_lie_in_pages() {
             let message = format!(
-                "zero-copy takes no unaligned chunks of {chunk_size} bytes, some of which lie across pages: choose 2048 or 4096, or a UMEM of one huge page, of {} chunks",
-                (2 << 20) / chunk_size
+                "in zero-copy mode unaligned chunks lie inside of pages, which not all of {chunk_size} bytes do: choose 2048 or 4096 bytes, or `huge_pages` and at most {} chunks",
+                HUGE_PAGE / chunk_size as usize
             );
             return Err(Error::new(ErrorKind::ModeRefused, message));
         }

@@ -94,8 +94,8 @@ impl DeferredInterrupts {
     ///
     /// # Errors
     ///
-    /// As those of [`Device::defer_interrupts`]. [`DeviceMissing`](crate::ErrorKind::DeviceMissing) also when the device has
-    /// another name now, or has moved to another network namespace.
+    /// As those of [`Device::defer_interrupts`]. [`DeviceMissing`](crate::ErrorKind::DeviceMissing) also when the
+    /// device has another name now, or has moved to another network namespace.
     pub fn restore(mut self) -> Result<()> {
         self.restore_all()
     }

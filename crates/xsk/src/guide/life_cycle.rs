@@ -71,7 +71,8 @@
 //! The sockets of a device share a program, which keeps its device's link until the last of them is closed.
 //! So close all of them first, rebind one, and give its [program](crate::Socket::program) to the builders of the
 //! others ([`SocketBuilder::program`]). [`PortBuilder::rebind`](crate::PortBuilder::rebind) does that for a
-//! [`Port`](crate::Port), also when the device has more or fewer queues than before. The halves of a [split](crate::Socket::split) socket are both dropped first; then `rebind` opens a new socket.
+//! [`Port`](crate::Port), also when the device has more or fewer queues than before. The halves of a
+//! [split](crate::Socket::split) socket are both dropped first; then `rebind` opens a new socket.
 //!
 //! # Limits
 //!

@@ -24,6 +24,7 @@ pub(crate) use extent::Extent;
 pub(crate) use lease::RingsLease;
 pub use owner::Accounting;
 pub(crate) use owner::{AfterClose, LentChunks, OwnedBy, Place, RingsId, UNALIGNED};
+pub(crate) use pages::HUGE_PAGE;
 pub use pages::Pages;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -7,7 +7,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// Seals of the file: nobody can truncate it, which would end a process that maps it (SIGBUS).
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);

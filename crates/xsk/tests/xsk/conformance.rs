@@ -112,7 +112,7 @@ fn unaligned_umem(mode: Mode, chunk_size: u32) -> Result<Umem> {
     }
 }
 
-/// Lowers the MTU of a card to what a chunk of 2048 bytes takes on igb; [`Lab`] raises it again.
+/// Lowers the MTU of a card, so that a packet fits into a chunk of 2048 bytes on igb; [`Lab`] raises it again.
 fn lower_mtu(mode: Mode, side: &Side) -> Outcome {
     if mode == Mode::ZeroCopy {
         side.ip(&format!("link set dev {} mtu 1000", side.device))?;

@@ -101,7 +101,7 @@ fn open(
     or_skipped(side.open(umem, mode, configure))
 }
 
-/// Skips a test on a card that refuses what it needs.
+/// Skips a test on a card that refuses its socket or program.
 fn or_skipped<T>(result: xsk::Result<T>) -> Result<T> {
     match result {
         Err(error) if are_cards() && is_refusal(&error) => {

@@ -1,10 +1,10 @@
-//! What a socket takes of the machine's memory beside the packets'.
+//! The memory of a socket, beside that of its packets.
 
 use crate::netns::{Lab, are_cards};
 use crate::{Outcome, Result, Skipped, Test};
 use xsk::{Mode, Port, Umem};
 
-/// Queues that are opened at once, so that what others allocate meanwhile is little beside it.
+/// Queues that are opened at once, so that other allocations meanwhile are little beside theirs.
 const QUEUES: u32 = 32;
 const TRIES: u32 = 3;
 /// KiB for each queue, beyond its UMEM.
@@ -14,7 +14,7 @@ pub fn test() -> Test {
     Test::new("memory of a queue beyond its UMEM", a_queue)
 }
 
-/// Memory in use, in KiB: of the kernel, and of this process without what it shares with the kernel.
+/// Memory in use, in KiB: of the kernel, and of this process alone.
 #[derive(Clone, Copy)]
 struct InUse {
     kernel: i64,
