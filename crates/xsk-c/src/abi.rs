@@ -16,12 +16,15 @@ pub struct UmemOptions {
     pub headroom: u32,
     pub flags: u32,
     pub reserved: u32,
+    pub numa_node: u32,
 }
 
-/// `WEIR_XSK_HUGE_PAGES`, `WEIR_XSK_COLLAPSE` and `WEIR_XSK_FRAGMENTS`.
+/// `WEIR_XSK_HUGE_PAGES` and the other flags of a UMEM.
 pub(crate) const HUGE_PAGES: u32 = 1;
 pub(crate) const COLLAPSE: u32 = 2;
 pub(crate) const FRAGMENTS: u32 = 4;
+pub(crate) const UNALIGNED: u32 = 8;
+pub(crate) const NUMA_NODE: u32 = 16;
 
 /// `struct weir_xsk_accounting`.
 #[derive(Debug, Clone, Copy)]
@@ -153,7 +156,7 @@ unsafe impl Sized32 for Statistics {
 
 // The header asserts the same; `tests/xsk_c/abi.rs` compares every field of the two.
 const _: () = {
-    assert!(size_of::<UmemOptions>() == 24);
+    assert!(size_of::<UmemOptions>() == 28);
     assert!(size_of::<Accounting>() == 28);
     assert!(size_of::<Rule>() == 48 && offset_of!(Rule, source) == 16);
     assert!(size_of::<SocketOptions>() == 64 && offset_of!(SocketOptions, program_of) == 40);

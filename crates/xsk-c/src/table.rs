@@ -5,6 +5,21 @@ use crate::fault::{Fault, Result};
 use std::slice;
 use xsk::Frame;
 
+/// Set in the number of a UMEM whose chunks are not aligned to their size. The bits below [`PHASE`] are the
+/// remainder of the chunks' addresses by that size, so that a handle leads to the start of a chunk.
+const UNALIGNED: u32 = 1 << 31;
+const PHASE: u32 = 12;
+
+/// The number of a UMEM: the `count`-th of this process, of whose chunks one is at this address.
+pub(crate) fn umem_number(count: u32, chunk_size: u32, chunk: usize) -> u32 {
+    if chunk_size.is_power_of_two() {
+        // The memory is aligned to pages, and so are its chunks to their size.
+        return count & !UNALIGNED;
+    }
+    let phase = chunk % chunk_size as usize;
+    UNALIGNED | count << PHASE & !UNALIGNED | phase as u32
+}
+
 /// The frames of one UMEM. A handle has the UMEM's number, the slot, and a serial number that no
 /// other frame ever had.
 #[derive(Debug)]
@@ -159,14 +174,26 @@ impl FrameTable {
 /// A packet as C sees it.
 #[inline(always)]
 pub(crate) fn show(data: *mut u8, len: u32, chunk_size: u32, handle: [u64; 2]) -> abi::Frame {
-    // The memory of a UMEM is aligned to pages, and so its chunks to their size.
-    let offset = data.addr() as u32 & (chunk_size - 1);
+    let number = (handle[0] >> 32) as u32;
+    let offset = if number & UNALIGNED == 0 {
+        data.addr() as u32 & (chunk_size - 1)
+    } else {
+        unaligned_offset(data, chunk_size, number)
+    };
     abi::Frame {
         data,
         len,
         room: chunk_size - offset,
         handle,
     }
+}
+
+/// The offset of a packet in its chunk, which is not aligned to its size.
+#[cold]
+#[inline(never)]
+fn unaligned_offset(data: *mut u8, chunk_size: u32, number: u32) -> u32 {
+    let phase = number & ((1 << PHASE) - 1);
+    (data.addr().wrapping_sub(phase as usize) % chunk_size as usize) as u32
 }
 
 /// The changes of a packet's head and tail that lead from what it was to what C made of it.
@@ -277,6 +304,38 @@ mod tests {
         for it in shown {
             table.take(&it).expect("valid");
         }
+    }
+
+    #[test]
+    fn the_room_of_unaligned_chunks_ends_with_them() {
+        for chunk_size in [2048, 2049, 3000, 4095, 4096] {
+            let builder = Umem::builder().chunks(64).headroom(64).unaligned(true);
+            let umem = builder.chunk_size(chunk_size).build().expect("memory");
+            let chunk = umem.alloc().expect("a chunk");
+            let start = chunk.as_ptr().addr() - chunk.headroom() as usize;
+            let mut table = FrameTable::new(umem_number(7, chunk_size, start), chunk_size);
+            let frames: Vec<Frame> = std::iter::from_fn(|| umem.alloc()).collect();
+            for (mut frame, head) in frames
+                .into_iter()
+                .zip([-64, 0, 64, 1000].into_iter().cycle())
+            {
+                frame.adjust_tail(1001).expect("room");
+                frame.adjust_head(head).expect("room");
+                let (data, room) = (frame.as_mut_ptr(), frame.capacity());
+                let shown = table.insert(frame, data, 1);
+                assert_eq!(shown.room, room, "chunks of {chunk_size}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_umems_differ() {
+        let of = |count| [2048, 3000].map(|size| umem_number(count, size, 2999));
+        assert_eq!(of(1), [1, 0x8000_1000 + 2999]);
+        assert_eq!(of(0x8000_0001)[0], 1);
+        let numbers: Vec<u32> = (1..1000).flat_map(of).collect();
+        let different: std::collections::HashSet<&u32> = numbers.iter().collect();
+        assert_eq!(different.len(), numbers.len());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::table::FrameTable;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::slice;
-use xsk::{SendErrorKind, Socket};
+use xsk::{Received, SendErrorKind, Socket};
 
 pub(super) const FRAMES: &str = "the array of frames";
 
@@ -35,6 +35,9 @@ pub unsafe extern "C" fn weir_xsk_recv(
 }
 
 fn receive(opened: &mut Opened, places: &mut [MaybeUninit<abi::Frame>]) -> u32 {
+    if opened.memory.umem.unaligned() {
+        return keep_each(opened, places, |_, _| {});
+    }
     let mut table = opened.memory.frames();
     let mut batch = opened.socket.recv(places.len() as u32);
     let mut received = 0;
@@ -47,6 +50,27 @@ fn receive(opened: &mut Opened, places: &mut [MaybeUninit<abi::Frame>]) -> u32 {
         received += 1;
     }
     received
+}
+
+/// Receives packets in chunks of any kind, after a look at each.
+pub(super) fn keep_each(
+    opened: &mut Opened,
+    places: &mut [MaybeUninit<abi::Frame>],
+    mut look: impl FnMut(usize, &Received<'_>),
+) -> u32 {
+    let mut table = opened.memory.frames();
+    let mut received = 0;
+    opened
+        .socket
+        .receive_each(places.len() as u32, |mut packet| {
+            look(received, &packet);
+            let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
+            let (frame, done) = packet.keep();
+            places[received].write(table.insert(frame, data, len));
+            received += 1;
+            done
+        });
+    received as u32
 }
 
 /// Allocates frames.

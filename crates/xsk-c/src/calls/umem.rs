@@ -1,7 +1,7 @@
 //! UMEMs.
 #![allow(unsafe_code)] // C calls these, with pointers.
 
-use crate::abi::{Accounting, COLLAPSE, FRAGMENTS, HUGE_PAGES, UmemOptions};
+use crate::abi::{Accounting, COLLAPSE, FRAGMENTS, HUGE_PAGES, NUMA_NODE, UNALIGNED, UmemOptions};
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
 use crate::object::{Memory, UMEMS};
@@ -31,23 +31,44 @@ pub unsafe extern "C" fn weir_xsk_umem_create(
 
 fn build(options: &UmemOptions) -> Result<xsk::Umem> {
     let flags = options.flags;
-    if flags & !(HUGE_PAGES | COLLAPSE | FRAGMENTS) != 0 || options.reserved != 0 {
-        return Err(Fault::invalid(
-            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES, WEIR_XSK_COLLAPSE and WEIR_XSK_FRAGMENTS, and set all other fields to 0",
-        ));
-    }
+    check(options)?;
     let mut builder = xsk::Umem::builder()
         .headroom(options.headroom)
         .huge_pages(flags & HUGE_PAGES != 0)
         .collapse(flags & COLLAPSE != 0)
-        .fragments(flags & FRAGMENTS != 0);
+        .fragments(flags & FRAGMENTS != 0)
+        .unaligned(flags & UNALIGNED != 0);
     if options.chunks != 0 {
         builder = builder.chunks(options.chunks);
     }
     if options.chunk_size != 0 {
         builder = builder.chunk_size(options.chunk_size);
     }
+    if flags & NUMA_NODE != 0 {
+        builder = builder.numa_node(options.numa_node);
+    }
     Ok(builder.build()?)
+}
+
+fn check(options: &UmemOptions) -> Result<()> {
+    const KNOWN: u32 = HUGE_PAGES | COLLAPSE | FRAGMENTS | UNALIGNED | NUMA_NODE;
+    let &UmemOptions {
+        flags,
+        reserved,
+        numa_node,
+        ..
+    } = options;
+    if flags & !KNOWN != 0 || reserved != 0 {
+        return Err(Fault::invalid(
+            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES, _COLLAPSE, _FRAGMENTS, _UNALIGNED and _NUMA_NODE, and set `reserved` to 0",
+        ));
+    }
+    if flags & NUMA_NODE == 0 && numa_node != 0 {
+        return Err(Fault::invalid(format!(
+            "`numa_node` is {numa_node} without the flag WEIR_XSK_NUMA_NODE: set both or none"
+        )));
+    }
+    Ok(())
 }
 
 /// Gives up a UMEM.

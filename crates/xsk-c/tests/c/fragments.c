@@ -1,9 +1,8 @@
-/* Packets of several chunks between two sockets, their bytes and each misuse: fragments DEVICE PEER MODE. */
+/* Packets of several chunks between two sockets, their bytes and each misuse: fragments DEVICE PEER MODE CHUNK. */
 #include "check.h"
 
 enum {
 	CHUNKS = 512,
-	CHUNK = 2048,
 	HEADROOM = 16,
 	MOST = WEIR_XSK_MAX_FRAGMENTS,
 	JUMBO = 9014,
@@ -12,6 +11,9 @@ enum {
 
 static struct weir_xsk_umem *umem, *plain;
 static struct weir_xsk_socket *here, *there;
+
+/* Bytes in a chunk, and of a packet received into one. */
+static uint32_t chunk, part;
 
 /* The value of a packet's byte at a place. */
 static uint8_t byte_at(uint32_t at)
@@ -23,11 +25,13 @@ static uint8_t byte_at(uint32_t at)
 	return at < ADDRESSES ? addresses[at] : at * 7 + at / 251;
 }
 
-static struct weir_xsk_umem *umem_with(uint32_t flags)
+static struct weir_xsk_umem *umem_with(uint32_t flags, uint32_t chunk_size)
 {
-	struct weir_xsk_umem_options options = {
-		.size = sizeof(options), .chunks = CHUNKS, .headroom = HEADROOM, .flags = flags
-	};
+	struct weir_xsk_umem_options options = { .size = sizeof(options),
+						 .chunks = CHUNKS,
+						 .headroom = HEADROOM,
+						 .chunk_size = chunk_size,
+						 .flags = flags };
 	struct weir_xsk_umem *made;
 
 	OK(weir_xsk_umem_create(&options, &made));
@@ -73,8 +77,7 @@ static uint32_t receive(struct weir_xsk_socket *socket, struct weir_xsk_frame *f
 						      packets - have));
 		CHECK(received <= (int)(packets - have));
 		for (int i = 0; i < received; i++) {
-			CHECK(counts[i] ==
-			      (len + CHUNK - 256 - HEADROOM - 1) / (CHUNK - 256 - HEADROOM));
+			CHECK(counts[i] == (len + part - 1) / part);
 			check_bytes(frames + at, counts[i], len);
 			at += counts[i];
 		}
@@ -109,7 +112,7 @@ static void bursts(void)
 		uint32_t count;
 
 		for (int i = 0; i < 4; i++) {
-			count = compose(frames, 5000, CHUNK - HEADROOM);
+			count = compose(frames, 5000, chunk - HEADROOM);
 			CHECK(OK(weir_xsk_send_fragments(here, frames, count)) == (int)count);
 		}
 		OK(weir_xsk_flush(here));
@@ -127,7 +130,7 @@ static void little_room(void)
 	int packets = 0;
 
 	for (int i = 0; i < 4; i++) {
-		count = compose(frames, JUMBO, CHUNK - HEADROOM);
+		count = compose(frames, JUMBO, chunk - HEADROOM);
 		CHECK(OK(weir_xsk_send_fragments(here, frames, count)) == (int)count);
 	}
 	OK(weir_xsk_flush(here));
@@ -176,7 +179,7 @@ static void bad_frames(void)
 		frames[at].len = frames[at].room + 1;
 		REFUSED(EINVAL, weir_xsk_send_fragments(here, frames, 3));
 		frames[at].len = 100;
-		frames[at].data += 2 * CHUNK;
+		frames[at].data += 2 * chunk;
 		REFUSED(EINVAL, weir_xsk_send_fragments(here, frames, 3));
 		frames[at] = good;
 		check_accounts(umem, CHUNKS, 3);
@@ -245,7 +248,7 @@ static void read_singly(void)
 {
 	struct weir_xsk_statistics counters = { .size = sizeof(counters) };
 	struct weir_xsk_frame frames[MOST];
-	uint32_t count = compose(frames, JUMBO, CHUNK - HEADROOM);
+	uint32_t count = compose(frames, JUMBO, chunk - HEADROOM);
 
 	CHECK(OK(weir_xsk_send_fragments(here, frames, count)) == (int)count);
 	OK(weir_xsk_flush(here));
@@ -261,18 +264,22 @@ static void read_singly(void)
 
 int main(int argc, char **argv)
 {
-	static const uint32_t lengths[] = { 60, 1775, 1776, 1777, 3552, 3553, JUMBO };
 	uint32_t mode;
 
-	CHECK(argc == 4);
+	CHECK(argc == 5);
 	mode = atoi(argv[3]);
-	umem = umem_with(WEIR_XSK_FRAGMENTS);
-	plain = umem_with(0);
+	chunk = atoi(argv[4]);
+	part = chunk - 256 - HEADROOM;
+	umem = umem_with(WEIR_XSK_FRAGMENTS | (chunk == 2048 ? 0 : WEIR_XSK_UNALIGNED), chunk);
+	plain = umem_with(0, 0);
 	here = socket_on(umem, argv[1], mode, WEIR_XSK_ADAPTIVE);
 	there = socket_on(umem, argv[2], mode, WEIR_XSK_ADAPTIVE);
 	for (int round = 0; round < 20; round++) {
+		const uint32_t lengths[] = { 60,       part - 1,     part, part + 1,
+					     2 * part, 2 * part + 1, JUMBO };
+
 		for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
-			exchange(lengths[i], CHUNK - HEADROOM);
+			exchange(lengths[i], chunk - HEADROOM);
 		/* In as many frames as there may be. */
 		exchange(60 * MOST, 60);
 		exchange(JUMBO, 501);

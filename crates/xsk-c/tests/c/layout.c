@@ -17,6 +17,7 @@ static void options(void)
 	FIELD(weir_xsk_umem_options, headroom);
 	FIELD(weir_xsk_umem_options, flags);
 	FIELD(weir_xsk_umem_options, reserved);
+	FIELD(weir_xsk_umem_options, numa_node);
 	STRUCT(weir_xsk_rule);
 	FIELD(weir_xsk_rule, ether_type);
 	FIELD(weir_xsk_rule, protocol);
@@ -84,6 +85,8 @@ static void constants(void)
 	CONSTANT(WEIR_XSK_HUGE_PAGES);
 	CONSTANT(WEIR_XSK_COLLAPSE);
 	CONSTANT(WEIR_XSK_FRAGMENTS);
+	CONSTANT(WEIR_XSK_UNALIGNED);
+	CONSTANT(WEIR_XSK_NUMA_NODE);
 	CONSTANT(WEIR_XSK_MAX_FRAGMENTS);
 	CONSTANT(WEIR_XSK_NO_NEED_WAKEUP);
 	CONSTANT(WEIR_XSK_NONE);

@@ -86,6 +86,15 @@ static void umems(void)
 	options.reserved = 1;
 	REFUSED(EINVAL, weir_xsk_umem_create(&options, &made));
 	options.reserved = 0;
+	options.numa_node = 1;
+	REFUSED(EINVAL, weir_xsk_umem_create(&options, &made));
+	options.numa_node = 0;
+	options.flags = WEIR_XSK_UNALIGNED;
+	options.chunk_size = 2047;
+	REFUSED(EINVAL, weir_xsk_umem_create(&options, &made));
+	options.chunk_size = 4097;
+	REFUSED(EINVAL, weir_xsk_umem_create(&options, &made));
+	options.flags = 0;
 	options.chunk_size = 3000;
 	REFUSED(EINVAL, weir_xsk_umem_create(&options, &made));
 	REFUSED(E2BIG, weir_xsk_umem_create(&it.options, &made));

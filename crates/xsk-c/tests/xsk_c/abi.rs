@@ -72,7 +72,7 @@ macro_rules! lines {
 fn layout_in_rust() -> Outcome {
     let mut text = String::new();
     lines!(text, "weir_xsk_umem_options", weir_xsk::UmemOptions:
-        size chunks chunk_size headroom flags reserved);
+        size chunks chunk_size headroom flags reserved numa_node);
     lines!(text, "weir_xsk_rule", weir_xsk::Rule:
         ether_type protocol family source_port destination_port source_bits destination_bits
         reserved source destination);

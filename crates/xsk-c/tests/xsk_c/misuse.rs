@@ -5,7 +5,7 @@ use crate::netns::Side;
 use crate::process::Running;
 use crate::{Outcome, Result, Skipped, moving};
 use libtest_mimic::Trial;
-use xsk::Feature;
+use xsk::{Feature, Umem};
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -24,12 +24,25 @@ pub fn tests() -> Vec<Trial> {
         moving("every misuse is refused", misuse),
         moving(
             "SKB packets of several chunks arrive as they were sent",
-            || fragments("1"),
+            || fragments("1", "2048"),
         ),
         moving(
             "DRV packets of several chunks arrive as they were sent",
-            || fragments("2"),
+            || fragments("2", "2048"),
         ),
+        moving("SKB packets in unaligned chunks have their room", || {
+            unaligned("1")
+        }),
+        moving("DRV packets in unaligned chunks have their room", || {
+            unaligned("2")
+        }),
+        moving("SKB packets of several unaligned chunks arrive", || {
+            fragments("1", "3000")
+        }),
+        moving("DRV packets of several unaligned chunks arrive", || {
+            fragments("2", "3000")
+        }),
+        moving("the memory of a UMEM is on its NUMA node", numa),
         moving("handles hold in random sequences of calls", random),
     ]
 }
@@ -51,13 +64,15 @@ fn both_ends() -> Result<Side> {
 }
 
 fn run(source: &str, argument: &str, line: &str) -> Outcome {
-    run_on(&both_ends()?, source, argument, line)
+    run_on(&both_ends()?, source, &[argument], line)
 }
 
-fn run_on(side: &Side, source: &str, argument: &str, line: &str) -> Outcome {
-    let scratch = Scratch::new(&format!("{}-{argument}", source.replace('/', "-")))?;
+fn run_on(side: &Side, source: &str, arguments: &[&str], line: &str) -> Outcome {
+    let name = [source.rsplit('/').next().unwrap_or(source)];
+    let scratch = Scratch::new(&[&name, arguments].concat().join("-"))?;
     let program = program(&scratch, source)?;
-    let mut running = Running::start(side, &program, &["tx0", "rx0", argument])?;
+    let arguments = [&["tx0", "rx0"], arguments].concat();
+    let mut running = Running::start(side, &program, &arguments)?;
     running.end()?;
     running.wait_for_line(line)
 }
@@ -70,8 +85,21 @@ fn moves(mode: &str) -> Outcome {
     run("tests/c/moves.c", mode, "all packets as they were sent")
 }
 
+fn unaligned(mode: &str) -> Outcome {
+    run("tests/c/unaligned.c", mode, "all packets as they were sent")
+}
+
+/// Skipped where the kernel shows no node 0 with memory.
+fn numa() -> Outcome {
+    let umem = Umem::builder().chunks(64).numa_node(0).build();
+    if let Err(error) = umem {
+        return Err(Skipped(error.to_string()).into());
+    }
+    run("tests/c/numa.c", "0", "the memory is on its node")
+}
+
 /// On devices that take jumbo frames.
-fn fragments(mode: &str) -> Outcome {
+fn fragments(mode: &str, chunk_size: &str) -> Outcome {
     if let Err(missing) = Feature::Fragments.probe() {
         return Err(Skipped(missing.to_string()).into());
     }
@@ -82,7 +110,7 @@ fn fragments(mode: &str) -> Outcome {
     run_on(
         &side,
         "tests/c/fragments.c",
-        mode,
+        &[mode, chunk_size],
         "all packets as they were sent",
     )
 }
