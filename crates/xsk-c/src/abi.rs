@@ -76,10 +76,14 @@ pub struct SocketOptions {
     pub rules: *const Rule,
     pub rule_count: u32,
     pub reserved: u32,
+    pub program_fd: c_int,
+    pub map_fd: c_int,
 }
 
-/// `WEIR_XSK_NO_NEED_WAKEUP` and `WEIR_XSK_NONE`.
+/// `WEIR_XSK_NO_NEED_WAKEUP` and the other flags of a socket, and `WEIR_XSK_NONE`.
 pub(crate) const NO_NEED_WAKEUP: u32 = 1;
+pub(crate) const OWN_PROGRAM: u32 = 2;
+pub(crate) const OWN_MAP: u32 = 4;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// `struct weir_xsk_frame`.
@@ -142,7 +146,7 @@ unsafe impl Sized32 for Accounting {
     const LEAST: usize = 28;
 }
 
-// SAFETY: ten `u32`, two raw pointers, which may have any value, and two `u32`.
+// SAFETY: ten `u32`, two raw pointers, which may have any value, two `u32` and two `c_int`.
 unsafe impl Sized32 for SocketOptions {
     const NAME: &'static str = "struct weir_xsk_socket_options";
     const LEAST: usize = 64;
@@ -159,7 +163,7 @@ const _: () = {
     assert!(size_of::<UmemOptions>() == 28);
     assert!(size_of::<Accounting>() == 28);
     assert!(size_of::<Rule>() == 48 && offset_of!(Rule, source) == 16);
-    assert!(size_of::<SocketOptions>() == 64 && offset_of!(SocketOptions, program_of) == 40);
+    assert!(size_of::<SocketOptions>() == 72 && offset_of!(SocketOptions, program_of) == 40);
     assert!(size_of::<Frame>() == 32 && offset_of!(Frame, handle) == 16);
     assert!(size_of::<Statistics>() == 120 && offset_of!(Statistics, received) == 8);
 };

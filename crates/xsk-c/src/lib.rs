@@ -14,15 +14,16 @@
 // Highest first; a file imports from its own layer and from those below it, never in a circle.
 // `tests/layers.rs` reads this list and every import.
 //
-//     calls            the functions of the header
-//     object           UMEMs and sockets, by their handles
-//     registry, table  the handles of UMEMs and sockets; those of frames
-//     abi              the structures of the header
-//     memory           the memory of the calling program
-//     fault            errors: codes and texts
+//     calls               the functions of the header
+//     object              UMEMs and sockets, by their handles
+//     registry, table     the handles of UMEMs and sockets; those of frames
+//     abi                 the structures of the header
+//     memory, descriptor  the memory and the descriptors of the calling program
+//     fault               errors: codes and texts
 
 mod abi;
 mod calls;
+mod descriptor;
 mod fault;
 mod memory;
 mod object;

@@ -112,6 +112,8 @@ enum weir_xsk_waiting {
 };
 
 #define WEIR_XSK_NO_NEED_WAKEUP 1u /* without XDP_USE_NEED_WAKEUP */
+#define WEIR_XSK_OWN_PROGRAM 2u	   /* attach `program_fd`, which redirects to `map_fd` */
+#define WEIR_XSK_OWN_MAP 4u	   /* attach none: the socket goes into `map_fd` */
 #define WEIR_XSK_NONE UINT32_MAX   /* no such ring; no chunks */
 
 /*
@@ -134,7 +136,7 @@ struct weir_xsk_rule {
 struct weir_xsk_socket_options {
 	uint32_t size;
 	uint32_t mode;	    /* enum weir_xsk_mode; any but WEIR_XSK_AUTO is obtained or an error */
-	uint32_t flags;	    /* WEIR_XSK_NO_NEED_WAKEUP */
+	uint32_t flags;	    /* WEIR_XSK_NO_NEED_WAKEUP and those below it */
 	uint32_t rx_ring;   /* slots, a power of two; default 2048; WEIR_XSK_NONE: only sends */
 	uint32_t tx_ring;   /* the same; WEIR_XSK_NONE: only receives */
 	uint32_t fill_ring; /* default 2048, or more for a card with a larger ring */
@@ -148,6 +150,14 @@ struct weir_xsk_socket_options {
 	const struct weir_xsk_rule *rules;
 	uint32_t rule_count;
 	uint32_t reserved; /* 0 */
+	/*
+	 * With WEIR_XSK_OWN_PROGRAM, a loaded XDP program and the XSKMAP that it redirects to; with
+	 * WEIR_XSK_OWN_MAP, the XSKMAP of a program that is attached already. The socket is in the slot of its
+	 * queue, to which only packets of that queue may be redirected. The library copies the
+	 * descriptors: the program may close its own. Else 0.
+	 */
+	int32_t program_fd;
+	int32_t map_fd;
 };
 
 /*
@@ -163,7 +173,9 @@ struct weir_xsk_socket_options {
  *   -EADDRINUSE  another socket has the queue
  *   -EEXIST      another XDP program is attached
  *   -EOPNOTSUPP  the mode is refused
- *   -EXDEV       `program_of` is on another device
+ *   -EBADF       as above, or `program_fd` or `map_fd` is not an open descriptor
+ *   -EXDEV       `program_of` is on another device; the program of `program_fd` is none of XDP, does not
+ *                use the map, or is attached to another device; `map_fd` is no XSKMAP
  *   -ENOSYS      the kernel lacks a feature
  */
 int weir_xsk_open(struct weir_xsk_umem *umem, const char *device, uint32_t queue,
@@ -367,7 +379,7 @@ int weir_xsk_statistics(struct weir_xsk_socket *socket, struct weir_xsk_statisti
 WEIR_XSK_LAYOUT(struct weir_xsk_umem_options, 28);
 WEIR_XSK_LAYOUT(struct weir_xsk_accounting, 28);
 WEIR_XSK_LAYOUT(struct weir_xsk_rule, 48);
-WEIR_XSK_LAYOUT(struct weir_xsk_socket_options, 64);
+WEIR_XSK_LAYOUT(struct weir_xsk_socket_options, 72);
 WEIR_XSK_LAYOUT(struct weir_xsk_frame, 32);
 WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 120);
 #undef WEIR_XSK_LAYOUT

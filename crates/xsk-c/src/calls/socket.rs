@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // C calls these, with pointers.
 
 use super::rules;
-use crate::abi::{NO_NEED_WAKEUP, NONE, SocketOptions, Statistics};
+use crate::abi::{NO_NEED_WAKEUP, NONE, OWN_MAP, OWN_PROGRAM, SocketOptions, Statistics};
+use crate::descriptor::duplicate;
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
 use crate::object::{Opened, SOCKETS, UMEMS, with};
@@ -50,9 +51,9 @@ pub unsafe extern "C" fn weir_xsk_open(
 }
 
 fn configure(builder: SocketBuilder, options: &SocketOptions) -> Result<SocketBuilder> {
-    if options.flags & !NO_NEED_WAKEUP != 0 || options.reserved != 0 {
+    if options.flags & !(NO_NEED_WAKEUP | OWN_PROGRAM | OWN_MAP) != 0 || options.reserved != 0 {
         return Err(Fault::invalid(
-            "unknown flags of a socket: use WEIR_XSK_NO_NEED_WAKEUP alone, and set all other fields to 0",
+            "unknown flags of a socket: use WEIR_XSK_NO_NEED_WAKEUP, _OWN_PROGRAM and _OWN_MAP, and set `reserved` to 0",
         ));
     }
     let builder = builder
@@ -68,10 +69,40 @@ fn configure(builder: SocketBuilder, options: &SocketOptions) -> Result<SocketBu
         SocketBuilder::completion_ring,
     );
     let builder = set(builder, options.fill_chunks, SocketBuilder::fill_chunks);
-    if options.program_of.is_null() {
-        return Ok(builder);
+    redirect(builder, options)
+}
+
+/// Selects the program that redirects packets to the socket, or the map in which programs find it.
+fn redirect(builder: SocketBuilder, options: &SocketOptions) -> Result<SocketBuilder> {
+    let own = options.flags & (OWN_PROGRAM | OWN_MAP);
+    check_redirect(own, options)?;
+    let map = || duplicate(options.map_fd, "`map_fd`");
+    match own {
+        OWN_PROGRAM => Ok(builder.attach(duplicate(options.program_fd, "`program_fd`")?, map()?)),
+        OWN_MAP => Ok(builder.map(map()?)),
+        _ if options.program_of.is_null() => Ok(builder),
+        _ => Ok(builder.program(&program(options.program_of)?)),
     }
-    Ok(builder.program(&program(options.program_of)?))
+}
+
+/// Refuses more than one origin of the program, and descriptors that no flag is for.
+fn check_redirect(own: u32, options: &SocketOptions) -> Result<()> {
+    if own == OWN_PROGRAM | OWN_MAP || own != 0 && !options.program_of.is_null() {
+        return Err(Fault::invalid(
+            "more than one XDP program: use one of WEIR_XSK_OWN_PROGRAM, WEIR_XSK_OWN_MAP and `program_of`",
+        ));
+    }
+    if own & OWN_PROGRAM == 0 && options.program_fd != 0 {
+        return Err(Fault::invalid(
+            "`program_fd` without its flag: set WEIR_XSK_OWN_PROGRAM, or the field to 0",
+        ));
+    }
+    if own == 0 && options.map_fd != 0 {
+        return Err(Fault::invalid(
+            "`map_fd` without its flag: set WEIR_XSK_OWN_PROGRAM or WEIR_XSK_OWN_MAP, or the field to 0",
+        ));
+    }
+    Ok(())
 }
 
 /// Sets a number, of which 0 means the default.

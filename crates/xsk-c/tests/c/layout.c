@@ -44,6 +44,8 @@ static void options(void)
 	FIELD(weir_xsk_socket_options, rules);
 	FIELD(weir_xsk_socket_options, rule_count);
 	FIELD(weir_xsk_socket_options, reserved);
+	FIELD(weir_xsk_socket_options, program_fd);
+	FIELD(weir_xsk_socket_options, map_fd);
 }
 
 static void counters(void)
@@ -89,6 +91,8 @@ static void constants(void)
 	CONSTANT(WEIR_XSK_NUMA_NODE);
 	CONSTANT(WEIR_XSK_MAX_FRAGMENTS);
 	CONSTANT(WEIR_XSK_NO_NEED_WAKEUP);
+	CONSTANT(WEIR_XSK_OWN_PROGRAM);
+	CONSTANT(WEIR_XSK_OWN_MAP);
 	CONSTANT(WEIR_XSK_NONE);
 	CONSTANT(WEIR_XSK_RECEIVE);
 	CONSTANT(WEIR_XSK_ROOM);

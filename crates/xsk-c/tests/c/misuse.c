@@ -134,7 +134,13 @@ static void opening(const char *device)
 	REFUSED(ERANGE, weir_xsk_open(other_umem, device, 99, NULL, &opened));
 	OPTION(EINVAL, device, options.size = 8);
 	OPTION(EINVAL, device, options.mode = 9);
-	OPTION(EINVAL, device, options.flags = 8);
+	OPTION(EINVAL, device, options.flags = 0x80);
+	OPTION(EINVAL, device, options.program_fd = 1);
+	OPTION(EINVAL, device, options.map_fd = 1);
+	OPTION(EINVAL, device, options.flags = WEIR_XSK_OWN_MAP; options.program_fd = 1);
+	OPTION(EINVAL, device, options.flags = WEIR_XSK_OWN_MAP | WEIR_XSK_OWN_PROGRAM);
+	OPTION(EINVAL, device, options.flags = WEIR_XSK_OWN_MAP; options.program_of = here);
+	OPTION(EINVAL, device, options.flags = WEIR_XSK_OWN_PROGRAM; options.program_of = here);
 	OPTION(EINVAL, device, options.reserved = 8);
 	OPTION(EINVAL, device, options.waiting = 4);
 	OPTION(EINVAL, device, options.rx_ring = 3);

@@ -78,7 +78,7 @@ fn layout_in_rust() -> Outcome {
         reserved source destination);
     lines!(text, "weir_xsk_socket_options", weir_xsk::SocketOptions:
         size mode flags rx_ring tx_ring fill_ring completion_ring fill_chunks waiting
-        max_delay_us program_of rules rule_count reserved);
+        max_delay_us program_of rules rule_count reserved program_fd map_fd);
     lines!(text, "weir_xsk_accounting", weir_xsk::Accounting:
         size free held receiving sending retired frames);
     lines!(text, "weir_xsk_statistics", weir_xsk::Statistics:

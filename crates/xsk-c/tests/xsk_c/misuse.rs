@@ -1,10 +1,13 @@
 //! Programs in C that check packets and errors themselves.
 
+use crate::budget::STALL;
 use crate::compile::{Scratch, program};
 use crate::netns::Side;
 use crate::process::Running;
 use crate::{Outcome, Result, Skipped, moving};
 use libtest_mimic::Trial;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use xsk::testing::programs::{self, Kind};
 use xsk::{Feature, Umem};
 
 pub fn tests() -> Vec<Trial> {
@@ -43,6 +46,8 @@ pub fn tests() -> Vec<Trial> {
             fragments("2", "3000")
         }),
         moving("the memory of a UMEM is on its NUMA node", numa),
+        moving("SKB a program and an XSKMAP of the caller's", || own("1")),
+        moving("DRV a program and an XSKMAP of the caller's", || own("2")),
         moving("handles hold in random sequences of calls", random),
     ]
 }
@@ -68,11 +73,22 @@ fn run(source: &str, argument: &str, line: &str) -> Outcome {
 }
 
 fn run_on(side: &Side, source: &str, arguments: &[&str], line: &str) -> Outcome {
+    run_with(side, source, arguments, line, Vec::new())
+}
+
+/// The same with descriptors that the program inherits.
+fn run_with(
+    side: &Side,
+    source: &str,
+    arguments: &[&str],
+    line: &str,
+    descriptors: Vec<OwnedFd>,
+) -> Outcome {
     let name = [source.rsplit('/').next().unwrap_or(source)];
     let scratch = Scratch::new(&[&name, arguments].concat().join("-"))?;
     let program = program(&scratch, source)?;
     let arguments = [&["tx0", "rx0"], arguments].concat();
-    let mut running = Running::start(side, &program, &arguments)?;
+    let mut running = Running::start_with(side, &program, &arguments, descriptors)?;
     running.end()?;
     running.wait_for_line(line)
 }
@@ -87,6 +103,22 @@ fn moves(mode: &str) -> Outcome {
 
 fn unaligned(mode: &str) -> Outcome {
     run("tests/c/unaligned.c", mode, "all packets as they were sent")
+}
+
+fn own(mode: &str) -> Outcome {
+    let side = both_ends()?;
+    let map = programs::xskmap(1)?;
+    let program = programs::load_kind(Kind::ByDestination, map.as_fd())?;
+    let numbers = [&program, &map].map(|it| it.as_raw_fd().to_string());
+    run_with(
+        &side,
+        "tests/c/own.c",
+        &[mode, &numbers[0], &numbers[1]],
+        "the packets came by the caller's program",
+        vec![program, map],
+    )?;
+    assert!(side.has_no_program(STALL), "the program is still attached");
+    Ok(())
 }
 
 /// Skipped where the kernel shows no node 0 with memory.

@@ -4,8 +4,10 @@
 use crate::budget::{STALL, TEST, scaled};
 use crate::netns::Side;
 use crate::{Outcome, Result};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -24,6 +26,16 @@ pub struct Running {
 impl Running {
     /// Starts a program inside a namespace.
     pub fn start(side: &Side, program: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::start_with(side, program, arguments, Vec::new())
+    }
+
+    /// The same with descriptors, which have the same numbers there.
+    pub fn start_with(
+        side: &Side,
+        program: &Path,
+        arguments: &[&str],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Self> {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -34,6 +46,7 @@ impl Running {
             command.env("LD_LIBRARY_PATH", directory);
         }
         die_with_parent(&mut command);
+        inherit(&mut command, descriptors);
         let mut child = side.inside(|| command.spawn())?;
         let output = child.stdout.take().ok_or("its output")?;
         let mut error = child.stderr.take().ok_or("its errors")?;
@@ -128,6 +141,18 @@ fn die_with_parent(command: &mut Command) {
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
     }
+}
+
+/// Lets a program have descriptors, and no other program that starts at the same time.
+fn inherit(command: &mut Command, descriptors: Vec<OwnedFd>) {
+    let keep_open = move || {
+        for descriptor in &descriptors {
+            fcntl_setfd(descriptor, FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: needed as in `die_with_parent`. Sound because it makes system calls alone.
+    unsafe { command.pre_exec(keep_open) };
 }
 
 impl Drop for Running {
