@@ -25,6 +25,7 @@ pub(crate) const COLLAPSE: u32 = 2;
 pub(crate) const FRAGMENTS: u32 = 4;
 pub(crate) const UNALIGNED: u32 = 8;
 pub(crate) const NUMA_NODE: u32 = 16;
+pub(crate) const TX_METADATA: u32 = 32;
 
 /// `struct weir_xsk_accounting`.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +85,7 @@ pub struct SocketOptions {
 pub(crate) const NO_NEED_WAKEUP: u32 = 1;
 pub(crate) const OWN_PROGRAM: u32 = 2;
 pub(crate) const OWN_MAP: u32 = 4;
+pub(crate) const RX_HINTS: u32 = 8;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// `struct weir_xsk_frame`.
@@ -111,6 +113,53 @@ pub(crate) const SEND: c_int = 2;
 pub(crate) const RECEIVE: u32 = 1;
 pub(crate) const ROOM: u32 = 2;
 
+/// `struct weir_xsk_rx_hints`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+#[allow(missing_docs)] // The header has the documentation.
+pub struct RxHints {
+    pub flags: u32,
+    pub hash: u32,
+    pub hash_kind: u32,
+    pub vlan_protocol: u16,
+    pub vlan_tci: u16,
+    pub timestamp: u64,
+    pub reserved: u64,
+}
+
+/// `WEIR_XSK_HINT_TIMESTAMP` and the other flags of hints.
+pub(crate) const HINT_TIMESTAMP: u32 = 1;
+pub(crate) const HINT_HASH: u32 = 2;
+pub(crate) const HINT_VLAN: u32 = 4;
+
+/// `struct weir_xsk_tx_request`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs)] // The header has the documentation.
+pub struct TxRequest {
+    pub size: u32,
+    pub flags: u32,
+    pub checksum_start: u16,
+    pub checksum_offset: u16,
+    pub reserved: u32,
+    pub tag: u64,
+    pub launch_time: u64,
+}
+
+/// `WEIR_XSK_TX_CHECKSUM` and the other flags of a request.
+pub(crate) const TX_CHECKSUM: u32 = 1;
+pub(crate) const TX_TIMESTAMP: u32 = 2;
+pub(crate) const TX_LAUNCH_TIME: u32 = 4;
+
+/// `struct weir_xsk_tx_timestamp`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs)] // The header has the documentation.
+pub struct TxTimestamp {
+    pub tag: u64,
+    pub nanoseconds: u64,
+}
+
 /// `struct weir_xsk_statistics`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -132,6 +181,7 @@ pub struct Statistics {
     pub tx_invalid_descs: u64,
     pub tx_ring_empty: u64,
     pub fragmented: u64,
+    pub lost_timestamps: u64,
 }
 
 // SAFETY: `u32` alone.
@@ -152,6 +202,12 @@ unsafe impl Sized32 for SocketOptions {
     const LEAST: usize = 64;
 }
 
+// SAFETY: two `u32`, two `u16`, a `u32` and two `u64`, each at a multiple of its size.
+unsafe impl Sized32 for TxRequest {
+    const NAME: &'static str = "struct weir_xsk_tx_request";
+    const LEAST: usize = 32;
+}
+
 // SAFETY: two `u32`, then `u64` alone.
 unsafe impl Sized32 for Statistics {
     const NAME: &'static str = "struct weir_xsk_statistics";
@@ -165,5 +221,8 @@ const _: () = {
     assert!(size_of::<Rule>() == 48 && offset_of!(Rule, source) == 16);
     assert!(size_of::<SocketOptions>() == 72 && offset_of!(SocketOptions, program_of) == 40);
     assert!(size_of::<Frame>() == 32 && offset_of!(Frame, handle) == 16);
-    assert!(size_of::<Statistics>() == 120 && offset_of!(Statistics, received) == 8);
+    assert!(size_of::<RxHints>() == 32 && offset_of!(RxHints, timestamp) == 16);
+    assert!(size_of::<TxRequest>() == 32 && offset_of!(TxRequest, tag) == 16);
+    assert!(size_of::<TxTimestamp>() == 16 && offset_of!(TxTimestamp, nanoseconds) == 8);
+    assert!(size_of::<Statistics>() == 128 && offset_of!(Statistics, received) == 8);
 };

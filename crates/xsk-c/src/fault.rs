@@ -61,9 +61,19 @@ impl From<SendErrorKind> for Fault {
         let code = match kind {
             SendErrorKind::Full => libc::EAGAIN,
             SendErrorKind::Foreign => libc::EXDEV,
-            SendErrorKind::NoRing | SendErrorKind::Fragmented => libc::EOPNOTSUPP,
+            SendErrorKind::NoRing
+            | SendErrorKind::Fragmented
+            | SendErrorKind::NoMetadata
+            | SendErrorKind::Unsupported => libc::EOPNOTSUPP,
             _ => libc::EINVAL,
         };
+        if kind == SendErrorKind::Checksum {
+            // C has other names than Rust for its place.
+            return Self::new(
+                code,
+                "the checksum is outside the packet: its two bytes are at `checksum_start` + `checksum_offset`, in the first frame",
+            );
+        }
         Self::new(code, kind.to_string())
     }
 }

@@ -30,5 +30,8 @@ mod object;
 mod registry;
 mod table;
 
-pub use abi::{Accounting, Each, Frame, Rule, SocketOptions, Statistics, UmemOptions, Write};
+pub use abi::{
+    Accounting, Each, Frame, Rule, RxHints, SocketOptions, Statistics, TxRequest, TxTimestamp,
+    UmemOptions, Write,
+};
 pub use calls::*;

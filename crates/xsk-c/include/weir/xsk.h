@@ -47,11 +47,12 @@ const char *weir_xsk_error(void);
  * refuses settings that it does not know with -E2BIG, and leaves counters that it does not know 0.
  */
 
-#define WEIR_XSK_HUGE_PAGES 1u /* pages of 2 MiB, if there are enough free ones */
-#define WEIR_XSK_COLLAPSE 2u   /* make pages of 2 MiB of ordinary ones (Linux 6.1) */
-#define WEIR_XSK_FRAGMENTS 4u  /* packets may take several chunks (Linux 6.6) */
-#define WEIR_XSK_UNALIGNED 8u  /* chunks of any size, one behind the other (Linux 5.4) */
-#define WEIR_XSK_NUMA_NODE 16u /* memory of the node `numa_node` */
+#define WEIR_XSK_HUGE_PAGES 1u	 /* pages of 2 MiB, if there are enough free ones */
+#define WEIR_XSK_COLLAPSE 2u	 /* make pages of 2 MiB of ordinary ones (Linux 6.1) */
+#define WEIR_XSK_FRAGMENTS 4u	 /* packets may take several chunks (Linux 6.6) */
+#define WEIR_XSK_UNALIGNED 8u	 /* chunks of any size, one behind the other (Linux 5.4) */
+#define WEIR_XSK_NUMA_NODE 16u	 /* memory of the node `numa_node` */
+#define WEIR_XSK_TX_METADATA 32u /* room in front of packets for requests (Linux 6.11) */
 
 struct weir_xsk_umem_options {
 	uint32_t size;
@@ -114,6 +115,7 @@ enum weir_xsk_waiting {
 #define WEIR_XSK_NO_NEED_WAKEUP 1u /* without XDP_USE_NEED_WAKEUP */
 #define WEIR_XSK_OWN_PROGRAM 2u	   /* attach `program_fd`, which redirects to `map_fd` */
 #define WEIR_XSK_OWN_MAP 4u	   /* attach none: the socket goes into `map_fd` */
+#define WEIR_XSK_RX_HINTS 8u	   /* the built-in program asks the driver for hints (Linux 6.3) */
 #define WEIR_XSK_NONE UINT32_MAX   /* no such ring; no chunks */
 
 /*
@@ -317,6 +319,80 @@ int weir_xsk_send_fragments(struct weir_xsk_socket *socket, const struct weir_xs
 			    uint32_t count);
 
 /*
+ * Hints: what the driver knows of a received packet, by the built-in program of a socket with
+ * WEIR_XSK_RX_HINTS in mode DRV or ZC. A driver has some of them, and some for some packets alone.
+ */
+#define WEIR_XSK_HINT_TIMESTAMP 1u
+#define WEIR_XSK_HINT_HASH 2u
+#define WEIR_XSK_HINT_VLAN 4u
+
+struct weir_xsk_rx_hints {
+	uint32_t flags;		/* the hints that are there; the fields of others are 0 */
+	uint32_t hash;		/* of the packet's flow, as for receive side scaling */
+	uint32_t hash_kind;	/* enum xdp_rss_hash_type of the kernel; 0: unknown */
+	uint16_t vlan_protocol; /* of the tag that was taken out of the packet: 0x8100, 0x88a8 */
+	uint16_t vlan_tci;	/* the VLAN in the lower 12 bits */
+	uint64_t timestamp;	/* nanoseconds of the card's clock */
+	uint64_t reserved;	/* 0 */
+};
+
+/*
+ * Receives as weir_xsk_recv() does, and writes the hints of the packet in frames[i] to hints[i]. Without
+ * WEIR_XSK_RX_HINTS there are none.
+ */
+int weir_xsk_recv_with_hints(struct weir_xsk_socket *socket, struct weir_xsk_frame *frames,
+			     struct weir_xsk_rx_hints *hints, uint32_t max);
+
+/* Whether packets have hints: 1, or 0 without WEIR_XSK_RX_HINTS or with a weir_xsk_refusal() of them. */
+int weir_xsk_has_rx_hints(struct weir_xsk_socket *socket);
+
+/* Requests to the kernel or the card with a packet, on a UMEM with WEIR_XSK_TX_METADATA. */
+#define WEIR_XSK_TX_CHECKSUM 1u	   /* of the bytes from `checksum_start` to the packet's end */
+#define WEIR_XSK_TX_TIMESTAMP 2u   /* the time at which it is sent */
+#define WEIR_XSK_TX_LAUNCH_TIME 4u /* it waits in the card until `launch_time` (Linux 6.15) */
+
+struct weir_xsk_tx_request {
+	uint32_t size;
+	uint32_t flags; /* the requests; the fields of others are not read */
+	/* csum_start and csum_offset of a struct sk_buff; their sum has the pseudo-header's sum before. */
+	uint16_t checksum_start;
+	uint16_t checksum_offset;
+	uint32_t reserved;    /* 0 */
+	uint64_t tag;	      /* any number; the timestamp has it, too */
+	uint64_t launch_time; /* nanoseconds of the card's clock */
+};
+
+/*
+ * Sends `count` frames as one packet with a request, as weir_xsk_send_fragments() does without: 1 is an
+ * ordinary packet, more are one of several chunks, whose first has the place of the checksum.
+ *
+ *   -EOPNOTSUPP  as there, or the device does not do what is requested, or the UMEM is without
+ *                WEIR_XSK_TX_METADATA
+ *   -EINVAL      as there, or unknown flags, or a checksum outside the packet
+ */
+int weir_xsk_send_with(struct weir_xsk_socket *socket, const struct weir_xsk_frame *frames,
+		       uint32_t count, const struct weir_xsk_tx_request *request);
+
+/*
+ * The requests that weir_xsk_send_with() takes, as flags: in the modes that copy, checksum and timestamp, by
+ * the kernel; in mode ZC those that the card does; 0 on a UMEM without WEIR_XSK_TX_METADATA.
+ */
+int weir_xsk_tx_support(struct weir_xsk_socket *socket);
+
+struct weir_xsk_tx_timestamp {
+	uint64_t tag;	      /* of the request */
+	uint64_t nanoseconds; /* of CLOCK_TAI; in mode ZC of the card's clock */
+};
+
+/*
+ * Takes the oldest time at which a packet was sent: returns 1, or 0 when there is none. A time is there once the
+ * chunk of its packet has come back (weir_xsk_reclaim()). Of more than 16384 that nobody takes the
+ * oldest are dropped, and counted in `lost_timestamps`.
+ */
+int weir_xsk_take_timestamp(struct weir_xsk_socket *socket,
+			    struct weir_xsk_tx_timestamp *timestamp);
+
+/*
  * Hands the packets in TX to the kernel and wakes it if it asks for that. While the device is busy,
  * packets may stay in the ring until the next call.
  *
@@ -364,8 +440,9 @@ struct weir_xsk_statistics {
 	uint64_t rx_ring_full;	  /* packets dropped since RX was full */
 	uint64_t fill_ring_empty; /* reads of an empty FILL ring */
 	uint64_t tx_invalid_descs;
-	uint64_t tx_ring_empty; /* reads of an empty TX ring */
-	uint64_t fragmented;	/* packets of several chunks that were dropped */
+	uint64_t tx_ring_empty;	  /* reads of an empty TX ring */
+	uint64_t fragmented;	  /* packets of several chunks that were dropped */
+	uint64_t lost_timestamps; /* requested, and not written by the card or not taken in time */
 };
 
 int weir_xsk_statistics(struct weir_xsk_socket *socket, struct weir_xsk_statistics *statistics);
@@ -381,7 +458,10 @@ WEIR_XSK_LAYOUT(struct weir_xsk_accounting, 28);
 WEIR_XSK_LAYOUT(struct weir_xsk_rule, 48);
 WEIR_XSK_LAYOUT(struct weir_xsk_socket_options, 72);
 WEIR_XSK_LAYOUT(struct weir_xsk_frame, 32);
-WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 120);
+WEIR_XSK_LAYOUT(struct weir_xsk_rx_hints, 32);
+WEIR_XSK_LAYOUT(struct weir_xsk_tx_request, 32);
+WEIR_XSK_LAYOUT(struct weir_xsk_tx_timestamp, 16);
+WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 128);
 #undef WEIR_XSK_LAYOUT
 
 #ifdef __cplusplus

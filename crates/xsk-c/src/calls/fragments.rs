@@ -8,7 +8,7 @@ use crate::memory;
 use crate::object::{Opened, with};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use xsk::{Fragments, MAX_FRAGMENTS, SendErrorKind};
+use xsk::{Fragments, MAX_FRAGMENTS, SendErrorKind, TxRequest};
 
 /// `WEIR_XSK_MAX_FRAGMENTS`.
 const MOST: u32 = MAX_FRAGMENTS as u32;
@@ -82,26 +82,30 @@ pub unsafe extern "C" fn weir_xsk_send_fragments(
     call(|| {
         // SAFETY: needed to read C's array; the caller promises what the header asks for.
         let frames = unsafe { memory::array(frames, count, FRAMES) }?;
-        if count > MOST {
-            return Err(Fault::new(
-                libc::EMSGSIZE,
-                format!(
-                    "a packet of {count} frames: it has at most {MOST}, WEIR_XSK_MAX_FRAGMENTS"
-                ),
-            ));
-        }
         with(socket, |opened| {
-            opened.check_sends()?;
-            send(opened, frames)
+            send_packet(opened, frames, TxRequest::new())
         })
     })
 }
 
 /// Sends all frames, or none, which are the program's still.
-fn send(opened: &mut Opened, frames: &[abi::Frame]) -> Result<u32> {
+pub(super) fn send_packet(
+    opened: &mut Opened,
+    frames: &[abi::Frame],
+    request: TxRequest,
+) -> Result<u32> {
+    opened.check_sends()?;
+    let count = frames.len() as u32;
+    if count > MOST {
+        return Err(Fault::new(
+            libc::EMSGSIZE,
+            format!("a packet of {count} frames: it has at most {MOST}, WEIR_XSK_MAX_FRAGMENTS"),
+        ));
+    }
     let Opened { socket, memory, .. } = opened;
     let mut table = memory.frames();
     let mut packet = Fragments::new();
+    packet.set_request(request);
     for shown in frames {
         let taken = table.take_moved(shown).map(|frame| packet.push(frame));
         if let Err(fault) = taken {
@@ -110,7 +114,7 @@ fn send(opened: &mut Opened, frames: &[abi::Frame]) -> Result<u32> {
         }
     }
     match socket.send_fragments(packet) {
-        Ok(()) => Ok(frames.len() as u32),
+        Ok(()) => Ok(count),
         Err(refused) => {
             table.put_back(frames, refused.packet.into_frames());
             match refused.kind {

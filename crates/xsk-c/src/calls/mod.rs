@@ -3,6 +3,7 @@
 
 mod fragments;
 mod frames;
+mod metadata;
 mod packets;
 mod rules;
 mod socket;
@@ -12,6 +13,10 @@ mod waiting;
 pub use crate::fault::weir_xsk_error;
 pub use fragments::{weir_xsk_recv_fragments, weir_xsk_send_fragments};
 pub use frames::{weir_xsk_alloc, weir_xsk_free, weir_xsk_recv, weir_xsk_send};
+pub use metadata::{
+    weir_xsk_has_rx_hints, weir_xsk_recv_with_hints, weir_xsk_send_with, weir_xsk_take_timestamp,
+    weir_xsk_tx_support,
+};
 pub use packets::{weir_xsk_forward_each, weir_xsk_receive_each, weir_xsk_send_each};
 pub use socket::{
     weir_xsk_close, weir_xsk_flush, weir_xsk_mode, weir_xsk_open, weir_xsk_reclaim,

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // C calls these, with pointers.
 
 use super::rules;
-use crate::abi::{NO_NEED_WAKEUP, NONE, OWN_MAP, OWN_PROGRAM, SocketOptions, Statistics};
+use crate::abi::{NO_NEED_WAKEUP, NONE, OWN_MAP, OWN_PROGRAM, RX_HINTS, SocketOptions, Statistics};
 use crate::descriptor::duplicate;
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
@@ -51,15 +51,17 @@ pub unsafe extern "C" fn weir_xsk_open(
 }
 
 fn configure(builder: SocketBuilder, options: &SocketOptions) -> Result<SocketBuilder> {
-    if options.flags & !(NO_NEED_WAKEUP | OWN_PROGRAM | OWN_MAP) != 0 || options.reserved != 0 {
+    const KNOWN: u32 = NO_NEED_WAKEUP | OWN_PROGRAM | OWN_MAP | RX_HINTS;
+    if options.flags & !KNOWN != 0 || options.reserved != 0 {
         return Err(Fault::invalid(
-            "unknown flags of a socket: use WEIR_XSK_NO_NEED_WAKEUP, _OWN_PROGRAM and _OWN_MAP, and set `reserved` to 0",
+            "unknown flags of a socket: use WEIR_XSK_NO_NEED_WAKEUP, _OWN_PROGRAM, _OWN_MAP and _RX_HINTS, and set `reserved` to 0",
         ));
     }
     let builder = builder
         .mode(mode(options.mode)?)
         .wait(waiting(options)?)
-        .need_wakeup(options.flags & NO_NEED_WAKEUP == 0);
+        .need_wakeup(options.flags & NO_NEED_WAKEUP == 0)
+        .rx_hints(options.flags & RX_HINTS != 0);
     let builder = set(builder, options.rx_ring, SocketBuilder::rx_ring);
     let builder = set(builder, options.tx_ring, SocketBuilder::tx_ring);
     let builder = set(builder, options.fill_ring, SocketBuilder::fill_ring);
@@ -290,6 +292,7 @@ fn counted(counts: &xsk::Statistics) -> Statistics {
         tx_invalid_descs: counts.tx_invalid_descs,
         tx_ring_empty: counts.tx_ring_empty,
         fragmented: counts.fragmented,
+        lost_timestamps: counts.lost_timestamps,
     }
 }
 

@@ -1,7 +1,9 @@
 //! UMEMs.
 #![allow(unsafe_code)] // C calls these, with pointers.
 
-use crate::abi::{Accounting, COLLAPSE, FRAGMENTS, HUGE_PAGES, NUMA_NODE, UNALIGNED, UmemOptions};
+use crate::abi::{
+    Accounting, COLLAPSE, FRAGMENTS, HUGE_PAGES, NUMA_NODE, TX_METADATA, UNALIGNED, UmemOptions,
+};
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
 use crate::object::{Memory, UMEMS};
@@ -37,7 +39,8 @@ fn build(options: &UmemOptions) -> Result<xsk::Umem> {
         .huge_pages(flags & HUGE_PAGES != 0)
         .collapse(flags & COLLAPSE != 0)
         .fragments(flags & FRAGMENTS != 0)
-        .unaligned(flags & UNALIGNED != 0);
+        .unaligned(flags & UNALIGNED != 0)
+        .tx_metadata(flags & TX_METADATA != 0);
     if options.chunks != 0 {
         builder = builder.chunks(options.chunks);
     }
@@ -51,7 +54,7 @@ fn build(options: &UmemOptions) -> Result<xsk::Umem> {
 }
 
 fn check(options: &UmemOptions) -> Result<()> {
-    const KNOWN: u32 = HUGE_PAGES | COLLAPSE | FRAGMENTS | UNALIGNED | NUMA_NODE;
+    const KNOWN: u32 = HUGE_PAGES | COLLAPSE | FRAGMENTS | UNALIGNED | NUMA_NODE | TX_METADATA;
     let &UmemOptions {
         flags,
         reserved,
@@ -60,7 +63,7 @@ fn check(options: &UmemOptions) -> Result<()> {
     } = options;
     if flags & !KNOWN != 0 || reserved != 0 {
         return Err(Fault::invalid(
-            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES, _COLLAPSE, _FRAGMENTS, _UNALIGNED and _NUMA_NODE, and set `reserved` to 0",
+            "unknown flags of a UMEM: use WEIR_XSK_HUGE_PAGES, _COLLAPSE, _FRAGMENTS, _UNALIGNED, _NUMA_NODE and _TX_METADATA, and set `reserved` to 0",
         ));
     }
     if flags & NUMA_NODE == 0 && numa_node != 0 {

@@ -75,11 +75,35 @@ static void counters(void)
 	FIELD(weir_xsk_statistics, tx_invalid_descs);
 	FIELD(weir_xsk_statistics, tx_ring_empty);
 	FIELD(weir_xsk_statistics, fragmented);
+	FIELD(weir_xsk_statistics, lost_timestamps);
 	STRUCT(weir_xsk_frame);
 	FIELD(weir_xsk_frame, data);
 	FIELD(weir_xsk_frame, len);
 	FIELD(weir_xsk_frame, room);
 	FIELD(weir_xsk_frame, handle);
+}
+
+static void metadata(void)
+{
+	STRUCT(weir_xsk_rx_hints);
+	FIELD(weir_xsk_rx_hints, flags);
+	FIELD(weir_xsk_rx_hints, hash);
+	FIELD(weir_xsk_rx_hints, hash_kind);
+	FIELD(weir_xsk_rx_hints, vlan_protocol);
+	FIELD(weir_xsk_rx_hints, vlan_tci);
+	FIELD(weir_xsk_rx_hints, timestamp);
+	FIELD(weir_xsk_rx_hints, reserved);
+	STRUCT(weir_xsk_tx_request);
+	FIELD(weir_xsk_tx_request, size);
+	FIELD(weir_xsk_tx_request, flags);
+	FIELD(weir_xsk_tx_request, checksum_start);
+	FIELD(weir_xsk_tx_request, checksum_offset);
+	FIELD(weir_xsk_tx_request, reserved);
+	FIELD(weir_xsk_tx_request, tag);
+	FIELD(weir_xsk_tx_request, launch_time);
+	STRUCT(weir_xsk_tx_timestamp);
+	FIELD(weir_xsk_tx_timestamp, tag);
+	FIELD(weir_xsk_tx_timestamp, nanoseconds);
 }
 
 static void constants(void)
@@ -89,11 +113,19 @@ static void constants(void)
 	CONSTANT(WEIR_XSK_FRAGMENTS);
 	CONSTANT(WEIR_XSK_UNALIGNED);
 	CONSTANT(WEIR_XSK_NUMA_NODE);
+	CONSTANT(WEIR_XSK_TX_METADATA);
 	CONSTANT(WEIR_XSK_MAX_FRAGMENTS);
 	CONSTANT(WEIR_XSK_NO_NEED_WAKEUP);
 	CONSTANT(WEIR_XSK_OWN_PROGRAM);
 	CONSTANT(WEIR_XSK_OWN_MAP);
+	CONSTANT(WEIR_XSK_RX_HINTS);
 	CONSTANT(WEIR_XSK_NONE);
+	CONSTANT(WEIR_XSK_HINT_TIMESTAMP);
+	CONSTANT(WEIR_XSK_HINT_HASH);
+	CONSTANT(WEIR_XSK_HINT_VLAN);
+	CONSTANT(WEIR_XSK_TX_CHECKSUM);
+	CONSTANT(WEIR_XSK_TX_TIMESTAMP);
+	CONSTANT(WEIR_XSK_TX_LAUNCH_TIME);
 	CONSTANT(WEIR_XSK_RECEIVE);
 	CONSTANT(WEIR_XSK_ROOM);
 	CONSTANT(WEIR_XSK_AUTO);
@@ -119,6 +151,7 @@ int main(void)
 {
 	options();
 	counters();
+	metadata();
 	constants();
 	return 0;
 }

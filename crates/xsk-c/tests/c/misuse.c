@@ -40,6 +40,9 @@ static void refuse_socket(int code, struct weir_xsk_socket *socket)
 {
 	struct weir_xsk_statistics statistics = { .size = sizeof(statistics) };
 	struct weir_xsk_frame frame = { 0 }, frames[WEIR_XSK_MAX_FRAGMENTS];
+	struct weir_xsk_tx_request request = { .size = sizeof(request) };
+	struct weir_xsk_tx_timestamp timestamp;
+	struct weir_xsk_rx_hints hints;
 	uint32_t count;
 	char text[64];
 
@@ -57,6 +60,11 @@ static void refuse_socket(int code, struct weir_xsk_socket *socket)
 	REFUSED(code, weir_xsk_free(socket, &frame, 1));
 	REFUSED(code, weir_xsk_recv_fragments(socket, frames, WEIR_XSK_MAX_FRAGMENTS, &count, 1));
 	REFUSED(code, weir_xsk_send_fragments(socket, &frame, 1));
+	REFUSED(code, weir_xsk_recv_with_hints(socket, &frame, &hints, 1));
+	REFUSED(code, weir_xsk_has_rx_hints(socket));
+	REFUSED(code, weir_xsk_send_with(socket, &frame, 1, &request));
+	REFUSED(code, weir_xsk_tx_support(socket));
+	REFUSED(code, weir_xsk_take_timestamp(socket, &timestamp));
 	REFUSED(code, weir_xsk_flush(socket));
 	REFUSED(code, weir_xsk_reclaim(socket));
 	REFUSED(code, weir_xsk_wait(socket, WEIR_XSK_RECEIVE, 0));

@@ -79,6 +79,8 @@ static void refusals(void)
 	refuse(EXDEV, "not a BPF map", options_of(own, program, file));
 	refuse(EXDEV, "not a", options_of(own, map, program));
 	refuse(EXDEV, "XSKMAP", options_of(only_map, 0, program));
+	refuse(EINVAL, "rx_hints", options_of(own | WEIR_XSK_RX_HINTS, program, map));
+	refuse(EINVAL, "rx_hints", options_of(only_map | WEIR_XSK_RX_HINTS, 0, map));
 	/* Standard input is a descriptor like others. */
 	refuse(EXDEV, "not a", options_of(only_map, 0, 0));
 	with_rule.rules = &rule;

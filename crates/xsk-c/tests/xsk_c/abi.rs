@@ -83,8 +83,14 @@ fn layout_in_rust() -> Outcome {
         size free held receiving sending retired frames);
     lines!(text, "weir_xsk_statistics", weir_xsk::Statistics:
         size reserved received sent completed invalid_descs invalid_indices wakeups send_drops
-        sleeps rx_dropped rx_ring_full fill_ring_empty tx_invalid_descs tx_ring_empty fragmented);
+        sleeps rx_dropped rx_ring_full fill_ring_empty tx_invalid_descs tx_ring_empty fragmented
+        lost_timestamps);
     lines!(text, "weir_xsk_frame", weir_xsk::Frame: data len room handle);
+    lines!(text, "weir_xsk_rx_hints", weir_xsk::RxHints:
+        flags hash hash_kind vlan_protocol vlan_tci timestamp reserved);
+    lines!(text, "weir_xsk_tx_request", weir_xsk::TxRequest:
+        size flags checksum_start checksum_offset reserved tag launch_time);
+    lines!(text, "weir_xsk_tx_timestamp", weir_xsk::TxTimestamp: tag nanoseconds);
     let committed = committed("layout.txt")?;
     assert!(committed.starts_with(&text), "in Rust it is:\n{text}");
     Ok(())

@@ -8,7 +8,7 @@ use crate::{Outcome, Result, Skipped, moving};
 use libtest_mimic::Trial;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use xsk::testing::programs::{self, Kind};
-use xsk::{Feature, Umem};
+use xsk::{Device, Feature, Umem};
 
 pub fn tests() -> Vec<Trial> {
     vec![
@@ -46,17 +46,32 @@ pub fn tests() -> Vec<Trial> {
             fragments("2", "3000")
         }),
         moving("the memory of a UMEM is on its NUMA node", numa),
+        moving(
+            "SKB TX metadata: each request is answered or refused",
+            || metadata("1"),
+        ),
+        moving(
+            "DRV TX metadata: each request is answered or refused",
+            || metadata("2"),
+        ),
+        moving("SKB RX hints: none, and the reason", || hints("1")),
+        moving("DRV RX hints: hash and VLAN tag", || hints("2")),
         moving("SKB a program and an XSKMAP of the caller's", || own("1")),
         moving("DRV a program and an XSKMAP of the caller's", || own("2")),
         moving("handles hold in random sequences of calls", random),
     ]
 }
 
-/// A namespace with both ends of a veth pair in it, and one end of another.
+/// A namespace with two veth pairs in it.
 fn both_ends() -> Result<Side> {
+    both_ends_of(2)
+}
+
+/// The same with a number of queues.
+fn both_ends_of(queues: u32) -> Result<Side> {
     let side = Side::new("rx0")?;
     for (end, other) in [("rx0", "tx0"), ("spare0", "spare1")] {
-        let queues = "numrxqueues 2 numtxqueues 2";
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
         side.ip(&format!(
             "link add {end} {queues} type veth peer name {other} {queues}"
         ))?;
@@ -105,6 +120,38 @@ fn unaligned(mode: &str) -> Outcome {
     run("tests/c/unaligned.c", mode, "all packets as they were sent")
 }
 
+fn metadata(mode: &str) -> Outcome {
+    needs(Feature::TxMetadata)?;
+    run(
+        "tests/c/metadata.c",
+        mode,
+        "every request was answered or refused",
+    )
+}
+
+/// On one queue, as the network stack spreads flows; and where its packets get a VLAN tag.
+fn hints(mode: &str) -> Outcome {
+    const VLAN: u16 = 7;
+    needs(Feature::RxHints)?;
+    let side = both_ends_of(1)?;
+    let device = side.inside(|| Device::lookup("tx0"))?;
+    let tagging = side.inside(|| programs::tag_sent(&device, VLAN));
+    let _tagging = tagging.map_err(|error| Skipped(format!("no tcx: {error}")))?;
+    run_on(
+        &side,
+        "tests/c/hints.c",
+        &[mode, &VLAN.to_string()],
+        "each packet had its hints",
+    )
+}
+
+/// Skips a test of a feature that the kernel lacks.
+fn needs(feature: Feature) -> Outcome {
+    Ok(feature
+        .probe()
+        .map_err(|missing| Skipped(missing.to_string()))?)
+}
+
 fn own(mode: &str) -> Outcome {
     let side = both_ends()?;
     let map = programs::xskmap(1)?;
@@ -132,9 +179,7 @@ fn numa() -> Outcome {
 
 /// On devices that take jumbo frames.
 fn fragments(mode: &str, chunk_size: &str) -> Outcome {
-    if let Err(missing) = Feature::Fragments.probe() {
-        return Err(Skipped(missing.to_string()).into());
-    }
+    needs(Feature::Fragments)?;
     let side = both_ends()?;
     for device in ["rx0", "tx0"] {
         side.ip(&format!("link set dev {device} mtu 9000"))?;
