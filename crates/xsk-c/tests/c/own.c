@@ -138,6 +138,18 @@ static void exchange(struct weir_xsk_socket *here, struct weir_xsk_socket *there
 	OK(weir_xsk_reclaim(here));
 }
 
+/* A program built before there were descriptors has no such fields, whatever is behind its structure. */
+static void first_version(void)
+{
+	struct weir_xsk_socket_options options = options_of(0, NONE, NONE);
+	struct weir_xsk_socket *socket;
+
+	options.size = offsetof(struct weir_xsk_socket_options, program_fd);
+	CHECK(options.size == 64);
+	OK(weir_xsk_open(umem, peer, 0, &options, &socket));
+	OK(weir_xsk_close(socket));
+}
+
 /* Attaches the program to the peer, and returns the descriptor of its link. */
 static int attach(void)
 {
@@ -167,6 +179,7 @@ int main(int argc, char **argv)
 	umem = umem_of(CHUNKS);
 	here = socket_on(umem, argv[1], mode, WEIR_XSK_ADAPTIVE);
 	refusals();
+	first_version();
 
 	/* Attached with the socket, and detached with it; the descriptors stay the program's. */
 	there = open_own(WEIR_XSK_OWN_PROGRAM, program, map);
