@@ -213,6 +213,8 @@ fn receive(scene: &Scene<'_>, device: &str, builder: SocketBuilder) -> xsk::Resu
     let mut kept = Kept::new(scene, device, builder)?;
     let (mut next, mut last) = (0, Instant::now());
     let mut recent = VecDeque::new();
+    // A receiver that asks for each packet lets the card run out of chunks, after which igb delivers late.
+    let overtakes = overtakes();
     while !scene.stop.load(Ordering::Relaxed) {
         let there = kept.keep()?;
         let Some(socket) = kept.socket.as_mut().filter(|_| there) else {
@@ -229,14 +231,15 @@ fn receive(scene: &Scene<'_>, device: &str, builder: SocketBuilder) -> xsk::Resu
         let count = batch.len() as u64;
         while let Some(received) = batch.next_packet() {
             let sequence = packet::intact(&received).expect("a packet as it was sent");
-            let is_again = recent.contains(&sequence);
-            let is_overtaken = overtakes() && !is_again && sequence + 2 == next;
-            assert!(
-                sequence >= next || is_overtaken,
-                "packet {sequence}, {}, behind {:?}",
-                if is_again { "again" } else { "late" },
-                recent.iter().take(8).collect::<Vec<_>>()
-            );
+            if sequence < next {
+                let is_again = recent.contains(&sequence);
+                assert!(
+                    overtakes && !is_again && sequence + 2 == next,
+                    "packet {sequence}, {}, behind {:?}",
+                    if is_again { "again" } else { "late" },
+                    recent.iter().take(8).collect::<Vec<_>>()
+                );
+            }
             next = next.max(sequence + 1);
             recent.truncate(RECENT - 1);
             recent.push_front(sequence);
