@@ -175,11 +175,22 @@ impl FrameTable {
 #[inline(always)]
 pub(crate) fn show(data: *mut u8, len: u32, chunk_size: u32, handle: [u64; 2]) -> abi::Frame {
     let number = (handle[0] >> 32) as u32;
-    let offset = if number & UNALIGNED == 0 {
-        data.addr() as u32 & (chunk_size - 1)
-    } else {
-        unaligned_offset(data, chunk_size, number)
-    };
+    let mut shown = show_aligned(data, len, chunk_size, handle);
+    if number & UNALIGNED != 0 {
+        shown.room = unaligned_room(data, chunk_size, number);
+    }
+    shown
+}
+
+/// The same of a chunk that is aligned to its size.
+#[inline(always)]
+pub(crate) fn show_aligned(
+    data: *mut u8,
+    len: u32,
+    chunk_size: u32,
+    handle: [u64; 2],
+) -> abi::Frame {
+    let offset = data.addr() as u32 & (chunk_size - 1);
     abi::Frame {
         data,
         len,
@@ -188,12 +199,13 @@ pub(crate) fn show(data: *mut u8, len: u32, chunk_size: u32, handle: [u64; 2]) -
     }
 }
 
-/// The offset of a packet in its chunk, which is not aligned to its size.
+/// The bytes from a packet's first to the end of its chunk, which is not aligned to its size.
 #[cold]
 #[inline(never)]
-fn unaligned_offset(data: *mut u8, chunk_size: u32, number: u32) -> u32 {
+fn unaligned_room(data: *mut u8, chunk_size: u32, number: u32) -> u32 {
     let phase = number & ((1 << PHASE) - 1);
-    (data.addr().wrapping_sub(phase as usize) % chunk_size as usize) as u32
+    let offset = data.addr().wrapping_sub(phase as usize) % chunk_size as usize;
+    chunk_size - offset as u32
 }
 
 /// The changes of a packet's head and tail that lead from what it was to what C made of it.

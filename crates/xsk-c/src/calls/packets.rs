@@ -4,7 +4,7 @@
 use crate::abi::{self, Each, KEEP, RECYCLE, SEND, Write};
 use crate::fault::{Fault, Result, call};
 use crate::object::{Memory, Opened, poison, with};
-use crate::table::{Reserved, adjust, moves, show};
+use crate::table::{Reserved, adjust, moves, show, show_aligned};
 use std::ffi::{c_int, c_void};
 use xsk::{Done, Received};
 
@@ -50,16 +50,28 @@ pub unsafe extern "C" fn weir_xsk_receive_each(
         let each = each.ok_or_else(no_callback)?;
         with(socket, |opened| {
             opened.check_receives()?;
-            let Opened { socket, memory, .. } = opened;
-            let mut asking = Asking::new(memory, max, each, context);
-            let count = socket.receive_each(max, |mut packet| match asking.ask(&mut packet) {
-                RECYCLE => recycle(packet),
-                KEEP => asking.keep(packet),
-                verdict => asking.refuse(packet, wrong_verdict::<false>(verdict)),
-            });
-            asking.end().map(|()| count)
+            if opened.memory.umem.unaligned() {
+                receive::<true>(opened, max, each, context)
+            } else {
+                receive::<false>(opened, max, each, context)
+            }
         })
     })
+}
+
+fn receive<const UNALIGNED: bool>(
+    Opened { socket, memory, .. }: &mut Opened,
+    max: u32,
+    each: Each,
+    context: *mut c_void,
+) -> Result<u32> {
+    let mut asking = Asking::<UNALIGNED>::new(memory, max, each, context);
+    let count = socket.receive_each(max, |mut packet| match asking.ask(&mut packet) {
+        RECYCLE => recycle(packet),
+        KEEP => asking.keep(packet),
+        verdict => asking.refuse(packet, wrong_verdict::<false>(verdict)),
+    });
+    asking.end().map(|()| count)
 }
 
 /// The same, and the packets can be sent.
@@ -79,16 +91,28 @@ pub unsafe extern "C" fn weir_xsk_forward_each(
         with(socket, |opened| {
             opened.check_receives()?;
             opened.check_sends()?;
-            let Opened { socket, memory, .. } = opened;
-            let mut asking = Asking::new(memory, max, each, context);
-            let count = socket.forward_each(max, |mut packet| match asking.ask(&mut packet) {
-                SEND if asking.is_as_shown(&packet) => packet.send(),
-                RECYCLE => recycle(packet),
-                verdict => asking.do_otherwise(packet, verdict),
-            });
-            asking.end().map(|()| count)
+            if opened.memory.umem.unaligned() {
+                forward::<true>(opened, max, each, context)
+            } else {
+                forward::<false>(opened, max, each, context)
+            }
         })
     })
+}
+
+fn forward<const UNALIGNED: bool>(
+    Opened { socket, memory, .. }: &mut Opened,
+    max: u32,
+    each: Each,
+    context: *mut c_void,
+) -> Result<u32> {
+    let mut asking = Asking::<UNALIGNED>::new(memory, max, each, context);
+    let count = socket.forward_each(max, |mut packet| match asking.ask(&mut packet) {
+        SEND if asking.is_as_shown(&packet) => packet.send(),
+        RECYCLE => recycle(packet),
+        verdict => asking.do_otherwise(packet, verdict),
+    });
+    asking.end().map(|()| count)
 }
 
 #[inline(always)]
@@ -106,8 +130,9 @@ fn wrong_verdict<const SENDS: bool>(verdict: c_int) -> Fault {
     ))
 }
 
-/// Asks a callback about packets.
-struct Asking<'m> {
+/// Asks a callback about packets. Whether chunks are aligned to their size is a constant, as to ask for each packet
+/// would cost seven instructions.
+struct Asking<'m, const UNALIGNED: bool> {
     memory: &'m Memory,
     each: Each,
     context: *mut c_void,
@@ -120,7 +145,7 @@ struct Asking<'m> {
     fault: Option<Fault>,
 }
 
-impl<'m> Asking<'m> {
+impl<'m, const UNALIGNED: bool> Asking<'m, UNALIGNED> {
     fn new(memory: &'m Memory, max: u32, each: Each, context: *mut c_void) -> Self {
         let chunk_size = memory.umem.chunk_size();
         // One more than the packets: each of them counts it up first.
@@ -141,6 +166,7 @@ impl<'m> Asking<'m> {
     fn ask<const SENDS: bool>(&mut self, packet: &mut Received<'_, SENDS>) -> c_int {
         self.reserved.handle[1] += 1;
         let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
+        let show = if UNALIGNED { show } else { show_aligned };
         self.shown = show(data, len, self.chunk_size, self.reserved.handle);
         // SAFETY: needed to call C. The caller promised that it may be called with this context. The
         // packet's bytes are borrowed meanwhile, as is the frame.
@@ -214,7 +240,7 @@ impl<'m> Asking<'m> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl<const UNALIGNED: bool> Drop for Asking<'_, UNALIGNED> {
     fn drop(&mut self) {
         self.memory.frames().cancel(self.reserved);
     }
