@@ -20,7 +20,8 @@ pub enum Wait {
     Poll,
     /// Selects by packet rate: blocks in poll(2) when packets are few, sleeps for up to `max_delay`
     /// to gather a batch, and spins when the ring would fill during a sleep. It adds up to
-    /// `max_delay` of delay.
+    /// `max_delay` of delay, of which the timer's usual lateness is a part where four packets and more gather;
+    /// with fewer, for which a sleep costs as much, it comes on top.
     Adaptive {
         /// Longest sleep while packets gather.
         max_delay: Duration,
@@ -120,6 +121,12 @@ pub(crate) enum Pause {
 /// A shorter sleep costs more CPU time than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 
+/// With as many packets for each sleep, the timer's lateness is taken off: one more sleep in five costs little then.
+const MANY: u32 = 4;
+
+/// The latest sleep weighs one in so many in the usual lateness.
+const WEIGHT: u32 = 8;
+
 /// Selects between spinning, gathering and blocking by the packet rate.
 #[derive(Debug)]
 pub(crate) struct Pacer {
@@ -129,6 +136,8 @@ pub(crate) struct Pacer {
     /// The time at which the ring was last found empty, and the packets received until then.
     last: Instant,
     seen: u64,
+    /// The usual lateness of the timer.
+    late: Duration,
 }
 
 impl Pacer {
@@ -140,7 +149,15 @@ impl Pacer {
             room: (ring / 4).max(1),
             last: now,
             seen: 0,
+            late: Duration::ZERO,
         }
+    }
+
+    /// Learns from a sleep, asked for and as it was.
+    pub(crate) fn slept(&mut self, asked: Duration, slept: Duration) {
+        // More is the scheduler's, which had another task for this CPU.
+        let late = slept.saturating_sub(asked).min(self.max_delay / 2);
+        self.late = (self.late * (WEIGHT - 1) + late) / WEIGHT;
     }
 
     /// The next step, with the ring empty and `received` packets since the socket was opened.
@@ -157,10 +174,17 @@ impl Pacer {
             return Pause::Block;
         }
         let until_full = Duration::from_nanos((gap_ns * u128::from(self.room)) as u64);
-        match until_full.min(self.max_delay) {
-            delay if delay < SHORTEST_SLEEP => Pause::Spin,
-            delay => Pause::Gather(delay),
+        let delay = until_full.min(self.max_delay);
+        if delay < SHORTEST_SLEEP {
+            return Pause::Spin;
         }
+        let gather = delay.as_nanos() / gap_ns;
+        let late = if gather < MANY.into() {
+            Duration::ZERO
+        } else {
+            self.late
+        };
+        Pause::Gather(delay.saturating_sub(late).max(SHORTEST_SLEEP))
     }
 }
 
@@ -190,6 +214,31 @@ mod tests {
             after(1000, 100),
             Pause::Gather(Duration::from_nanos(51_200))
         );
+    }
+
+    #[test]
+    fn it_sleeps_shorter_by_the_usual_lateness_where_many_gather() {
+        let micros = Duration::from_micros;
+        let mut pacer = Pacer::new(micros(200), 2048, Instant::now());
+        let mut pause = |packets, late: u64| {
+            for _ in 0..100 {
+                pacer.slept(micros(100), micros(100 + late));
+            }
+            let now = pacer.last + micros(100);
+            pacer.pause(pacer.seen + packets, now)
+        };
+        let Pause::Gather(delay) = pause(10, 50) else {
+            panic!("packets gather");
+        };
+        assert!((150..155).contains(&delay.as_micros()), "{delay:?}");
+        // Two packets and no more.
+        assert_eq!(pause(1, 50), Pause::Gather(micros(200)));
+        // Not for less than a sleep is worth, and a stall of the CPU is no lateness of the timer.
+        let Pause::Gather(delay) = pause(10, 1_000_000) else {
+            panic!("packets gather");
+        };
+        assert!((100..105).contains(&delay.as_micros()), "{delay:?}");
+        assert_eq!(pause(1000, 90), Pause::Gather(SHORTEST_SLEEP));
     }
 
     #[test]

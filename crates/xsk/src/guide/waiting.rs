@@ -5,7 +5,7 @@
 //! | [`Spin`] | lowest | one CPU, always | a CPU reserved for the socket, lowest latency |
 //! | [`Poll`] | one wake-up | grows with the packet rate | few packets, or latency below `max_delay` |
 //! | [`BusyPoll`] | that of spinning, without the interrupt | one CPU, always | a card whose interrupts and softirqs would compete for the CPU |
-//! | [`Adaptive`] | up to `max_delay`, plus the timer's lateness | low at any rate | everything else; the default, with 200 µs |
+//! | [`Adaptive`] | up to `max_delay`; with few packets the timer's lateness on top | low at any rate | everything else; the default, with 200 µs |
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -36,7 +36,8 @@
 //! | otherwise | sleeps for `max_delay`, or until a quarter of the RX ring has filled if that is sooner |
 //! | sleep shorter than 20 µs | spins: the sleep would cost more CPU time than it saves |
 //!
-//! Only a quarter of the ring may fill because the timer can be late. At high rates a larger RX
+//! The usual lateness of the timer, about 55 µs by Linux's default slack, is taken off a sleep that gathers four packets or
+//! more. Only a quarter of the ring may fill because the timer can be later. At high rates a larger RX
 //! ring allows longer sleeps; see [`sizes`](crate::guide::sizes).
 //!
 //! # Busy polling

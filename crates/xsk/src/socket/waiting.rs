@@ -194,8 +194,12 @@ impl<'s> Waiting<'s> {
             Pause::Gather(delay) => {
                 let start = self.now();
                 self.count_sleep();
-                self.socket().sleep(delay.min(time));
+                let asked = delay.min(time);
+                self.socket().sleep(asked);
                 let slept = self.now().saturating_duration_since(start);
+                if let Some((rx, _)) = &mut self.rx {
+                    rx.pacer.slept(asked, slept);
+                }
                 let rest = time.saturating_sub(slept);
                 if !rest.is_zero() && !self.ready(interest).any() {
                     return self.block(interest, rest);

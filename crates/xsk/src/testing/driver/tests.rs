@@ -382,6 +382,44 @@ fn busy_polling_wakes_a_driver_that_sends_in_another_instance() {
 }
 
 #[test]
+fn sleeps_get_shorter_by_the_lateness_of_the_timer() {
+    // Eight packets a sleep, from which it wakes up 10 µs late.
+    let (driver, calls) = recorded(|call, rings| {
+        if matches!(call, Call::Sleep(_) | Call::Poll { .. }) {
+            for addr in rings.take_fill(8) {
+                rings.receive(addr + 256, 60);
+            }
+        }
+        copies(call)
+    });
+    let umem = umem();
+    let adaptive = |builder: SocketBuilder| builder.wait(Wait::adaptive());
+    let mut socket = driver.open(&umem, Mode::Auto, adaptive).expect("it opens");
+    driver.run_while_spinning(true);
+    for _ in 0..60 {
+        let is_there = socket.wait(MILLISECOND).expect("it is up");
+        assert!(is_there);
+        drop(socket.recv(64));
+    }
+    let asked = |call: &Call| match call {
+        Call::Sleep(time) => Some(*time),
+        _ => None,
+    };
+    let sleeps: Vec<_> = calls
+        .lock()
+        .expect("no panic")
+        .iter()
+        .filter_map(asked)
+        .collect();
+    let (first, last) = (sleeps[0], sleeps[sleeps.len() - 1]);
+    let shorter = first.saturating_sub(last);
+    assert!(
+        (9..=10).contains(&shorter.as_micros()),
+        "{first:?}, {last:?}"
+    );
+}
+
+#[test]
 fn a_socket_that_only_sends_polls_by_sending_without_a_copy() {
     for mode in [Mode::ZeroCopy, Mode::Driver] {
         let (driver, calls) = recorded(|_, _| Ok(()));
