@@ -2,7 +2,7 @@
 
 use crate::fault::Result;
 use crate::registry::Registry;
-use crate::table::{FrameTable, umem_number};
+use crate::table::FrameTable;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,12 +24,8 @@ impl Memory {
     pub(crate) fn new(umem: xsk::Umem) -> Self {
         /// The numbers of UMEMs count all that were ever made; 0 is none.
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let count = NEXT.fetch_add(1, Ordering::Relaxed);
-        let chunk_size = umem.chunk_size();
-        // Any of them: they lie one behind the other.
-        let start = |frame: xsk::Frame| frame.as_ptr().addr() - frame.headroom() as usize;
-        let chunk = umem.alloc().map_or(0, start);
-        let frames = FrameTable::new(umem_number(count, chunk_size, chunk), chunk_size);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let frames = FrameTable::new(number);
         Self {
             umem,
             frames: Mutex::new(frames),

@@ -5,27 +5,11 @@ use crate::fault::{Fault, Result};
 use std::slice;
 use xsk::Frame;
 
-/// Set in the number of a UMEM whose chunks are not aligned to their size. The bits below [`PHASE`] are the
-/// remainder of the chunks' addresses by that size, so that a handle leads to the start of a chunk.
-const UNALIGNED: u32 = 1 << 31;
-const PHASE: u32 = 12;
-
-/// The number of a UMEM: the `count`-th of this process, of whose chunks one is at this address.
-pub(crate) fn umem_number(count: u32, chunk_size: u32, chunk: usize) -> u32 {
-    if chunk_size.is_power_of_two() {
-        // The memory is aligned to pages, and so are its chunks to their size.
-        return count & !UNALIGNED;
-    }
-    let phase = chunk % chunk_size as usize;
-    UNALIGNED | count << PHASE & !UNALIGNED | phase as u32
-}
-
 /// The frames of one UMEM. A handle has the UMEM's number, the slot, and a serial number that no
 /// other frame ever had.
 #[derive(Debug)]
 pub(crate) struct FrameTable {
     umem: u32,
-    chunk_size: u32,
     slots: Vec<Slot>,
     /// Slots without a frame.
     free: Vec<u32>,
@@ -47,10 +31,9 @@ pub(crate) struct Reserved {
 
 impl FrameTable {
     /// The table of the UMEM with this number.
-    pub(crate) fn new(umem: u32, chunk_size: u32) -> Self {
+    pub(crate) fn new(umem: u32) -> Self {
         Self {
             umem,
-            chunk_size,
             slots: Vec::new(),
             free: Vec::new(),
             next: 1,
@@ -106,9 +89,9 @@ impl FrameTable {
     /// Gives a frame a handle. The caller knows where its packet is.
     #[inline(always)]
     pub(crate) fn insert(&mut self, frame: Frame, data: *mut u8, len: u32) -> abi::Frame {
-        let reserved = self.reserve(1);
+        let (reserved, room) = (self.reserve(1), frame.capacity());
         self.fill(reserved, frame);
-        show(data, len, self.chunk_size, reserved.handle)
+        show(data, len, room, reserved.handle)
     }
 
     /// Takes a frame out; the handle is stale, unless the frame is put [back](Self::put_back). `None`
@@ -173,39 +156,13 @@ impl FrameTable {
 
 /// A packet as C sees it.
 #[inline(always)]
-pub(crate) fn show(data: *mut u8, len: u32, chunk_size: u32, handle: [u64; 2]) -> abi::Frame {
-    let number = (handle[0] >> 32) as u32;
-    let mut shown = show_aligned(data, len, chunk_size, handle);
-    if number & UNALIGNED != 0 {
-        shown.room = unaligned_room(data, chunk_size, number);
-    }
-    shown
-}
-
-/// The same of a chunk that is aligned to its size.
-#[inline(always)]
-pub(crate) fn show_aligned(
-    data: *mut u8,
-    len: u32,
-    chunk_size: u32,
-    handle: [u64; 2],
-) -> abi::Frame {
-    let offset = data.addr() as u32 & (chunk_size - 1);
+pub(crate) fn show(data: *mut u8, len: u32, room: u32, handle: [u64; 2]) -> abi::Frame {
     abi::Frame {
         data,
         len,
-        room: chunk_size - offset,
+        room,
         handle,
     }
-}
-
-/// The bytes from a packet's first to the end of its chunk, which is not aligned to its size.
-#[cold]
-#[inline(never)]
-fn unaligned_room(data: *mut u8, chunk_size: u32, number: u32) -> u32 {
-    let phase = number & ((1 << PHASE) - 1);
-    let offset = data.addr().wrapping_sub(phase as usize) % chunk_size as usize;
-    chunk_size - offset as u32
 }
 
 /// The changes of a packet's head and tail that lead from what it was to what C made of it.
@@ -281,7 +238,7 @@ mod tests {
     #[test]
     fn a_handle_is_valid_once() {
         let umem = umem();
-        let mut table = FrameTable::new(3, 2048);
+        let mut table = FrameTable::new(3);
         let first = insert(&mut table, umem.alloc().expect("a chunk"));
         assert_eq!((first.len, first.room, table.len()), (0, 2048 - 64, 1));
         drop(table.take(&first).expect("valid"));
@@ -298,7 +255,7 @@ mod tests {
     #[test]
     fn frames_are_put_back_together() {
         let umem = umem();
-        let mut table = FrameTable::new(3, 2048);
+        let mut table = FrameTable::new(3);
         let mut shown = [(); 3].map(|()| insert(&mut table, umem.alloc().expect("a chunk")));
         for (len, it) in (1..).zip(&mut shown) {
             it.len = len;
@@ -319,40 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_unaligned_chunks_ends_with_them() {
-        for chunk_size in [2048, 2049, 3000, 4095, 4096] {
-            let builder = Umem::builder().chunks(64).headroom(64).unaligned(true);
-            let umem = builder.chunk_size(chunk_size).build().expect("memory");
-            let chunk = umem.alloc().expect("a chunk");
-            let start = chunk.as_ptr().addr() - chunk.headroom() as usize;
-            let mut table = FrameTable::new(umem_number(7, chunk_size, start), chunk_size);
-            let frames: Vec<Frame> = std::iter::from_fn(|| umem.alloc()).collect();
-            for (mut frame, head) in frames
-                .into_iter()
-                .zip([-64, 0, 64, 1000].into_iter().cycle())
-            {
-                frame.adjust_tail(1001).expect("room");
-                frame.adjust_head(head).expect("room");
-                let (data, room) = (frame.as_mut_ptr(), frame.capacity());
-                let shown = table.insert(frame, data, 1);
-                assert_eq!(shown.room, room, "chunks of {chunk_size}");
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_of_umems_differ() {
-        let of = |count| [2048, 3000].map(|size| umem_number(count, size, 2999));
-        assert_eq!(of(1), [1, 0x8000_1000 + 2999]);
-        assert_eq!(of(0x8000_0001)[0], 1);
-        let numbers: Vec<u32> = (1..1000).flat_map(of).collect();
-        let different: std::collections::HashSet<&u32> = numbers.iter().collect();
-        assert_eq!(different.len(), numbers.len());
-    }
-
-    #[test]
     fn made_up_handles_are_refused() {
-        let mut table = FrameTable::new(3, 2048);
+        let mut table = FrameTable::new(3);
         let mut frame = insert(&mut table, umem().alloc().expect("a chunk"));
         let good = frame.handle;
         for (handle, expected) in [
@@ -369,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_reserved_handle_is_valid_when_it_is_filled() {
-        let mut table = FrameTable::new(3, 2048);
+        let mut table = FrameTable::new(3);
         let mut reserved = table.reserve(10);
         let shown = |reserved: Reserved| show(std::ptr::dangling_mut(), 1, 2048, reserved.handle);
         let unused = shown(reserved);

@@ -4,7 +4,7 @@
 use crate::abi::{self, Each, KEEP, RECYCLE, SEND, Write};
 use crate::fault::{Fault, Result, call};
 use crate::object::{Memory, Opened, poison, with};
-use crate::table::{Reserved, adjust, moves, show, show_aligned};
+use crate::table::{Reserved, adjust, moves, show};
 use std::ffi::{c_int, c_void};
 use xsk::{Done, Received};
 
@@ -130,8 +130,8 @@ fn wrong_verdict<const SENDS: bool>(verdict: c_int) -> Fault {
     ))
 }
 
-/// Asks a callback about packets. Whether chunks are aligned to their size is a constant, as to ask for each packet
-/// would cost seven instructions.
+/// Asks a callback about packets. Whether chunks are unaligned is a constant, as to ask for each packet would cost
+/// seven instructions and more.
 struct Asking<'m, const UNALIGNED: bool> {
     memory: &'m Memory,
     each: Each,
@@ -156,7 +156,7 @@ impl<'m, const UNALIGNED: bool> Asking<'m, UNALIGNED> {
             context,
             chunk_size,
             reserved,
-            shown: show(std::ptr::null_mut(), 0, chunk_size, reserved.handle),
+            shown: show(std::ptr::null_mut(), 0, 0, reserved.handle),
             fault: None,
         }
     }
@@ -166,8 +166,13 @@ impl<'m, const UNALIGNED: bool> Asking<'m, UNALIGNED> {
     fn ask<const SENDS: bool>(&mut self, packet: &mut Received<'_, SENDS>) -> c_int {
         self.reserved.handle[1] += 1;
         let (data, len) = (packet.as_mut_ptr(), packet.len() as u32);
-        let show = if UNALIGNED { show } else { show_aligned };
-        self.shown = show(data, len, self.chunk_size, self.reserved.handle);
+        let room = if UNALIGNED {
+            packet.capacity()
+        } else {
+            // The memory of a UMEM is aligned to pages, and so its chunks to their size.
+            self.chunk_size - (data.addr() as u32 & (self.chunk_size - 1))
+        };
+        self.shown = show(data, len, room, self.reserved.handle);
         // SAFETY: needed to call C. The caller promised that it may be called with this context. The
         // packet's bytes are borrowed meanwhile, as is the frame.
         unsafe { (self.each)(&raw mut self.shown, self.context) }

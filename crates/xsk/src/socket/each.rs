@@ -109,8 +109,14 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
         unsafe { area.hints(area.chunk_start(self.addr)) }
     }
 
+    /// Longest packet that fits behind the present headroom, in bytes.
+    #[inline(always)]
+    pub fn capacity(&self) -> u32 {
+        self.umem.chunk_size() - self.extent().offset
+    }
+
     /// The packet's place in its chunk.
-    #[inline]
+    #[inline(always)]
     fn extent(&self) -> Extent {
         Extent {
             offset: (self.addr - self.umem.area().chunk_start(self.addr)) as u32,
