@@ -42,6 +42,15 @@ static inline void check_refused(int expected, int result, const char *call, con
 	}
 }
 
+/* The text of the last error has this word. */
+static inline void check_says(const char *word)
+{
+	if (!strstr(weir_xsk_error(), word)) {
+		fprintf(stderr, "no %s in: %s\n", word, weir_xsk_error());
+		exit(EXIT_FAILURE);
+	}
+}
+
 enum {
 	PACKET = 100,
 	HEADER = 14
@@ -93,6 +102,15 @@ static inline struct weir_xsk_socket *socket_on(struct weir_xsk_umem *umem, cons
 
 	OK(weir_xsk_open(umem, device, 0, &options, &socket));
 	return socket;
+}
+
+/* Waits for a packet, as the socket was opened to. */
+static inline void wait_for_packet(struct weir_xsk_socket *socket)
+{
+	for (int tries = 0; tries < 100; tries++)
+		if (OK(weir_xsk_wait(socket, WEIR_XSK_RECEIVE, 100)) == WEIR_XSK_RECEIVE)
+			return;
+	CHECK(!"no packet in 10 seconds");
 }
 
 /* The program has so many frames, and every chunk has an owner. */

@@ -94,11 +94,10 @@ static void receive(uint32_t *hashes, uint32_t round, int tagged)
 	struct weir_xsk_frame frames[FLOWS];
 	int seen = 0;
 
-	for (int tries = 0; seen < FLOWS; tries++) {
+	while (seen < FLOWS) {
 		int received;
 
-		CHECK(tries < 100);
-		OK(weir_xsk_wait(receiver, WEIR_XSK_RECEIVE, 100));
+		wait_for_packet(receiver);
 		memset(hints, 0xff, sizeof(hints));
 		received = OK(weir_xsk_recv_with_hints(receiver, frames, hints, FLOWS - seen));
 		for (int i = 0; i < received; i++) {

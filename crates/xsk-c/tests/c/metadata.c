@@ -104,11 +104,10 @@ static void receive(uint32_t first, uint32_t count)
 	struct weir_xsk_frame frames[BATCH];
 	uint32_t seen = 0;
 
-	for (int tries = 0; seen < count; tries++) {
+	while (seen < count) {
 		int received;
 
-		CHECK(tries < 100);
-		OK(weir_xsk_wait(there, WEIR_XSK_RECEIVE, 100));
+		wait_for_packet(there);
 		received = OK(weir_xsk_recv(there, frames, BATCH));
 		for (int i = 0; i < received; i++)
 			check_packet(frames[i].data, frames[i].len, first + seen++);
@@ -207,10 +206,7 @@ static void refuse(int code, const char *word, const struct weir_xsk_frame *fram
 		   const struct weir_xsk_tx_request *request)
 {
 	REFUSED(code, weir_xsk_send_with(here, frame, 1, request));
-	if (!strstr(weir_xsk_error(), word)) {
-		fprintf(stderr, "no %s in: %s\n", word, weir_xsk_error());
-		exit(EXIT_FAILURE);
-	}
+	check_says(word);
 	check_accounts(umem, CHUNKS, 1);
 }
 
@@ -285,7 +281,7 @@ static void bad_arguments(const char *device)
 	packet_write(frames[0].data, 0);
 	packet_write(frames[1].data, 0);
 	REFUSED(EOPNOTSUPP, weir_xsk_send_with(sender, frames, 1, &request));
-	CHECK(strstr(weir_xsk_error(), "WEIR_XSK_TX_METADATA"));
+	check_says("WEIR_XSK_TX_METADATA");
 	REFUSED(EXDEV, weir_xsk_send_with(here, frames, 1, &request));
 	request.flags = 0;
 	REFUSED(EXDEV, weir_xsk_send_with(sender, &ours, 1, &request));

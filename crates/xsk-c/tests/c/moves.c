@@ -10,16 +10,7 @@ enum {
 
 static struct weir_xsk_umem *umem;
 
-/* Waits for a packet, as the socket was opened to. */
-static void wait_for_packet(struct weir_xsk_socket *socket)
-{
-	for (int tries = 0; tries < 100; tries++)
-		if (OK(weir_xsk_wait(socket, WEIR_XSK_RECEIVE, 100)) == WEIR_XSK_RECEIVE)
-			return;
-	CHECK(!"no packet in 10 seconds");
-}
-
-/* The same in an event loop. */
+/* Waits for a packet in an event loop. */
 static void poll_for_packet(struct weir_xsk_socket *socket)
 {
 	struct pollfd fd = { .fd = OK(weir_xsk_fd(socket)), .events = POLLIN };

@@ -83,14 +83,6 @@ static void rooms(void)
 	check_accounts(umem, CHUNKS, 0);
 }
 
-static void wait_for_packet(struct weir_xsk_socket *socket)
-{
-	for (int tries = 0; tries < 100; tries++)
-		if (OK(weir_xsk_wait(socket, WEIR_XSK_RECEIVE, 100)) == WEIR_XSK_RECEIVE)
-			return;
-	CHECK(!"no packet in 10 seconds");
-}
-
 static void receive_frames(struct weir_xsk_socket *socket, struct weir_xsk_frame *frames)
 {
 	for (int have = 0; have < BATCH;) {
