@@ -49,8 +49,8 @@ pub fn overtakes() -> bool {
     is_on("virtio-net")
 }
 
-/// Whether packets may come late or twice once the RX ring was full. `igb_clean_rx_irq_zc` stops at the packet for
-/// which there was no room, and goes on elsewhere.
+/// Whether packets may come late or twice once the RX ring was full. The card's chunks are all in RX then, and the fault
+/// of [`STALE`] leaves the driver ahead of the card.
 pub fn disordered_by_full_ring() -> bool {
     is_on("igb")
 }
