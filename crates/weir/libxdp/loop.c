@@ -56,6 +56,7 @@
 #define WAIT_MS 100
 #define ROUNDS_PER_CHECK 64
 #define QUIET_NS (50 * 1000000ull)
+#define DRAIN_CPU_NS (200 * 1000000ull)
 #define DRAIN_NS (10 * 1000000000ull)
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
@@ -1239,9 +1240,10 @@ static always_inline void measure(round_fn next)
 	}
 }
 
-static always_inline void drain(round_fn next, uint64_t quiet_ns)
+static always_inline void drain(round_fn next)
 {
 	uint64_t start = now_ns(), last_packet = start, now;
+	uint64_t cpu_end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + DRAIN_CPU_NS;
 
 	do {
 		struct round round = next();
@@ -1251,7 +1253,23 @@ static always_inline void drain(round_fn next, uint64_t quiet_ns)
 		now = now_ns();
 		if (round.received)
 			last_packet = now;
-	} while ((outstanding || now - last_packet < quiet_ns) && now - start < DRAIN_NS);
+	} while (now - last_packet < QUIET_NS && now - start < DRAIN_NS &&
+		 clock_ns(CLOCK_THREAD_CPUTIME_ID) < cpu_end);
+}
+
+/* Packets handed over whole and not completed. */
+static always_inline unsigned int in_flight(void)
+{
+	return jumbo ? newest - oldest : outstanding;
+}
+
+static always_inline void complete_all(round_fn complete)
+{
+	uint64_t start = now_ns();
+
+	do
+		completed += complete().completed;
+	while (in_flight() && now_ns() - start < DRAIN_NS);
 }
 
 /* Waits for this process's turn: see src/traffic/turns.rs. */
@@ -1265,9 +1283,9 @@ static bool granted(void)
 /* Packets received or, by a sender, handed over for sending. */
 static always_inline uint64_t begun(void)
 {
-	unsigned int in_flight = jumbo ? newest - oldest : outstanding;
+	uint64_t sent = completed + in_flight();
 
-	return received > completed + in_flight ? received : completed + in_flight;
+	return received > sent ? received : sent;
 }
 
 /* As take_turns() in src/engine/rounds.rs. */
@@ -1330,7 +1348,7 @@ static always_inline struct round forward_verified(void)
 static always_inline void run_receiver(round_fn next)
 {
 	work(next, next);
-	drain(next, QUIET_NS);
+	drain(next);
 }
 
 static void rxdrop(void)
@@ -1341,13 +1359,14 @@ static void rxdrop(void)
 static void txpush(void)
 {
 	work(send_batch, complete_sent);
-	drain(complete_sent, 0);
+	complete_all(complete_sent);
 }
 
 static void l2fwd(void)
 {
 	work(forward_verified, complete_forwarded);
-	drain(forward_verified, QUIET_NS);
+	drain(forward_verified);
+	complete_all(complete_forwarded);
 }
 
 static always_inline struct round receive_jumbo_unread(void)
@@ -1376,13 +1395,14 @@ static void rxdrop_jumbo(void)
 static void txpush_jumbo(void)
 {
 	work(send_jumbo_batch, complete_sent_jumbo);
-	drain(complete_sent_jumbo, 0);
+	complete_all(complete_sent_jumbo);
 }
 
 static void l2fwd_jumbo(void)
 {
 	work(forward_jumbo_verified, complete_forwarded_jumbo);
-	drain(forward_jumbo_verified, QUIET_NS);
+	drain(forward_jumbo_verified);
+	complete_all(complete_forwarded_jumbo);
 }
 
 static const struct bench benches[] = {

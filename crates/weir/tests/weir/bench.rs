@@ -151,7 +151,7 @@ fn frames_of_two_lengths_are_forwarded() -> Result<()> {
     for size in ["9000", "2000"] {
         let mut load = weir();
         load.args(["bench-load", "--dev", &lab.load().device, "--cpu", &cpu]);
-        load.args(["--size", size, "--pps", "5k"])
+        load.args(["--size", size, "--pps", "60k"])
             .stdout(Stdio::null());
         loads.push(Killed(lab.load().spawn(&mut load)?));
     }
