@@ -444,6 +444,7 @@ impl Umem {
     /// refuses one without the room.
     pub(crate) fn clear_metadata(&self, addr: u64, rings: RingsId) {
         let area = self.area();
+        let addr = area.decode(addr);
         let lent = rings.sending();
         let is_lent = area.owners.change(area.index(addr), lent, lent);
         let len = u64::from(TX_METADATA_LEN);
@@ -538,7 +539,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use crate::umem::{AfterClose, DeviceQueue, Umem};
+    use crate::umem::{AfterClose, DeviceQueue, Geometry, TX_METADATA_LEN, Umem};
 
     const QUEUE: DeviceQueue = DeviceQueue {
         namespace: Some(1),
@@ -572,6 +573,28 @@ mod tests {
             let one = crate::ring::Size::of(1);
             assert!(!umem.area().lent_to_receive(rings).has(addr, one));
         }
+    }
+
+    /// A peer may have written any address into TX that leads to the chunk.
+    #[test]
+    fn metadata_is_cleared_where_the_address_leads() {
+        let umem = Umem::of_geometry_on_heap(Geometry {
+            chunks: 4,
+            chunk_size: 2048,
+            headroom: 0,
+            fragments: false,
+            tx_metadata: true,
+            unaligned: true,
+        });
+        let rings = umem.register_rings().expect("a pair");
+        let addr = umem.take_free().expect("a chunk").lend_to_send(rings) + 300;
+        for offset in [0, 5, 300] {
+            umem.clear_metadata((addr - offset) | offset << 48, rings);
+        }
+        // Without the room, and in another chunk.
+        umem.clear_metadata(addr - 300 + u64::from(TX_METADATA_LEN) - 1, rings);
+        umem.clear_metadata(addr | 2048 << 48, rings);
+        assert!(umem.completed(addr, rings).is_some());
     }
 
     #[test]

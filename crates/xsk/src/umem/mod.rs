@@ -502,19 +502,25 @@ impl Area {
     #[inline(always)]
     fn index(&self, addr: u64) -> u64 {
         if self.chunk_shift == UNALIGNED {
-            owner::decode(addr) / u64::from(self.chunk_size)
+            self.decode(addr) / u64::from(self.chunk_size)
         } else {
             addr >> self.chunk_shift
+        }
+    }
+
+    /// The address that one in a ring names.
+    #[inline(always)]
+    fn decode(&self, addr: u64) -> u64 {
+        match self.chunk_shift {
+            UNALIGNED => owner::decode(addr),
+            _ => addr,
         }
     }
 
     /// The address of a packet that lies inside a chunk lent through `rings` for receiving, whatever the chunks'
     /// alignment; `None` when it does not, or has options.
     pub(crate) fn received_at(&self, rings: RingsId, addr: u64, size: Size) -> Option<u64> {
-        let addr = match self.chunk_shift {
-            UNALIGNED => owner::decode(addr),
-            _ => addr,
-        };
+        let addr = self.decode(addr);
         let owned = OwnedBy::<UNALIGNED> {
             owners: self.owners.entries(),
             owner: rings.receiving(),
