@@ -319,7 +319,8 @@ impl Opening<'_> {
                 let why = errno_text(errno);
                 let feature = Feature::TxBudget;
                 // Asked for once more with each socket that is tried.
-                self.refusals.retain(|it| matches!(it, Refusal::Mode(..)));
+                self.refusals
+                    .retain(|it| !matches!(it, Refusal::Feature(..)));
                 let missing = MissingFeature { feature, why };
                 self.refusals.push(Refusal::Feature(missing));
                 Ok(())

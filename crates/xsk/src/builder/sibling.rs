@@ -1,12 +1,13 @@
 //! A second socket on the queue of an open one.
 
-use super::bind::open_socket;
+use super::bind::{open_socket, prefer_busy_poll};
 use super::rings::{make_own_rings, map_own_rings};
 use super::{TX_BUDGET, check_rings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::socket::{Bound, ModeObtained, RxEnd, SiblingId, Socket, TxEnd};
 use crate::sys::Address;
 use crate::umem::DeviceQueue;
+use crate::wait::Wait;
 use rustix::net::xdp::SocketAddrXdpFlags;
 
 impl Socket {
@@ -42,6 +43,9 @@ fn open(bound: &Bound, main: &RxEnd, rx: u32, tx: u32) -> Result<(RxEnd, TxEnd)>
         let message = "binding a second socket to the queue: do so in the network namespace of the first, while the device is up";
         Error::os(ErrorKind::Os, errno, message)
     })?;
+    if main.wait_strategy() == Wait::BusyPoll {
+        prefer_busy_poll(&*socket)?;
+    }
     let zero_copy = bound.binding.mode == ModeObtained::ZeroCopy;
     let rx_end = RxEnd::new(&socket, rx_ring, rx, main.wait_strategy());
     Ok((

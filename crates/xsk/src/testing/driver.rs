@@ -40,6 +40,8 @@ pub enum Call {
         /// `XDP_ZEROCOPY` was asked for.
         zero_copy: bool,
     },
+    /// Setting a bound socket up for busy polling.
+    PreferBusyPoll,
     /// Waking the kernel to read TX.
     Send,
     /// Waking the kernel to read FILL.
@@ -472,6 +474,8 @@ impl KernelSocket for ModelSocket {
     }
 
     fn set_busy_poll(&self, _: u32, _: u32) -> SysResult<()> {
+        // Before the bind there are no rings to show.
+        let _ = self.call(Call::PreferBusyPoll);
         Ok(())
     }
 

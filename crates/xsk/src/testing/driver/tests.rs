@@ -442,6 +442,20 @@ fn a_socket_that_only_sends_polls_by_sending_without_a_copy() {
 }
 
 #[test]
+fn siblings_poll_as_their_socket_does() {
+    for (wait, siblings) in [(Wait::BusyPoll, 1), (Wait::Spin, 0)] {
+        let (driver, calls) = recorded(|_, _| Ok(()));
+        let umem = umem();
+        let mut socket = driver
+            .open(&umem, Mode::Driver, |b| small(b).wait(wait))
+            .expect("it opens");
+        socket.add_sibling(8, 8).expect("it opens too");
+        let set_up = count(&calls, |call| *call == Call::PreferBusyPoll);
+        assert_eq!(set_up, siblings, "{wait:?}");
+    }
+}
+
+#[test]
 fn closing_sends_the_packets_that_a_busy_device_left_behind() {
     let mut busy = true;
     let driver = Driver::new(move |call, rings| {

@@ -188,7 +188,7 @@ impl Queue {
                 self.pass(time);
                 Ok(())
             }
-            Call::Watch { .. } | Call::Close => Ok(()),
+            Call::Watch { .. } | Call::PreferBusyPoll | Call::Close => Ok(()),
         };
         answered.map_err(Errno::raw_os_error)
     }
