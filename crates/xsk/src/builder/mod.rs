@@ -32,6 +32,9 @@ const FILL_RING: u32 = 2048;
 /// Bytes of a link header with one VLAN tag, which the MTU does not include.
 const LINK_HEADER: u32 = 18;
 
+/// The MTU of Ethernet, RFC 894.
+const ETHERNET_MTU: u32 = 1500;
+
 /// Default TX budget, where the kernel has the option. The kernel's own default needs a system call
 /// for every 32 packets.
 const TX_BUDGET: u32 = 256;
@@ -381,7 +384,13 @@ impl SocketBuilder {
         }
         let most = umem.max_rx_packet();
         let used = most - most % self.card_buffer_unit;
-        if self.rx_ring > 0 && device.mtu.saturating_add(LINK_HEADER) > used {
+        // A lower MTU may be raised to this one while the socket is open: `igb_change_mtu` and `igc_change_mtu` look at
+        // the size of their own buffers, not of chunks.
+        let mtu = match self.card_buffer_unit {
+            1 => device.mtu,
+            _ => device.mtu.max(ETHERNET_MTU),
+        };
+        if self.rx_ring > 0 && mtu.saturating_add(LINK_HEADER) > used {
             let message = format!(
                 "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and takes longer packets apart: use chunks of 4096 bytes, or copy mode",
                 device.name
@@ -454,6 +463,8 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::ModeObtained;
+    use crate::testing::driver::Driver;
     use crate::umem::Geometry;
 
     fn device() -> Device {
@@ -470,12 +481,15 @@ mod tests {
 
     #[test]
     fn a_card_that_counts_in_kib_takes_no_whole_mtu_into_2048_bytes() {
-        let device = device();
-        for (chunk_size, unit, kind) in [
-            (2048, 1, None),
-            (2048, 1024, Some(ErrorKind::MtuTooLarge)),
-            (4096, 1024, None),
+        for (mtu, chunk_size, unit, kind) in [
+            (1500, 2048, 1, None),
+            (1500, 2048, 1024, Some(ErrorKind::MtuTooLarge)),
+            (576, 2048, 1024, Some(ErrorKind::MtuTooLarge)), // it may be raised
+            (1500, 4096, 1024, None),
+            (3054, 4096, 1024, None),
+            (3055, 4096, 1024, Some(ErrorKind::MtuTooLarge)),
         ] {
+            let device = Device { mtu, ..device() };
             let umem = Umem::on_heap(64, chunk_size);
             let mut builder = Socket::builder(&umem, "eth0", 0);
             builder.card_buffer_unit = unit;
@@ -487,6 +501,25 @@ mod tests {
                 "it receives nothing"
             );
         }
+    }
+
+    /// Mode Auto falls back to copy mode, but a shared UMEM has the mode of its first socket.
+    #[test]
+    fn a_shared_umem_is_no_way_around_that() {
+        let driver = Driver::new(|_, _| Ok(()));
+        let umem = Umem::on_heap(64, 2048);
+        let small = |b: SocketBuilder| b.rx_ring(8).tx_ring(8).fill_ring(8);
+        let first = driver.open_queue(&umem, 0, Mode::Auto, small);
+        let first = first.expect("it opens");
+        assert_eq!(first.mode(), ModeObtained::ZeroCopy);
+        driver.force_zero_copy();
+        let in_kib = |b| {
+            let mut builder = small(b);
+            builder.card_buffer_unit = 1024;
+            builder
+        };
+        let refused = driver.open_queue(&umem, 1, Mode::Auto, in_kib);
+        assert_eq!(refused.expect_err("2048").kind(), ErrorKind::MtuTooLarge);
     }
 
     #[test]

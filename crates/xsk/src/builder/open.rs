@@ -496,6 +496,10 @@ impl Opening<'_> {
             unbound.lease.set_after_close(AfterClose::LetGo);
         }
         self.expect_mode(zero_copy)?;
+        if zero_copy {
+            // Whatever was asked for: a shared UMEM has the mode of its first socket.
+            self.config.check_zero_copy(self.device)?;
+        }
         if zero_copy && self.config.rx_ring == 0 {
             expect_sending(&*unbound.socket, self.device)?;
         }
