@@ -161,7 +161,7 @@ impl Opening<'_> {
         bound.fill.set_hints(hints.is_some());
         self.expect_attach_mode(mode)?;
         delay::at(Point::Bound);
-        let entry = self.install(&*bound.socket, source, program.as_ref())?;
+        let entry = self.install(&bound, source, program.as_ref())?;
         if zero_copy {
             self.feed_driver(&mut bound);
         }
@@ -601,7 +601,7 @@ impl Opening<'_> {
     /// Inserts the socket into the program's XSKMAP.
     fn install(
         &self,
-        socket: &dyn KernelSocket,
+        bound: &Unbound,
         source: &Source,
         program: Option<&Program>,
     ) -> Result<Option<XskmapEntry>> {
@@ -617,9 +617,16 @@ impl Opening<'_> {
             }
             (_, None) => return Ok(None),
         };
-        XskmapEntry::new(&self.config.kernel, map, queue, socket, program.cloned())
-            .map(Some)
-            .map_err(|errno| insert_error(errno, queue))
+        XskmapEntry::new(
+            &self.config.kernel,
+            map,
+            queue,
+            &*bound.socket,
+            program.cloned(),
+            bound.lease.left_in_map(),
+        )
+        .map(Some)
+        .map_err(|errno| insert_error(errno, queue))
     }
 }
 

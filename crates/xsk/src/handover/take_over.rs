@@ -168,7 +168,15 @@ fn take_entry(
         }
         None => None,
     };
-    Ok(XskmapEntry::existing(kernel, map, queue.queue, program))
+    // The chunks of a socket taken over are not freed at its end, whether the entry is deleted or not.
+    let left_in_map = Arc::default();
+    Ok(XskmapEntry::existing(
+        kernel,
+        map,
+        queue.queue,
+        program,
+        &left_in_map,
+    ))
 }
 
 fn map_rings(socket: &dyn KernelSocket, sizes: RingSizes) -> Result<Rings> {

@@ -92,8 +92,9 @@ impl RxEnd {
         map: BorrowedFd<'_>,
         slot: u32,
     ) -> Result<()> {
+        let left_in_map = bound.lease().left_in_map();
         self.entries
-            .insert(bound.kernel(), map, slot, &*self.socket)
+            .insert(bound.kernel(), map, slot, &*self.socket, left_in_map)
     }
 
     /// Leaves the entries in XSKMAPs to another process.

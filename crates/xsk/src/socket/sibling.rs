@@ -13,7 +13,9 @@ use crate::frame::Frame;
 use crate::send_error::SendError;
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Umem};
-use crate::umem_rings::{CompletionRing, FillRing, Outgoing, send, send_fragments, send_with};
+use crate::umem_rings::{
+    CompletionRing, FillRing, Outgoing, RxRing, send, send_fragments, send_with,
+};
 use crate::wait::{Interest, Ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -69,10 +71,17 @@ impl Socket {
         // whose chunks are free again when the socket is closed.
         let _ = self.bound().kernel().wait_for_readers();
         for id in (0..self.receiver.siblings.len()).map(SiblingId) {
-            while self
-                .sibling(id)
-                .is_some_and(|mut it| !it.recv(u32::MAX).is_empty())
-            {}
+            let Some(mut sibling) = self.sibling(id) else {
+                continue;
+            };
+            // As many as RX has slots: where an entry could not be deleted, packets go on coming.
+            let mut left = sibling.rx.ring.as_ref().map_or(0, RxRing::size) as usize;
+            while left > 0 {
+                match sibling.recv(left as u32).len() {
+                    0 => break,
+                    received => left = left.saturating_sub(received),
+                }
+            }
         }
         let Sender {
             siblings,

@@ -6,6 +6,7 @@ use crate::sys::{self, Kernel, KernelSocket, MapInfo};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A socket's entry in an XSKMAP, deleted on drop.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct XskmapEntry {
     map: Option<OwnedFd>,
     kernel: Arc<dyn Kernel>,
     queue: u32,
+    /// Set when the entry could not be deleted.
+    left_in_map: Arc<AtomicBool>,
     /// Keeps the built-in program attached while a socket uses it.
     pub(crate) program: Option<Program>,
 }
@@ -26,10 +29,11 @@ impl XskmapEntry {
         queue: u32,
         socket: &dyn KernelSocket,
         program: Option<Program>,
+        left_in_map: &Arc<AtomicBool>,
     ) -> std::result::Result<Self, Errno> {
         let map = rustix::io::fcntl_dupfd_cloexec(map, 0)?;
         socket.insert_into_map(map.as_fd(), queue)?;
-        Ok(Self::existing(kernel, map, queue, program))
+        Ok(Self::existing(kernel, map, queue, program, left_in_map))
     }
 
     /// An entry that another process has made.
@@ -38,12 +42,14 @@ impl XskmapEntry {
         map: OwnedFd,
         queue: u32,
         program: Option<Program>,
+        left_in_map: &Arc<AtomicBool>,
     ) -> Self {
         let map = Some(map);
         Self {
             map,
             kernel: Arc::clone(kernel),
             queue,
+            left_in_map: Arc::clone(left_in_map),
             program,
         }
     }
@@ -61,9 +67,12 @@ impl XskmapEntry {
 
 impl Drop for XskmapEntry {
     fn drop(&mut self) {
-        if let Some(map) = &self.map {
-            // An error does not matter: the kernel deletes a closed socket's entry itself.
-            let _ = self.kernel.remove_from_map(map.as_fd(), self.queue);
+        let Some(map) = &self.map else { return };
+        match self.kernel.remove_from_map(map.as_fd(), self.queue) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // The kernel deletes a closed socket's entry itself; but a child between fork and exec may keep the
+            // socket open. The map may be frozen, or bpf(2) forbidden since.
+            Err(_) => self.left_in_map.store(true, Ordering::Relaxed),
         }
     }
 }
@@ -87,13 +96,15 @@ impl CallersEntries {
         map: BorrowedFd<'_>,
         slot: u32,
         socket: &dyn KernelSocket,
+        left_in_map: &Arc<AtomicBool>,
     ) -> Result<()> {
         let id = find_map(map, slot)?.id;
         let known = |(known, entry): &(MapId, XskmapEntry)| (*known, entry.queue) == (id, slot);
         let inserted = if self.0.iter().any(known) {
             socket.insert_into_map(map, slot)
         } else {
-            XskmapEntry::new(kernel, map, slot, socket, None).map(|entry| self.0.push((id, entry)))
+            XskmapEntry::new(kernel, map, slot, socket, None, left_in_map)
+                .map(|entry| self.0.push((id, entry)))
         };
         inserted.map_err(|errno| insert_error(errno, slot))
     }

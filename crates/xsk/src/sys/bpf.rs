@@ -23,6 +23,8 @@ enum BpfCommand {
     ProgFdById = 13,
     MapFdById = 14,
     ObjectInfo = 15,
+    #[cfg(any(test, feature = "testing"))]
+    MapFreeze = 22,
     LinkCreate = 28,
     LinkUpdate = 29,
     LinkFdById = 30,
@@ -153,6 +155,14 @@ pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
     };
     // SAFETY: the prefix for BPF_MAP_DELETE_ELEM; the key points to a local of 4 bytes.
     unsafe { bpf(BpfCommand::MapDelete, &mut attr) }.map(drop)
+}
+
+/// Forbids changes of a map by bpf(2), for good.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> SysResult<()> {
+    let mut fd = map.as_raw_fd() as u32;
+    // SAFETY: the prefix for BPF_MAP_FREEZE; it holds no pointers.
+    unsafe { bpf(BpfCommand::MapFreeze, &mut fd) }.map(drop)
 }
 
 /// Looks a map up by its id. Needs `CAP_SYS_ADMIN`.

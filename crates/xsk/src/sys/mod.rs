@@ -20,7 +20,9 @@ pub(crate) use bpf::{
     xdp_links, xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
 };
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use bpf::{socket_filter_load, tcx_egress, xdp_link_detach, xdp_program_run};
+pub(crate) use bpf::{
+    map_freeze, socket_filter_load, tcx_egress, xdp_link_detach, xdp_program_run,
+};
 pub(crate) use kernel::{
     Address, Kernel, KernelSocket, Offsets, QueueOwner, Registration, RingKind,
 };

@@ -75,6 +75,15 @@ pub fn map_insert(map: BorrowedFd<'_>, slot: u32, socket: impl AsFd) -> io::Resu
     sys::xskmap_insert(map, slot, socket.as_fd()).map_err(Errno::into)
 }
 
+/// Forbids changes of a map, so that a socket's entry cannot be deleted.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn map_freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    sys::map_freeze(map).map_err(Errno::into)
+}
+
 /// Whether the kernel shows an AF_XDP socket on the queue that a socket has or had.
 pub fn is_shown(ifindex: u32, queue: u32) -> bool {
     Linux.queue_owner(ifindex, queue) == QueueOwner::Socket

@@ -2,6 +2,8 @@
 
 use super::{AfterClose, DeviceQueue, RingsId, Umem};
 use crate::error::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The registration of one FILL and COMPLETION pair. When it ends, after rings and socket, the
 /// chunks lent through the pair come back, unless the kernel may still touch them.
@@ -11,6 +13,8 @@ pub(crate) struct RingsLease {
     id: RingsId,
     queue: DeviceQueue,
     after: AfterClose,
+    /// Whether an XSKMAP may still have a socket of the pair, since it could not be taken out.
+    left_in_map: Arc<AtomicBool>,
     /// Whether the socket came from another process, which may still have descriptors of it.
     taken_over: bool,
 }
@@ -23,6 +27,7 @@ impl RingsLease {
             umem: umem.clone(),
             queue,
             after: AfterClose::LetGo,
+            left_in_map: Arc::default(),
             taken_over: false,
         })
     }
@@ -54,6 +59,11 @@ impl RingsLease {
         self.queue.is_shown = true;
     }
 
+    /// Where an entry in an XSKMAP notes that it could not be deleted.
+    pub(crate) fn left_in_map(&self) -> &Arc<AtomicBool> {
+        &self.left_in_map
+    }
+
     /// Sets the kernel's access to the chunks after the end.
     pub(crate) fn set_after_close(&mut self, after: AfterClose) {
         self.after = after;
@@ -62,7 +72,8 @@ impl RingsLease {
 
 impl Drop for RingsLease {
     fn drop(&mut self) {
-        let after = if self.taken_over {
+        // Relaxed: the entries were dropped before, in this thread or one that this was moved from.
+        let after = if self.taken_over || self.left_in_map.load(Ordering::Relaxed) {
             AfterClose::MayTouchAll
         } else {
             self.after

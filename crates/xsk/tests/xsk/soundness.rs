@@ -24,7 +24,7 @@ use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
-use xsk::{AttachMode, Frame, Mode, Program, Socket, Umem};
+use xsk::{AttachMode, Frame, Mode, Program, Socket, SocketBuilder, Umem};
 
 /// A slot that no queue's number names.
 const SLOT: u32 = 5;
@@ -37,12 +37,13 @@ pub fn tests() -> Vec<Test> {
         ),
         Test::new(
             "a socket leaves the map of another loader when it closes",
-            || leaves_map(|_| Ok(())),
+            || leaves_map(|_, _| Ok(())),
         ),
         Test::new(
             "a child between fork and exec holds a closed socket",
-            || leaves_map(Holder::start),
+            || leaves_map(|_, holder| holder.start()),
         ),
+        Test::new("a closed socket is left in a frozen map", left_in_map),
         Test::new(
             "a socket closes while another thread opens on its UMEM",
             close_while_opening,
@@ -203,22 +204,39 @@ impl Drop for Holder {
 }
 
 /// A closed socket gets no packets through the map of another loader, whoever holds it.
-fn leaves_map(before: fn(&mut Holder) -> Outcome) -> Outcome {
+fn leaves_map(before: fn(&Program, &mut Holder) -> Outcome) -> Outcome {
+    all_home(&closed_after(before)?);
+    Ok(())
+}
+
+/// The chunks of a socket whose entry cannot be deleted are not used again.
+fn left_in_map() -> Outcome {
+    let umem = closed_after(|program, holder| {
+        raw::map_freeze(program.map())?;
+        holder.start()
+    })?;
+    let count = umem.accounting();
+    assert!(count.retired > 0 && count.receiving == 0, "{count:?}");
+    Ok(())
+}
+
+/// Closes a socket that the map of another loader has, and sends packets there: none is written to a free chunk.
+fn closed_after(before: fn(&Program, &mut Holder) -> Outcome) -> Result<Umem> {
     let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
     let program = by_destination(&lab)?;
     let map = programs::xskmap(8)?;
-    let mut rx = lab.rx.open(&to, Mode::Driver, |b| b.tx_ring(0).map(map))?;
+    let some = |b: SocketBuilder| b.tx_ring(0).fill_chunks(512).map(map);
+    let mut rx = lab.rx.open(&to, Mode::Driver, some)?;
     rx.insert_into(program.map(), SLOT)?;
     let mut tx = lab.tx.open(&from, Mode::Driver, |b| b.rx_ring(0))?;
     send_to(&mut tx, SLOT)?;
     assert!(rx.wait(Duration::from_secs(1))?, "the entry is in use");
     let mut holder = Holder::default();
-    before(&mut holder)?;
+    before(&program, &mut holder)?;
     drop(rx);
     let changed = changed_frames(&to, || send_to(&mut tx, SLOT))?;
     assert_eq!(changed, 0, "owned frames were written by the kernel");
-    all_home(&to);
-    Ok(())
+    Ok(to)
 }
 
 /// A thread that waits for a busy queue would lend the registration of the closed socket, and so keep
