@@ -180,7 +180,7 @@ impl Opening<'_> {
         let binding = Binding {
             mode,
             refusals,
-            _program: kept,
+            program: kept,
         };
         let bound = Arc::new(Bound::new(&self.config.kernel, &socket, lease, binding));
         let rx_end = RxEnd::new(&socket, rx, self.config.rx_ring, self.config.wait);
@@ -381,7 +381,7 @@ impl Opening<'_> {
             _ => {
                 let filter = self.config.filter.as_ref();
                 let fragments = self.config.umem.fragments();
-                let takes = Takes { fragments, hints };
+                let takes = Takes::new(fragments, hints);
                 Program::attach(self.device, mode, patience, filter, takes)
             }
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAGIC: [u8; 4] = *b"xsk\0";
 
 /// Of the form below; a change of it is another version.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Chunks whose places are in one byte.
 const PLACES_PER_BYTE: u32 = 4;
@@ -28,6 +28,8 @@ pub(super) struct Description {
     pub(super) state: State,
     /// The mode of the built-in program, if its link goes along.
     pub(super) program: Option<AttachMode>,
+    /// The number of the message, of which a process makes one socket.
+    pub(super) ticket: u64,
 }
 
 /// Length of a message in bytes, which is in its beginning.
@@ -68,6 +70,7 @@ impl Description {
             geometry,
             state,
             program,
+            ticket,
         } = self;
         let RingSizes {
             rx,
@@ -106,6 +109,7 @@ impl Description {
         let mut rest: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let max_delay = u64::try_from(max_delay.as_nanos()).unwrap_or(u64::MAX);
         rest.extend(max_delay.to_le_bytes());
+        rest.extend(ticket.to_le_bytes());
         rest.extend(pack(&state.places));
 
         let length = (Length::BYTES + rest.len()) as u32;
@@ -162,6 +166,7 @@ impl Description {
         let tx_support = TxSupport::from_bits(reader.u32()?);
         let rx_hints = value(&[false, true], reader.u32()?)?;
         let max_delay = Duration::from_nanos(reader.u64()?);
+        let ticket = reader.u64()?;
         let adaptive = Wait::Adaptive { max_delay };
         let wait = value(&[Wait::Spin, Wait::Poll, adaptive, Wait::BusyPoll], wait)?;
         let places = unpack(reader.0, geometry.chunks)?;
@@ -183,6 +188,7 @@ impl Description {
             geometry,
             state,
             program,
+            ticket,
         };
         Ok((description, has_map))
     }
@@ -302,6 +308,7 @@ mod tests {
                 places: places.into_iter().cycle().take(9).collect(),
             },
             program: Some(AttachMode::Driver),
+            ticket: 0x0123_4567_89ab_cdef,
         }
     }
 

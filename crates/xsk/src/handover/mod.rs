@@ -5,12 +5,13 @@ mod take_over;
 
 use crate::builder::map_ring;
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::Program;
+use crate::program::{Program, Takes};
 use crate::socket::{Descriptors, Socket};
 use crate::sys::{RingKind, scm};
 use message::{Description, Length};
 use rustix::io::Errno;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
@@ -146,7 +147,7 @@ impl Socket {
 
     fn take_apart(&mut self) -> Result<Parts> {
         let geometry = self.umem().geometry();
-        let program = self.program().map(Program::mode);
+        let program = self.needed_program().map(Program::mode);
         // First, since it can fail.
         let descriptors = self.descriptors()?;
         // The taker maps the rings again: not all kernels let it.
@@ -156,6 +157,7 @@ impl Socket {
             geometry,
             state,
             program,
+            ticket: ticket(),
         };
         Ok(Parts {
             descriptors,
@@ -183,7 +185,8 @@ impl Parts {
         };
         let ifindex = self.description.state.queue.ifindex;
         let fragments = self.description.geometry.fragments;
-        Program::take_over(link, map, mode, ifindex, fragments).map(Some)
+        let takes = Takes::of_another(fragments, self.description.state.rx_hints);
+        Program::take_over(link, map, mode, ifindex, takes).map(Some)
     }
 
     /// Sends the parts to the process at the other end of `stream`, a blocking one. They are gone from
@@ -276,6 +279,12 @@ impl Parts {
             description,
         })
     }
+}
+
+/// A number that no other message has.
+fn ticket() -> u64 {
+    // Each has keys of its own, from the operating system's random numbers.
+    RandomState::new().hash_one(())
 }
 
 fn wrong_count(count: usize, expected: usize) -> Error {

@@ -3,9 +3,8 @@
 use super::Parts;
 use super::message::Description;
 use crate::builder::{is_zero_copy, map_own_rings, map_ring};
-use crate::device::AttachMode;
 use crate::error::{Error, ErrorKind, Result};
-use crate::program::Program;
+use crate::program::{Program, Takes};
 use crate::ring::{Consumer, Producer};
 use crate::socket::{
     Binding, Bound, Descriptors, ModeObtained, Receiver, RingSizes, RxEnd, Sender, Socket, State,
@@ -60,21 +59,32 @@ fn take_over(parts: Parts) -> Result<Socket> {
         geometry,
         mut state,
         program,
+        ticket,
     } = description;
     check_domain(socket.as_fd())?;
-    let socket = Linux::existing(socket).map_err(|errno| {
+    let socket = Linux::existing(socket, state.queue.ifindex).map_err(|errno| {
         let message = "watching the socket for event loops";
         Error::os(ErrorKind::Os, errno, message)
     })?;
     let mode = check_socket(&*socket, &state)?;
     let kernel: Arc<dyn Kernel> = Arc::new(Linux);
-    let program = link.zip(program);
-    let program = program.map(|(link, mode)| (link, mode, geometry.fragments));
-    let entry = map.map(|map| take_entry(&kernel, map, program, state.queue));
-    let entry = entry.transpose()?;
+    let (mut entry, mut attached) = (None, None);
+    if let Some(map) = map {
+        check_slot(map.as_fd(), state.queue)?;
+        if let Some((link, mode)) = link.zip(program) {
+            let takes = Takes::of_another(geometry.fragments, state.rx_hints);
+            let (map, ifindex) = (duplicate(&map)?, state.queue.ifindex);
+            attached = Some(Program::take_over(link, map, mode, ifindex, takes)?);
+        }
+        // The chunks of a socket taken over are not freed at its end, whether the entry is deleted or not.
+        let left_in_map = Arc::default();
+        let (queue, program) = (state.queue.queue, attached.clone());
+        let existing = || XskmapEntry::existing(&kernel, map, queue, program, &left_in_map);
+        entry = (state.rings.rx > 0).then(existing);
+    }
     let rings = map_rings(&*socket, state.rings)?;
     mark_lent(&rings, geometry, &mut state.places)?;
-    let lease = Umem::take_over(memory, geometry, &state.places, state.queue)?;
+    let lease = Umem::take_over(memory, geometry, &state.places, state.queue, ticket)?;
 
     let (umem, id) = (lease.umem().clone(), lease.id());
     let lent = |place| {
@@ -95,11 +105,10 @@ fn take_over(parts: Parts) -> Result<Socket> {
     let slots = state.rings.rx.max(state.rings.tx);
     let cache = Cache::new(&umem, cache_size(umem.chunks(), slots));
 
-    let program = entry.as_ref().and_then(|entry| entry.program.clone());
     let binding = Binding {
         mode,
         refusals: Vec::new(),
-        _program: program.filter(|_| mode == ModeObtained::ZeroCopy),
+        program: attached.filter(|_| mode == ModeObtained::ZeroCopy),
     };
     let bound = Arc::new(Bound::new(&kernel, &socket, lease, binding));
     let rx_end = RxEnd::new(&socket, rings.rx, state.rings.rx, state.wait);
@@ -146,37 +155,18 @@ fn check_socket(socket: &dyn KernelSocket, state: &State) -> Result<ModeObtained
     Ok(state.mode)
 }
 
-fn take_entry(
-    kernel: &Arc<dyn Kernel>,
-    map: OwnedFd,
-    program: Option<(OwnedFd, AttachMode, bool)>,
-    queue: DeviceQueue,
-) -> Result<XskmapEntry> {
-    match check_map(map.as_fd(), queue.queue) {
+/// Checks that a map is an XSKMAP with a slot for the queue.
+fn check_slot(map: BorrowedFd<'_>, queue: DeviceQueue) -> Result<()> {
+    match check_map(map, queue.queue) {
         // Kernels before 5.19 may tell an unprivileged process nothing.
-        Err(error) if error.errno() != Some(libc::EPERM) => return Err(error),
-        _ => {}
+        Err(error) if error.errno() != Some(libc::EPERM) => Err(error),
+        _ => Ok(()),
     }
-    let duplicate = || {
-        let map = map.try_clone();
-        map.map_err(|_| Error::new(ErrorKind::Os, "duplicating the XSKMAP's descriptor"))
-    };
-    let program = match program {
-        Some((link, mode, fragments)) => {
-            let (map, ifindex) = (duplicate()?, queue.ifindex);
-            Some(Program::take_over(link, map, mode, ifindex, fragments)?)
-        }
-        None => None,
-    };
-    // The chunks of a socket taken over are not freed at its end, whether the entry is deleted or not.
-    let left_in_map = Arc::default();
-    Ok(XskmapEntry::existing(
-        kernel,
-        map,
-        queue.queue,
-        program,
-        &left_in_map,
-    ))
+}
+
+fn duplicate(map: &OwnedFd) -> Result<OwnedFd> {
+    map.try_clone()
+        .map_err(|_| Error::new(ErrorKind::Os, "duplicating the XSKMAP's descriptor"))
 }
 
 fn map_rings(socket: &dyn KernelSocket, sizes: RingSizes) -> Result<Rings> {

@@ -71,6 +71,8 @@ pub(crate) struct Takes {
     pub(crate) fragments: bool,
     /// Writes hints in front of them.
     pub(crate) hints: Option<Hints>,
+    /// Writes hints, in a way that only the process knows which loaded it.
+    hints_of_another: bool,
 }
 
 impl Takes {
@@ -78,7 +80,26 @@ impl Takes {
     const LOADED: Self = Self {
         fragments: true,
         hints: None,
+        hints_of_another: false,
     };
+
+    /// Of a program that this library loaded for the packets and hints of a socket.
+    pub(crate) fn new(fragments: bool, hints: Option<Hints>) -> Self {
+        Self {
+            fragments,
+            hints,
+            hints_of_another: false,
+        }
+    }
+
+    /// The same of another process.
+    pub(crate) fn of_another(fragments: bool, hints_of_another: bool) -> Self {
+        Self {
+            fragments,
+            hints: None,
+            hints_of_another,
+        }
+    }
 }
 
 /// What became of an attached program.
@@ -180,7 +201,7 @@ impl Program {
         map: OwnedFd,
         mode: AttachMode,
         ifindex: u32,
-        fragments: bool,
+        takes: Takes,
     ) -> Result<Self> {
         let known = match sys::xdp_link(link.as_fd()) {
             // 0 when the device is gone.
@@ -193,10 +214,6 @@ impl Program {
             return Err(Error::new(ErrorKind::Foreign, message));
         }
         let link = Attachment::Link(link);
-        let takes = Takes {
-            fragments,
-            hints: None,
-        };
         Ok(Self::new(link, map, mode, ifindex, takes))
     }
 

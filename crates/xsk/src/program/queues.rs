@@ -60,9 +60,14 @@ impl Program {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidConfig`] for a filter that cannot be; [`ErrorKind::Unsupported`] for a program
-    /// of libxdp's dispatcher, or when the verifier refuses it; the filters stay as they are.
+    /// of libxdp's dispatcher, for one that another process attached and that writes hints, or when the verifier
+    /// refuses it; the filters stay as they are.
     pub fn set_filters(&self, filters: &BTreeMap<u32, Filter>) -> Result<()> {
         filters.values().try_for_each(Filter::check)?;
+        if self.0.takes.hints_of_another {
+            let message = "the program writes the hints of packets, and another process attached it: set the filters there, before the handover";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let hints = self.hints();
         let fragments = self.takes_fragments();
         let program = load(
@@ -144,7 +149,7 @@ impl Program {
             );
             return Err(Error::new(ErrorKind::Foreign, message));
         };
-        Self::take_over(link, map, attached.mode, device.index, false).map(Some)
+        Self::take_over(link, map, attached.mode, device.index, Takes::default()).map(Some)
     }
 
     fn held_link(&self) -> Result<BorrowedFd<'_>> {

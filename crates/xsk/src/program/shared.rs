@@ -32,11 +32,7 @@ impl Program {
         let attach = |program: BorrowedFd<'_>| {
             sys::xdp_link_create(program, device.index, flags(mode)).map(Attachment::Link)
         };
-        let takes = Takes {
-            fragments,
-            hints: None,
-        };
-        or_share(device, mode, NAME, takes, attach)
+        or_share(device, mode, NAME, Takes::new(fragments, None), attach)
     }
 
     /// The same, but a program that was not there stays, whatever becomes of this process.

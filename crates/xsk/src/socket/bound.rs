@@ -29,7 +29,7 @@ pub(crate) struct Binding {
     pub(crate) refusals: Vec<Refusal>,
     /// The program given to a socket that only sends, and that of each zero-copy socket: Intel's drivers
     /// send in this mode only while the device has one, also when the receiving half is gone.
-    pub(crate) _program: Option<Program>,
+    pub(crate) program: Option<Program>,
 }
 
 impl Bound {

@@ -1,5 +1,6 @@
 //! A socket leaves this process without being closed.
 
+use super::sender::TxEnd;
 use super::xskmap::XskmapEntry;
 use super::{ModeObtained, Socket};
 use crate::error::{Error, ErrorKind, Result};
@@ -50,8 +51,9 @@ impl Socket {
     /// Duplicates the descriptors that another process needs.
     pub(crate) fn descriptors(&self) -> Result<Descriptors> {
         let entry = self.receiver.entry.as_ref();
+        let program = self.needed_program();
         let map = entry.and_then(XskmapEntry::map);
-        let program = self.program();
+        let map = map.or_else(|| program.map(Program::map));
         let link = program.and_then(Program::link);
         if program.is_some() && link.is_none() {
             let message = "libxdp's dispatcher detaches its programs with this process: attach the built-in program alone";
@@ -68,6 +70,14 @@ impl Socket {
             map: map.map(duplicate).transpose()?,
             link: link.map(duplicate).transpose()?,
         })
+    }
+
+    /// The program without which the socket would stop: a zero-copy one that only sends has one, and no entry in
+    /// its XSKMAP.
+    pub(crate) fn needed_program(&self) -> Option<&Program> {
+        let kept = self.bound().binding.program.as_ref();
+        self.program()
+            .or_else(|| kept.filter(|_| self.mode() == ModeObtained::ZeroCopy))
     }
 
     /// Gives the UMEM's chunks away. The socket's drop then closes it here, but not in the kernel, where
@@ -93,6 +103,8 @@ impl Socket {
         if let Some(rx) = &mut self.receiver.main.ring {
             rx.release();
         }
+        let TxEnd { ring, sent, .. } = &mut self.sender.main;
+        *sent += u64::from(ring.as_ref().map_or(0, TxRing::staged));
         if let Some(mut out) = self.sender.outgoing() {
             out.publish();
         }

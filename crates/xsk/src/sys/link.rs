@@ -4,7 +4,7 @@
 use super::{SysResult, last_errno};
 use rustix::net::netdevice::index_to_name;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A device, asked for in the network namespace in which this was made, from whichever thread.
 #[derive(Debug)]
@@ -19,6 +19,11 @@ impl Link {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         Ok(Self { socket, index })
+    }
+
+    /// A socket in its network namespace.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Whether the device is set up, with or without a carrier; `ENODEV` when it is gone.

@@ -5,7 +5,7 @@ use super::kernel::{
     RingKind,
 };
 use super::link::Link;
-use super::xdp::{napi_id, open_socket, register, set_busy_poll, set_tx_budget};
+use super::xdp::{napi_id, netns_cookie, open_socket, register, set_busy_poll, set_tx_budget};
 use super::{Mapping, SysResult, xskmap_insert, xskmap_remove};
 use hostnet::genetlink::netdev::queue_has_xsk;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
@@ -74,9 +74,11 @@ impl Kernel for Linux {
 }
 
 impl Linux {
-    /// A socket that another process has opened and bound.
-    pub(crate) fn existing(socket: OwnedFd) -> SysResult<Arc<dyn KernelSocket>> {
-        Ok(Arc::new(LinuxSocket::new(socket)?))
+    /// A socket that another process has opened, and bound to this device.
+    pub(crate) fn existing(socket: OwnedFd, ifindex: u32) -> SysResult<Arc<dyn KernelSocket>> {
+        let socket = LinuxSocket::new(socket)?;
+        socket.note_device(ifindex);
+        Ok(Arc::new(socket))
     }
 }
 
@@ -92,7 +94,7 @@ struct LinuxSocket {
     /// The events at which `epoll` is readable; none before somebody polls it: the kernel would call
     /// each watcher for every packet that it has sent.
     watched: AtomicU32,
-    /// The device, when bound to it in zero-copy mode.
+    /// The device, when bound to it in zero-copy mode, and it is in a namespace that can be asked.
     link: OnceLock<Link>,
 }
 
@@ -105,6 +107,21 @@ impl LinuxSocket {
             watched: AtomicU32::new(NOT_ADDED),
             link: OnceLock::new(),
         })
+    }
+
+    /// Notes the device that it is bound to. Only in this thread's network namespace can it be asked for.
+    fn note_device(&self, ifindex: u32) {
+        let is_here = |link: &Link| {
+            let here = netns_cookie(link.socket());
+            here.is_ok() && here == netns_cookie(self.fd.as_fd())
+        };
+        if self.is_zero_copy().unwrap_or(false)
+            && let Ok(link) = Link::new(ifindex)
+            && is_here(&link)
+        {
+            // It is bound once.
+            let _ = self.link.set(link);
+        }
     }
 }
 
@@ -210,17 +227,13 @@ impl KernelSocket for LinuxSocket {
         } else {
             rustix::net::bind(&self.fd, &addr)?;
         }
-        if self.is_zero_copy().unwrap_or(false)
-            && let Ok(link) = Link::new(to.ifindex)
-        {
-            // It is bound once.
-            let _ = self.link.set(link);
-        }
+        self.note_device(to.ifindex);
         Ok(())
     }
 
     fn device_is_up(&self) -> bool {
-        self.link.get().is_some_and(|link| link.is_up() == Ok(true))
+        // One that cannot be asked counts as up: then the socket waits, where it could end.
+        self.link.get().is_none_or(|link| link.is_up() == Ok(true))
     }
 
     fn is_zero_copy(&self) -> SysResult<bool> {

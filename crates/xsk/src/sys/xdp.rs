@@ -87,21 +87,33 @@ pub(crate) fn set_busy_poll(fd: BorrowedFd<'_>, microseconds: u32, budget: u32) 
 
 /// The NAPI instance that last received a packet for the socket (`SO_INCOMING_NAPI_ID`); 0 for none.
 pub(crate) fn napi_id(fd: BorrowedFd<'_>) -> SysResult<u32> {
-    let mut id = 0_u32;
-    let mut len = size_of::<u32>() as libc::socklen_t;
+    socket_option(fd, libc::SO_INCOMING_NAPI_ID).map(u32::from_ne_bytes)
+}
+
+/// The number of a socket's network namespace, which no other ever has (`SO_NETNS_COOKIE`, Linux 5.14).
+pub(crate) fn netns_cookie(fd: BorrowedFd<'_>) -> SysResult<u64> {
+    socket_option(fd, libc::SO_NETNS_COOKIE).map(u64::from_ne_bytes)
+}
+
+fn socket_option<const LEN: usize>(
+    fd: BorrowedFd<'_>,
+    option: libc::c_int,
+) -> SysResult<[u8; LEN]> {
+    let mut value = [0; LEN];
+    let mut len = LEN as libc::socklen_t;
     // SAFETY: needed because rustix has no wrapper. The pointers are those of locals that outlive the
-    // call, which writes at most `len` bytes to the number, its size; any bytes are a number.
+    // call, which writes at most `len` bytes to the array, its size.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_INCOMING_NAPI_ID,
-            (&raw mut id).cast(),
+            option,
+            value.as_mut_ptr().cast(),
             &raw mut len,
         )
     };
     if result == 0 {
-        Ok(id)
+        Ok(value)
     } else {
         Err(last_errno())
     }

@@ -127,7 +127,7 @@ impl Intruder {
     ///
     /// The kernel's.
     pub fn map_descriptor(socket: OwnedFd, ring: Ring, slots: u32) -> io::Result<Self> {
-        Self::of(&*Linux::existing(socket)?, ring, slots)
+        Self::of(&*Linux::existing(socket, 0)?, ring, slots)
     }
 
     fn of(kernel: &dyn KernelSocket, ring: Ring, slots: u32) -> io::Result<Self> {

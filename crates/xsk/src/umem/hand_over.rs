@@ -2,7 +2,7 @@
 
 use super::owner::{OURS, Place};
 use super::pages::map;
-use super::{DeviceQueue, Geometry, Rings, RingsId, RingsLease, Umem};
+use super::{DeviceQueue, Geometry, Rings, RingsId, RingsLease, Umem, claim};
 use crate::error::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -79,17 +79,19 @@ impl Umem {
         free
     }
 
-    /// The UMEM of another process, which has given it away, and the rings of its socket, which serve
-    /// `queue`.
+    /// The UMEM of another process, which has given it away by the message with this `ticket`, and the rings of its
+    /// socket, which serve `queue`.
     pub(crate) fn take_over(
         file: OwnedFd,
         geometry: Geometry,
         places: &[Place],
         queue: DeviceQueue,
+        ticket: u64,
     ) -> Result<RingsLease> {
         geometry.check()?;
         let (memory, pages) = map(file, geometry.len())?;
         let umem = Self::new(memory, geometry, pages)?;
+        claim::use_up(ticket)?;
         let lease = RingsLease::new(&umem, queue)?.taken_over();
         umem.take_places(lease.id(), places);
         Ok(lease)

@@ -6,15 +6,18 @@ use crate::netns::Lab;
 use crate::traffic::deliver;
 use crate::{Outcome, Result, Test, packet};
 use rustix::fs::MemfdFlags;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
-use xsk::{ErrorKind, Mode, Parts, Socket, Umem};
+use xsk::{ErrorKind, Feature, Mode, Parts, Program, Socket, SocketBuilder, Umem};
 
 /// Packets that are on their way at once: fewer than the 256 slots of a veth's ring.
 const WINDOW: u64 = 128;
+/// Packets that are in TX when a handover is refused.
+const STAGED: u64 = 5;
 /// Packets of a round trip.
 const PACKETS: u64 = 4096;
 
@@ -22,6 +25,10 @@ pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("handover: frames and other sockets forbid it", stays),
         Test::new("handover: a message makes one socket", taken_once),
+        Test {
+            needs: &[Feature::Sockets, Feature::XdpLink, Feature::RxHints],
+            ..Test::new("handover: filters of a program with hints", hints_stay)
+        },
         Test::new("handover: wrong parts are refused", wrong_parts),
         Test::new("handover: a withheld XSKMAP stays with the giver", withheld),
     ];
@@ -32,6 +39,7 @@ pub fn tests() -> Vec<Test> {
         add("handover: the giver is killed", giver_killed);
         add("handover: to an unprivileged process", unprivileged);
         add("handover: to and fro in traffic", to_and_fro);
+        add("handover: a socket that only sends", sender);
     }
     tests
 }
@@ -244,10 +252,55 @@ fn nothing_is_left(lab: &Lab, mode: Mode) -> Outcome {
     deliver(&mut tx, &mut rx, 64, packet::MIN)
 }
 
+/// A zero-copy socket sends while its device has a program only, which goes along.
+fn sender(mode: Mode) -> Outcome {
+    let lab = Lab::new()?;
+    let to = umem()?;
+    let mut rx = lab.rx.open(&to, mode, |b| b)?;
+    let other = lab.tx.open(&umem()?, mode, |b| b)?;
+    let program = other.program().cloned().ok_or("a program")?;
+    drop(other);
+    let mut tx = lab
+        .tx
+        .open(&umem()?, mode, |b| b.rx_ring(0).program(&program))?;
+    deliver(&mut tx, &mut rx, 64, packet::MIN)?;
+    let (message, descriptors) = tx.into_parts()?.into_message();
+    drop(program);
+    let mut tx = Socket::from_parts(Parts::from_message(&message, descriptors)?)?;
+    deliver(&mut tx, &mut rx, 64, packet::MIN)?;
+    drop((tx, rx));
+    nothing_is_left(&lab, mode)
+}
+
+/// A filter is another program, which another process knows how to make where it writes hints.
+fn hints_stay() -> Outcome {
+    let lab = Lab::new()?;
+    let open = |b: SocketBuilder| b.rx_hints(true);
+    let socket = lab.rx.open(&umem()?, Mode::Driver, open)?;
+    assert!(socket.has_rx_hints(), "{:?}", socket.refusals());
+    let program = |socket: &Socket| socket.program().cloned().ok_or("a program");
+    let set = |program: Program| lab.rx.inside(|| program.set_filters(&BTreeMap::new()));
+    set(program(&socket)?)?;
+    let socket = Socket::from_parts(socket.into_parts()?)?;
+    assert!(socket.has_rx_hints());
+    let refused = set(program(&socket)?);
+    let error = refused.err().ok_or("a program without hints")?;
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let mut parts = socket.into_parts()?;
+    let program = parts.withhold_program()?.ok_or("a program")?;
+    assert!(set(program).is_err());
+    Ok(())
+}
+
 fn stays() -> Outcome {
     let lab = Lab::with_queues(2)?;
     let umem = umem()?;
-    let socket = lab.rx.open(&umem, Mode::Driver, |b| b)?;
+    let mut socket = lab.rx.open(&umem, Mode::Driver, |b| b)?;
+    for sequence in 0..STAGED {
+        let mut frame = umem.alloc().ok_or("a frame")?;
+        packet::fill(&mut frame, 0, sequence, packet::MIN);
+        socket.send(frame).map_err(|it| it.kind.to_string())?;
+    }
     let frame = umem.alloc();
     let refused = socket.into_parts().err().ok_or("with a frame")?;
     assert_eq!(refused.error().kind(), ErrorKind::Foreign);
@@ -271,6 +324,8 @@ fn stays() -> Outcome {
 
     // Unchanged by all that.
     let mut socket = refused.into_socket();
+    socket.flush()?;
+    assert_eq!(socket.statistics()?.sent, STAGED);
     let mut tx = lab
         .tx
         .open(&self::umem()?, Mode::Driver, |b| b.rx_ring(0))?;
@@ -305,6 +360,9 @@ fn taken_once() -> Outcome {
     drop(first);
     assert!(copy().is_err());
     drop(frame);
+    // The kernel may have chunks since that were free at the handover.
+    let error = copy().err().ok_or("twice, one after the other")?;
+    assert!(error.to_string().contains("already"), "{error}");
     drop(copies);
     nothing_is_left(&lab, Mode::Driver)
 }
