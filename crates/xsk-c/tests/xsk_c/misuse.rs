@@ -24,6 +24,12 @@ pub fn tests() -> Vec<Trial> {
         ),
         moving("SKB a socket tells its faults", || faults("1")),
         moving("DRV a socket tells its faults", || faults("2")),
+        moving("SKB frames outlast a device that goes and returns", || {
+            rebind("1")
+        }),
+        moving("DRV frames outlast a device that goes and returns", || {
+            rebind("2")
+        }),
         moving("every misuse is refused", misuse),
         moving(
             "SKB packets of several chunks arrive as they were sent",
@@ -110,6 +116,10 @@ fn run_with(
 
 fn faults(mode: &str) -> Outcome {
     run("tests/c/faults.c", mode, "each fault was told")
+}
+
+fn rebind(mode: &str) -> Outcome {
+    run("tests/c/rebind.c", mode, "the frames outlasted the device")
 }
 
 fn moves(mode: &str) -> Outcome {
