@@ -31,7 +31,8 @@
 //! Chunks lent to the kernel stay lent, packets in the RX ring are received by the client, and packets
 //! in the TX ring are transmitted by its first [`flush`](crate::Socket::flush). When the client closes
 //! the socket, chunks that are lent to the kernel then are retired, since another process may have a
-//! duplicate of the socket's descriptor.
+//! duplicate of the socket's descriptor. A process makes one socket of a message, for good: the chunks that
+//! the message calls free are those of the handover.
 //!
 //! # Trust
 //!
