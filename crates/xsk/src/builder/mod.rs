@@ -32,9 +32,6 @@ const FILL_RING: u32 = 2048;
 /// Bytes of a link header with one VLAN tag, which the MTU does not include.
 const LINK_HEADER: u32 = 18;
 
-/// The MTU of Ethernet, RFC 894.
-const ETHERNET_MTU: u32 = 1500;
-
 /// Default TX budget, where the kernel has the option. The kernel's own default needs a system call
 /// for every 32 packets.
 const TX_BUDGET: u32 = 256;
@@ -384,13 +381,7 @@ impl SocketBuilder {
         }
         let most = umem.max_rx_packet();
         let used = most - most % self.card_buffer_unit;
-        // A lower MTU may be raised to this one while the socket is open: `igb_change_mtu` and `igc_change_mtu` look at
-        // the size of their own buffers, not of chunks.
-        let mtu = match self.card_buffer_unit {
-            1 => device.mtu,
-            _ => device.mtu.max(ETHERNET_MTU),
-        };
-        if self.rx_ring > 0 && mtu.saturating_add(LINK_HEADER) > used {
+        if self.rx_ring > 0 && device.mtu.saturating_add(LINK_HEADER) > used {
             let message = format!(
                 "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and takes longer packets apart: use chunks of 4096 bytes, or copy mode",
                 device.name
@@ -484,7 +475,8 @@ mod tests {
         for (mtu, chunk_size, unit, kind) in [
             (1500, 2048, 1, None),
             (1500, 2048, 1024, Some(ErrorKind::MtuTooLarge)),
-            (576, 2048, 1024, Some(ErrorKind::MtuTooLarge)), // it may be raised
+            (1006, 2048, 1024, None),
+            (1007, 2048, 1024, Some(ErrorKind::MtuTooLarge)),
             (1500, 4096, 1024, None),
             (3054, 4096, 1024, None),
             (3055, 4096, 1024, Some(ErrorKind::MtuTooLarge)),
