@@ -8,14 +8,13 @@ use crate::traffic::{
     WINDOW, all_home, deliver, deliver_within, drain, exchange, flush_checked, frame, put,
     receive_all, receive_checked, receive_unaligned, send_all, send_one,
 };
-use crate::{Outcome, Result, Skipped, Test, modes, packet};
+use crate::{Outcome, Result, Skipped, Test, attach_mode, modes, packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
 use xsk::{
-    AttachMode, ErrorKind, Feature, Mode, ModeObtained, Pages, Program, SendErrorKind, Socket,
-    Umem, Wait,
+    ErrorKind, Feature, Mode, ModeObtained, Pages, Program, SendErrorKind, Socket, Umem, Wait,
 };
 
 /// Packets in a test.
@@ -118,14 +117,6 @@ fn lower_mtu(mode: Mode, side: &Side) -> Outcome {
         side.ip(&format!("link set dev {} mtu 1000", side.device))?;
     }
     Ok(())
-}
-
-fn attach_mode(mode: Mode) -> AttachMode {
-    if mode == Mode::Skb {
-        AttachMode::Skb
-    } else {
-        AttachMode::Driver
-    }
 }
 
 fn obtained(mode: Mode) -> ModeObtained {

@@ -4,11 +4,11 @@ use crate::budget::{STALL, scaled, wait_until};
 use crate::child::{Role, Started};
 use crate::netns::{Lab, Side};
 use crate::traffic::all_home;
-use crate::{Outcome, Test};
+use crate::{Outcome, Test, attach_mode};
 use std::fs::File;
 use std::time::{Duration, Instant};
 use xsk::testing::programs;
-use xsk::{AttachMode, ErrorKind, Mode, ModeObtained, Socket, SocketBuilder, Umem};
+use xsk::{ErrorKind, Mode, ModeObtained, Socket, SocketBuilder, Umem};
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -175,11 +175,7 @@ fn other_program(mode: Mode) -> Outcome {
     let (umem, lab) = (umem()?, Lab::new()?);
     let device = lab.rx.lookup()?;
     let attach = |mode| lab.rx.inside(|| programs::attach_other(&device, mode));
-    let link = attach(if mode == Mode::Skb {
-        AttachMode::Skb
-    } else {
-        AttachMode::Driver
-    })?;
+    let link = attach(attach_mode(mode))?;
     let program = lab.rx.lookup()?.programs.pop().ok_or("the program")?;
     let (id, tag) = (format!("id {}", program.id), program.tag.ok_or("a tag")?);
     let words = ["not_of_xsk", &id, &tag, "`ip link set dev rx0 xdp off`"];

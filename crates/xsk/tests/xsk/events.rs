@@ -3,15 +3,13 @@
 use crate::budget::{STALL, scaled};
 use crate::netns::{Lab, Side, are_cards};
 use crate::traffic::{all_home, deliver};
-use crate::{Outcome, Result, Skipped, Test, modes};
+use crate::{Outcome, Result, Skipped, Test, attach_mode, modes};
 use hostnet::genetlink::ethtool::ChannelMonitor;
 use hostnet::rtnetlink::Rtnetlink;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 use xsk::testing::programs;
-use xsk::{
-    AttachMode, DeviceEvent, DeviceWatch, ErrorKind, Fault, Mode, Socket, SocketBuilder, Umem,
-};
+use xsk::{DeviceEvent, DeviceWatch, ErrorKind, Fault, Mode, Socket, SocketBuilder, Umem};
 
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![
@@ -353,13 +351,10 @@ fn reasons(mode: Mode) -> Outcome {
     lab.rx.ip("link set dev rx0 mtu 3000 up")?;
     fails(&mut rx, ErrorKind::MtuTooLarge);
     lab.rx.ip("link set dev rx0 mtu 1500")?;
-    let attach = if mode == Mode::Skb {
-        AttachMode::Skb
-    } else {
-        AttachMode::Driver
-    };
     let device = lab.rx.lookup()?;
-    let other = lab.rx.inside(|| programs::attach_other(&device, attach))?;
+    let other = lab
+        .rx
+        .inside(|| programs::attach_other(&device, attach_mode(mode)))?;
     fails(&mut rx, ErrorKind::ProgramAttached);
     drop(other);
     assert!(rx.rebind()?);

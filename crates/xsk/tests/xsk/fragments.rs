@@ -3,12 +3,12 @@
 use crate::budget::{STALL, scaled, wait_until};
 use crate::netns::{Lab, Side, are_cards};
 use crate::traffic::{Flight, all_home, drain, exchange};
-use crate::{Outcome, Result, Skipped, Test, modes, packet};
+use crate::{Outcome, Result, Skipped, Test, attach_mode, modes, packet};
 use std::time::{Duration, Instant};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
 use xsk::{
-    AttachMode, ErrorKind, Feature, Fragments, MAX_FRAGMENTS, Mode, RxBatch, SendErrorKind, Socket,
+    ErrorKind, Feature, Fragments, MAX_FRAGMENTS, Mode, RxBatch, SendErrorKind, Socket,
     SocketBuilder, Umem,
 };
 
@@ -527,13 +527,10 @@ fn too_many(mode: Mode) -> Outcome {
 
 /// A test's own program on the receiving side, which takes packets of several buffers.
 fn open_with(lab: &Lab, umem: &Umem, mode: Mode, kind: Kind) -> Result<Socket> {
-    let attach = if mode == Mode::Skb {
-        AttachMode::Skb
-    } else {
-        AttachMode::Driver
-    };
     let device = lab.rx.lookup()?;
-    let attached = lab.rx.inside(|| programs::attach(&device, attach, kind, 4));
+    let attached = lab
+        .rx
+        .inside(|| programs::attach(&device, attach_mode(mode), kind, 4));
     let attached = or_skipped(attached)?;
     open(&lab.rx, umem, mode, |builder| {
         builder.tx_ring(0).program(&attached)

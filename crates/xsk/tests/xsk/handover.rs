@@ -1,10 +1,10 @@
 //! Sockets that move to another process, and the parts of one that are wrong.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::{STALL, scaled, wait_until};
 use crate::child::{Role, Started};
-use crate::netns::Lab;
+use crate::netns::{LINK, Lab, umem_builder};
 use crate::traffic::deliver;
-use crate::{Outcome, Result, Test, packet};
+use crate::{Outcome, Result, Test, attach_mode, modes, packet};
 use rustix::fs::MemfdFlags;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
@@ -20,6 +20,15 @@ const WINDOW: u64 = 128;
 const STAGED: u64 = 5;
 /// Packets of a round trip.
 const PACKETS: u64 = 4096;
+
+/// For network cards, too.
+pub fn tests_of_cards() -> Vec<Test> {
+    let test = |(prefix, mode)| {
+        let name = format!("{prefix} handover: a socket that only sends");
+        Test::new(name, move || sender(mode))
+    };
+    modes().into_iter().map(test).collect()
+}
 
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![
@@ -39,13 +48,12 @@ pub fn tests() -> Vec<Test> {
         add("handover: the giver is killed", giver_killed);
         add("handover: to an unprivileged process", unprivileged);
         add("handover: to and fro in traffic", to_and_fro);
-        add("handover: a socket that only sends", sender);
     }
     tests
 }
 
 fn umem() -> xsk::Result<Umem> {
-    Umem::builder().chunks(1024).build()
+    umem_builder().chunks(1024).build()
 }
 
 /// Sends all received packets back.
@@ -257,18 +265,20 @@ fn sender(mode: Mode) -> Outcome {
     let lab = Lab::new()?;
     let to = umem()?;
     let mut rx = lab.rx.open(&to, mode, |b| b)?;
-    let other = lab.tx.open(&umem()?, mode, |b| b)?;
-    let program = other.program().cloned().ok_or("a program")?;
-    drop(other);
-    let mut tx = lab
-        .tx
-        .open(&umem()?, mode, |b| b.rx_ring(0).program(&program))?;
+    // By itself, since the lab keeps a program attached for senders.
+    let (from, attached) = (umem()?, attach_mode(mode));
+    let program = lab.tx.inside(|| Program::attach_to("tx0", attached))?;
+    let sends = Socket::builder(&from, "tx0", 0).mode(mode).rx_ring(0);
+    let sends = sends.program(&program).busy_timeout(scaled(LINK));
+    let mut tx = lab.tx.inside(|| sends.open())?;
+    lab.tx.wait_for_link();
     deliver(&mut tx, &mut rx, 64, packet::MIN)?;
     let (message, descriptors) = tx.into_parts()?.into_message();
     drop(program);
     let mut tx = Socket::from_parts(Parts::from_message(&message, descriptors)?)?;
     deliver(&mut tx, &mut rx, 64, packet::MIN)?;
     drop((tx, rx));
+    assert!(lab.tx.has_no_program(STALL), "the program has stayed");
     nothing_is_left(&lab, mode)
 }
 

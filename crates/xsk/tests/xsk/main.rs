@@ -39,7 +39,7 @@ use libtest_mimic::{Arguments, Completion, Conclusion, Trial};
 use rustix::thread::CapabilitySet;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use xsk::{Feature, Mode};
+use xsk::{AttachMode, Feature, Mode};
 
 /// A result whose error is for people only.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -75,6 +75,15 @@ pub fn modes() -> Vec<(&'static str, Mode)> {
         .into_iter()
         .filter(|(prefix, _)| wanted.contains(prefix))
         .collect()
+}
+
+/// The mode of a program for sockets of a mode.
+pub fn attach_mode(mode: Mode) -> AttachMode {
+    if mode == Mode::Skb {
+        AttachMode::Skb
+    } else {
+        AttachMode::Driver
+    }
 }
 
 /// A test.
@@ -176,6 +185,7 @@ fn main() -> ExitCode {
     tests.extend(life::tests());
     tests.extend(cards::tests());
     tests.extend(event_loops::tests_of_cards());
+    tests.extend(handover::tests_of_cards());
     if !netns::are_cards() {
         tests.extend(sharing::tests());
         tests.extend(port::tests());

@@ -25,7 +25,7 @@ use xsk::{
 const CARDS: &str = "XSK_TEST_CARDS";
 
 /// Longest time until a card has its link again, which some lose when a program is attached.
-const LINK: Duration = Duration::from_secs(20);
+pub const LINK: Duration = Duration::from_secs(20);
 
 /// The environment variable that makes sockets wait by busy polling.
 const BUSY_POLL: &str = "XSK_TEST_BUSY_POLL";
