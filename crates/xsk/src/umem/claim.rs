@@ -51,3 +51,15 @@ fn lock<T>(set: &Mutex<BTreeSet<T>>) -> MutexGuard<'_, BTreeSet<T>> {
     // Each change is one step.
     set.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_used_up_once() {
+        assert!(use_up(7).is_ok());
+        assert_eq!(use_up(7).expect_err("again").kind(), ErrorKind::Foreign);
+        assert!(use_up(8).is_ok());
+    }
+}

@@ -81,3 +81,28 @@ impl Drop for RingsLease {
         self.umem.release_rings(self.id, after, self.queue);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE: DeviceQueue = DeviceQueue {
+        namespace: None,
+        is_shown: false,
+        ifindex: 1,
+        queue: 0,
+    };
+
+    #[test]
+    fn the_chunks_of_a_socket_left_in_a_map_are_retired() {
+        for (is_left, retired) in [(false, 0), (true, 1)] {
+            let umem = Umem::on_heap(4, 2048);
+            let lease = RingsLease::new(&umem, QUEUE).expect("a pair");
+            let chunk = umem.take_free().expect("a chunk");
+            chunk.lend_to_receive(lease.id());
+            lease.left_in_map().store(is_left, Ordering::Relaxed);
+            drop(lease);
+            assert_eq!(umem.accounting().retired, retired);
+        }
+    }
+}
