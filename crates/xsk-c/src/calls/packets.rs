@@ -66,12 +66,12 @@ fn receive<const UNALIGNED: bool>(
     context: *mut c_void,
 ) -> Result<u32> {
     let mut asking = Asking::<UNALIGNED>::new(memory, max, each, context);
-    let count = socket.receive_each(max, |mut packet| match asking.ask(&mut packet) {
+    socket.receive_each(max, |mut packet| match asking.ask(&mut packet) {
         RECYCLE => recycle(packet),
         KEEP => asking.keep(packet),
         verdict => asking.refuse(packet, wrong_verdict::<false>(verdict)),
     });
-    asking.end().map(|()| count)
+    asking.end()
 }
 
 /// The same, and the packets can be sent.
@@ -107,12 +107,12 @@ fn forward<const UNALIGNED: bool>(
     context: *mut c_void,
 ) -> Result<u32> {
     let mut asking = Asking::<UNALIGNED>::new(memory, max, each, context);
-    let count = socket.forward_each(max, |mut packet| match asking.ask(&mut packet) {
+    socket.forward_each(max, |mut packet| match asking.ask(&mut packet) {
         SEND if asking.is_as_shown(&packet) => packet.send(),
         RECYCLE => recycle(packet),
         verdict => asking.do_otherwise(packet, verdict),
     });
-    asking.end().map(|()| count)
+    asking.end()
 }
 
 #[inline(always)]
@@ -137,6 +137,8 @@ struct Asking<'m, const UNALIGNED: bool> {
     each: Each,
     context: *mut c_void,
     chunk_size: u32,
+    /// The serial number before that of the first packet.
+    before: u64,
     /// The slot of the next packet that is kept, and the serial number of the packet at hand.
     reserved: Reserved,
     /// The packet at hand, as the callback sees it and leaves it.
@@ -155,6 +157,7 @@ impl<'m, const UNALIGNED: bool> Asking<'m, UNALIGNED> {
             each,
             context,
             chunk_size,
+            before: reserved.handle[1],
             reserved,
             shown: show(std::ptr::null_mut(), 0, 0, reserved.handle),
             fault: None,
@@ -240,8 +243,10 @@ impl<'m, const UNALIGNED: bool> Asking<'m, UNALIGNED> {
         self.fault = Some(fault);
     }
 
-    fn end(mut self) -> Result<()> {
-        self.fault.take().map_or(Ok(()), Err)
+    /// The packets that the callback was asked about. Descriptors without a packet are none.
+    fn end(mut self) -> Result<u32> {
+        let asked = (self.reserved.handle[1] - self.before) as u32;
+        self.fault.take().map_or(Ok(asked), Err)
     }
 }
 

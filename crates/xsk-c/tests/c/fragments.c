@@ -243,8 +243,27 @@ static void full_ring(void)
 	OK(weir_xsk_reclaim(here));
 }
 
+static int no_packet(struct weir_xsk_frame *packet, void *context)
+{
+	(void)packet;
+	(void)context;
+	CHECK(!"a packet of several chunks came as one of one");
+	return WEIR_XSK_RECYCLE;
+}
+
+static int receive_frames(struct weir_xsk_frame *frames)
+{
+	return weir_xsk_recv(there, frames, MOST);
+}
+
+static int receive_each(struct weir_xsk_frame *frames)
+{
+	(void)frames;
+	return weir_xsk_receive_each(there, 1, no_packet, NULL);
+}
+
 /* Calls for one chunk drop the others, and count them. */
-static void read_singly(void)
+static void read_singly(int (*receive)(struct weir_xsk_frame *frames), uint64_t fragmented)
 {
 	struct weir_xsk_statistics counters = { .size = sizeof(counters) };
 	struct weir_xsk_frame frames[MOST];
@@ -252,13 +271,13 @@ static void read_singly(void)
 
 	CHECK(OK(weir_xsk_send_fragments(here, frames, count)) == (int)count);
 	OK(weir_xsk_flush(here));
-	for (int tries = 0; counters.fragmented == 0; tries++) {
+	for (int tries = 0; counters.fragmented < fragmented; tries++) {
 		CHECK(tries < 100);
 		OK(weir_xsk_wait(there, WEIR_XSK_RECEIVE, 100));
-		CHECK(OK(weir_xsk_recv(there, frames, MOST)) == 0);
+		CHECK(OK(receive(frames)) == 0);
 		OK(weir_xsk_statistics(there, &counters));
 	}
-	CHECK(counters.fragmented == 1);
+	CHECK(counters.fragmented == fragmented);
 	check_accounts(umem, CHUNKS, 0);
 }
 
@@ -289,7 +308,8 @@ int main(int argc, char **argv)
 	bad_frames();
 	bad_arguments();
 	full_ring();
-	read_singly();
+	read_singly(receive_frames, 1);
+	read_singly(receive_each, 2);
 	OK(weir_xsk_close(here));
 	OK(weir_xsk_close(there));
 	check_accounts(umem, CHUNKS, 0);
