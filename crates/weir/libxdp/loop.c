@@ -56,7 +56,7 @@
 #define WAIT_MS 100
 #define ROUNDS_PER_CHECK 64
 #define QUIET_NS (50 * 1000000ull)
-#define DRAIN_CPU_NS (200 * 1000000ull)
+#define DRAIN_CPU_NS (1000 * 1000000ull)
 #define DRAIN_NS (10 * 1000000000ull)
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
