@@ -62,9 +62,10 @@
 //!
 //! Closing the dead socket returns all its chunks to the UMEM: those in its rings, and those of packets
 //! that were not transmitted. The kernel unbinds the socket itself when the device leaves, so in copy mode
-//! they are back at once, unless the socket could not be taken out of an XSKMAP, as one that is frozen. Then, and
-//! in zero-copy mode, they are [retired](crate::Accounting::retired) until the successor is opened. [`Frame`](crate::Frame)s that the program holds stay valid, and can be sent by the
-//! successor. Packets in the RX ring of the dead socket can still be [received](crate::Socket::recv) before.
+//! they are back at once, unless the socket could not be taken out of an XSKMAP, as one that is frozen.
+//! Then, and in zero-copy mode, they are [retired](crate::Accounting::retired) until the successor is
+//! opened. [`Frame`](crate::Frame)s that the program holds stay valid, and can be sent by the successor.
+//! Packets in the RX ring of the dead socket can still be [received](crate::Socket::recv) before.
 //!
 //! # Several queues
 //!

@@ -539,14 +539,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use crate::umem::{AfterClose, DeviceQueue, Geometry, TX_METADATA_LEN, Umem};
-
-    const QUEUE: DeviceQueue = DeviceQueue {
-        namespace: Some(1),
-        is_shown: false,
-        ifindex: 1,
-        queue: 0,
-    };
+    use crate::umem::{AfterClose, Geometry, QUEUE, TX_METADATA_LEN, Umem};
 
     #[test]
     fn a_chunk_comes_back_through_the_rings_that_it_was_lent_through() {

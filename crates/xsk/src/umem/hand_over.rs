@@ -125,14 +125,7 @@ impl Umem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::umem::{Accounting, AfterClose};
-
-    const QUEUE: DeviceQueue = DeviceQueue {
-        namespace: None,
-        is_shown: false,
-        ifindex: 1,
-        queue: 0,
-    };
+    use crate::umem::{Accounting, AfterClose, QUEUE};
 
     fn lent(umem: &Umem) -> RingsId {
         let id = umem.register_rings().expect("a pair");

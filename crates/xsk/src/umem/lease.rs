@@ -85,13 +85,7 @@ impl Drop for RingsLease {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const QUEUE: DeviceQueue = DeviceQueue {
-        namespace: None,
-        is_shown: false,
-        ifindex: 1,
-        queue: 0,
-    };
+    use crate::umem::QUEUE;
 
     #[test]
     fn the_chunks_of_a_socket_left_in_a_map_are_retired() {

@@ -157,6 +157,15 @@ pub(crate) struct DeviceQueue {
     pub(crate) is_shown: bool,
 }
 
+/// A queue for tests without a kernel.
+#[cfg(test)]
+const QUEUE: DeviceQueue = DeviceQueue {
+    namespace: Some(1),
+    is_shown: false,
+    ifindex: 1,
+    queue: 0,
+};
+
 impl DeviceQueue {
     /// Whether both are known to be the same queue.
     pub(crate) fn is(&self, other: &Self) -> bool {
