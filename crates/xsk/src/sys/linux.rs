@@ -77,7 +77,13 @@ impl Linux {
     /// A socket that another process has opened, and bound to this device.
     pub(crate) fn existing(socket: OwnedFd, ifindex: u32) -> SysResult<Arc<dyn KernelSocket>> {
         let socket = LinuxSocket::new(socket)?;
-        socket.note_device(ifindex);
+        // Only in its own network namespace can the device be asked for.
+        if let Ok(link) = Link::new(ifindex)
+            && let Ok(here) = netns_cookie(link.socket())
+            && netns_cookie(socket.fd.as_fd()) == Ok(here)
+        {
+            socket.note_device(link);
+        }
         Ok(Arc::new(socket))
     }
 }
@@ -109,16 +115,9 @@ impl LinuxSocket {
         })
     }
 
-    /// Notes the device that it is bound to. Only in this thread's network namespace can it be asked for.
-    fn note_device(&self, ifindex: u32) {
-        let is_here = |link: &Link| {
-            let here = netns_cookie(link.socket());
-            here.is_ok() && here == netns_cookie(self.fd.as_fd())
-        };
-        if self.is_zero_copy().unwrap_or(false)
-            && let Ok(link) = Link::new(ifindex)
-            && is_here(&link)
-        {
+    /// Notes the device that it is bound to.
+    fn note_device(&self, link: Link) {
+        if self.is_zero_copy().unwrap_or(false) {
             // It is bound once.
             let _ = self.link.set(link);
         }
@@ -227,7 +226,9 @@ impl KernelSocket for LinuxSocket {
         } else {
             rustix::net::bind(&self.fd, &addr)?;
         }
-        self.note_device(to.ifindex);
+        if let Ok(link) = Link::new(to.ifindex) {
+            self.note_device(link);
+        }
         Ok(())
     }
 

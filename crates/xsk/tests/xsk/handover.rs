@@ -12,7 +12,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
-use xsk::{ErrorKind, Feature, Mode, Parts, Program, Socket, SocketBuilder, Umem};
+use xsk::{
+    ErrorKind, Fault, Feature, Mode, ModeObtained, Parts, Program, Socket, SocketBuilder, Umem,
+};
 
 /// Packets that are on their way at once: fewer than the 256 slots of a veth's ring.
 const WINDOW: u64 = 128;
@@ -23,11 +25,15 @@ const PACKETS: u64 = 4096;
 
 /// For network cards, too.
 pub fn tests_of_cards() -> Vec<Test> {
-    let test = |(prefix, mode)| {
-        let name = format!("{prefix} handover: a socket that only sends");
-        Test::new(name, move || sender(mode))
-    };
-    modes().into_iter().map(test).collect()
+    let mut tests = Vec::new();
+    for (prefix, mode) in modes() {
+        let mut add = |name, body: fn(Mode) -> Outcome| {
+            tests.push(Test::new(format!("{prefix} {name}"), move || body(mode)));
+        };
+        add("handover: a socket that only sends", sender);
+        add("handover: the device is set down", device_down);
+    }
+    tests
 }
 
 pub fn tests() -> Vec<Test> {
@@ -280,6 +286,28 @@ fn sender(mode: Mode) -> Outcome {
     drop((tx, rx));
     assert!(lab.tx.has_no_program(STALL), "the program has stayed");
     nothing_is_left(&lab, mode)
+}
+
+/// A zero-copy driver says of a reset what the kernel says of a device that is down. Which it is, a process can ask
+/// in the namespace of the device only; elsewhere the device counts as up.
+fn device_down(mode: Mode) -> Outcome {
+    let lab = Lab::new()?;
+    let parts = lab.tx.open(&umem()?, mode, |b| b)?.into_parts()?;
+    let socket = lab.tx.inside(|| Socket::from_parts(parts))?;
+    let fault = |socket: &Socket| -> Result<Option<Fault>> {
+        lab.tx.ip("link set dev tx0 down")?;
+        let fault = socket.fault();
+        lab.tx.ip("link set dev tx0 up")?;
+        lab.tx.wait_for_link();
+        Ok(fault)
+    };
+    assert_eq!(fault(&socket)?, Some(Fault::DeviceDown));
+    let socket = Socket::from_parts(socket.into_parts()?)?;
+    let zero_copy = socket.mode() == ModeObtained::ZeroCopy;
+    let told = (!zero_copy).then_some(Fault::DeviceDown);
+    assert_eq!(fault(&socket)?, told);
+    assert_eq!(socket.fault(), None);
+    Ok(())
 }
 
 /// A filter is another program, which another process knows how to make where it writes hints.
