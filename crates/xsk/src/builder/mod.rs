@@ -466,6 +466,7 @@ mod tests {
             up: true,
             rx_queues: 1,
             tx_queues: 1,
+            most_queues: 1,
             programs: Vec::new(),
         }
     }

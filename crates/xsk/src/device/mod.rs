@@ -43,6 +43,8 @@ pub struct Device {
     pub rx_queues: u32,
     /// TX queues in use.
     pub tx_queues: u32,
+    /// The queues that it can have in one direction, without a new device.
+    pub(crate) most_queues: u32,
     /// XDP programs attached to it.
     pub programs: Vec<AttachedProgram>,
 }
@@ -81,6 +83,7 @@ impl Device {
             up: link.up,
             rx_queues: link.queues,
             tx_queues: link.tx_queues,
+            most_queues: link.queues.max(link.tx_queues),
             programs: programs(link.xdp_programs),
         }
     }
@@ -95,6 +98,8 @@ impl Device {
         let (rx, tx) = (used.rx + used.combined, used.tx + used.combined);
         self.rx_queues = if rx > 0 { rx } else { self.rx_queues };
         self.tx_queues = if tx > 0 { tx } else { self.tx_queues };
+        let most = channels.most.rx.max(channels.most.tx) + channels.most.combined;
+        self.most_queues = self.most_queues.max(most);
     }
 
     /// The NUMA node that it is connected to; none where it is connected to none, as a virtual device, or the

@@ -270,7 +270,7 @@ impl Program {
         self.0.takes.hints
     }
 
-    /// Its XSKMAP; that of the built-in program has a slot for each queue of the device.
+    /// Its XSKMAP; that of the built-in program has a slot for each queue that the device can have.
     pub fn map(&self) -> BorrowedFd<'_> {
         self.0.map.as_fd()
     }
@@ -283,7 +283,8 @@ fn built_in(
     filter: Option<&Filter>,
     takes: Takes,
 ) -> Result<(OwnedFd, OwnedFd)> {
-    let queues = device.rx_queues.max(device.tx_queues).max(1);
+    // Queues may be added while the program is attached.
+    let queues = device.most_queues.max(1);
     let map = sys::xskmap_create(name, queues).map_err(refused("creating the XSKMAP"))?;
     let instructions = redirect(map.as_fd(), filter, takes.hints);
     let program = load_named(name, &instructions, takes.fragments, takes.hints)?;

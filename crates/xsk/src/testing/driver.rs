@@ -281,6 +281,7 @@ impl Driver {
             up: true,
             rx_queues: 64,
             tx_queues: 64,
+            most_queues: 64,
             programs: Vec::new(),
         };
         let builder = Socket::builder(umem, &device.name, queue).mode(mode);

@@ -27,6 +27,7 @@ pub fn tests() -> Vec<Test> {
         ),
         Test::new("the program of another device is refused", foreign_program),
         Test::new("a shared program in another mode is refused", other_mode),
+        Test::new("a program serves a queue that is added later", later_queue),
     ];
     for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
         let mut add = |name, body: fn(Mode) -> Outcome| {
@@ -85,6 +86,21 @@ fn auto_falls_back(make: &str, device: &'static str) -> Outcome {
         .ok_or("native?")?;
     assert_eq!(error.kind(), ErrorKind::ModeRefused);
     assert!(error.to_string().contains("try another mode"), "{error}");
+    Ok(())
+}
+
+fn later_queue() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::with_queues(2)?);
+    lab.tx.run("ethtool", "-L tx0 rx 1 tx 1")?;
+    lab.rx.run("ethtool", "-L rx0 rx 1 tx 1")?;
+    let first = lab.rx.open(&umem, Mode::Driver, |b| b.fill_chunks(64))?;
+    let program = first.program().ok_or("the built-in program")?;
+    lab.rx.run("ethtool", "-L rx0 rx 2")?;
+    let second = Socket::builder(&umem, "rx0", 1)
+        .mode(Mode::Driver)
+        .tx_ring(0)
+        .program(program);
+    lab.rx.inside(|| second.open())?;
     Ok(())
 }
 
