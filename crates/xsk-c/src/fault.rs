@@ -65,6 +65,7 @@ impl From<SendErrorKind> for Fault {
             | SendErrorKind::Fragmented
             | SendErrorKind::NoMetadata
             | SendErrorKind::Unsupported => libc::EOPNOTSUPP,
+            SendErrorKind::TooLong => libc::EMSGSIZE,
             _ => libc::EINVAL,
         };
         if kind == SendErrorKind::Checksum {

@@ -22,6 +22,8 @@ pub enum SendErrorKind {
     NoRing,
     /// The packet has several chunks, and the UMEM is not for such packets.
     Fragmented,
+    /// The packet has more chunks than the TX ring has slots.
+    TooLong,
     /// The packet has a request, and the UMEM has no room for it in front of the packet.
     NoMetadata,
     /// The packet has fewer bytes in front of it than its request takes.
@@ -40,6 +42,9 @@ impl fmt::Display for SendErrorKind {
             Self::Empty => "the packet is empty: write it before sending it",
             Self::Fragmented => {
                 "the packet has several chunks: build the UMEM with `fragments`, or make it linear"
+            }
+            Self::TooLong => {
+                "the packet has more chunks than the TX ring has slots: open the socket with a larger `tx_ring`"
             }
             Self::NoMetadata => {
                 "the UMEM has no room for requests in front of packets: build it with `tx_metadata`"

@@ -353,6 +353,8 @@ pub(crate) fn cannot_send_fragments(
     let (count, out) = (frames.len() as u32, out?);
     if count > 1 && !out.completion.umem.fragments() {
         Some(SendErrorKind::Fragmented)
+    } else if count > out.tx.size() {
+        Some(SendErrorKind::TooLong)
     } else if out.tx.free(count) < count {
         Some(SendErrorKind::Full)
     } else {

@@ -640,7 +640,7 @@ fn bad_input(mode: Mode) -> Outcome {
     mixed.push(foreign).map_err(|_| "room")?;
     assert_eq!(kind(mixed), Some(SendErrorKind::Foreign));
     let five = umem.alloc_fragments(5 * 2048).ok_or("free chunks")?;
-    assert_eq!(kind(five), Some(SendErrorKind::Full), "TX has 4 slots");
+    assert_eq!(kind(five), Some(SendErrorKind::TooLong), "TX has 4 slots");
     assert_eq!(kind(umem.alloc_fragments(3 * 2048).ok_or("3")?), None);
     let two = umem.alloc_fragments(2 * 2048).ok_or("free chunks")?;
     assert_eq!(kind(two), Some(SendErrorKind::Full), "one slot is left");
