@@ -19,10 +19,12 @@
 //     registry, table     the handles of UMEMs and sockets; those of frames
 //     abi                 the structures of the header
 //     memory, descriptor  the memory and the descriptors of the calling program
+//     child               its children
 //     fault               errors: codes and texts
 
 mod abi;
 mod calls;
+mod child;
 mod descriptor;
 mod fault;
 mod memory;

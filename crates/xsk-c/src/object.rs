@@ -1,5 +1,6 @@
 //! UMEMs and sockets, by their handles.
 
+use crate::child::once_forked;
 use crate::fault::Result;
 use crate::registry::Registry;
 use crate::table::FrameTable;
@@ -8,10 +9,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The UMEMs, of which at most so many are open.
-pub(crate) static UMEMS: Registry<Arc<Memory>, 1024> = Registry::new("UMEM", 0x55);
+pub(crate) static UMEMS: Registry<(), Arc<Memory>, 1024> = Registry::new("UMEM", 0x55);
 
-/// The sockets, of which at most so many are open.
-pub(crate) static SOCKETS: Registry<Opened, 4096> = Registry::new("socket", 0x53);
+/// The sockets, of which at most so many are open, with the XDP program of each that receives.
+pub(crate) static SOCKETS: Registry<Opened, Option<xsk::Program>, 4096> =
+    Registry::new("socket", 0x53);
+
+/// Gives a UMEM a handle.
+pub(crate) fn add_umem(memory: Memory) -> Result<*mut c_void> {
+    /// A child has neither the memory of a UMEM nor that of a ring.
+    extern "C" fn forget() {
+        UMEMS.forget();
+        SOCKETS.forget();
+    }
+    once_forked(forget)?;
+    UMEMS.add((), Arc::new(memory))
+}
 
 /// A UMEM, and the frames of it that the program has.
 #[derive(Debug)]

@@ -2,22 +2,35 @@
 
 use crate::fault::{Fault, Result};
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Objects of one kind, each in a slot that is locked while a call uses it.
-pub(crate) struct Registry<T: 'static, const SLOTS: usize> {
+/// Objects of one kind, each in a slot that is locked while a call uses it, and with a part of each that other calls
+/// may copy meanwhile.
+pub(crate) struct Registry<T: 'static, Shared: 'static, const SLOTS: usize> {
     /// What the objects are, for messages.
     name: &'static str,
     /// Different for each kind, so that a handle is of one.
     kind: u64,
-    slots: [Mutex<Slot<T>>; SLOTS],
+    slots: [Slot<T, Shared>; SLOTS],
+    unused: Mutex<Unused>,
 }
 
-struct Slot<T> {
-    /// Of the present object, or of the next one. It does not return to a value within 2³² uses.
-    serial: u32,
+struct Slot<T, Shared> {
+    /// Of the present object, or of the next one. It changes while both locks below are held, or in a child, which has
+    /// one thread; it does not return to a value within 2³² uses.
+    serial: AtomicU32,
     /// On the heap, so that an unused slot is small.
-    object: Option<Box<T>>,
+    object: Mutex<Option<Box<T>>>,
+    /// Locked for a moment, so that calls wait for it.
+    shared: Mutex<Option<Shared>>,
+}
+
+/// The slots without an object. They are listed, since to try them in turn would lock those that are in use.
+struct Unused {
+    given_back: Vec<usize>,
+    /// The slots from here on were never used.
+    fresh: usize,
 }
 
 /// The bits of a handle: the serial number, the kind and the slot.
@@ -25,37 +38,48 @@ const SERIAL_AT: u32 = 32;
 const KIND_AT: u32 = 24;
 const SLOT_BITS: u64 = (1 << KIND_AT) - 1;
 
-impl<T, const SLOTS: usize> Registry<T, SLOTS> {
+impl<T, Shared, const SLOTS: usize> Registry<T, Shared, SLOTS> {
     pub(crate) const fn new(name: &'static str, kind: u8) -> Self {
         Self {
             name,
             kind: kind as u64,
             slots: [const {
-                Mutex::new(Slot {
-                    serial: 1,
-                    object: None,
-                })
+                Slot {
+                    serial: AtomicU32::new(1),
+                    object: Mutex::new(None),
+                    shared: Mutex::new(None),
+                }
             }; SLOTS],
+            unused: Mutex::new(Unused {
+                given_back: Vec::new(),
+                fresh: 0,
+            }),
         }
     }
 
     /// Gives an object a handle.
-    pub(crate) fn add(&self, object: T) -> Result<*mut c_void> {
-        let mut object = Some(Box::new(object));
-        for (at, slot) in self.slots.iter().enumerate() {
-            let Ok(mut slot) = slot.try_lock() else {
-                continue; // In use, or broken.
-            };
-            if slot.object.is_none() {
-                slot.object = object.take();
-                return Ok(self.handle(slot.serial, at));
-            }
+    pub(crate) fn add(&self, object: T, shared: Shared) -> Result<*mut c_void> {
+        let at = self.unused_slot()?;
+        let slot = &self.slots[at];
+        *lock(&slot.shared) = Some(shared);
+        *lock(&slot.object) = Some(Box::new(object));
+        Ok(self.handle(slot.serial(), at))
+    }
+
+    fn unused_slot(&self) -> Result<usize> {
+        let mut unused = lock(&self.unused);
+        if let Some(at) = unused.given_back.pop() {
+            return Ok(at);
         }
-        let name = self.name;
-        Err(Fault::new(
-            libc::ENFILE,
-            format!("{SLOTS} {name}s are open: close one"),
-        ))
+        if unused.fresh == SLOTS {
+            let name = self.name;
+            return Err(Fault::new(
+                libc::ENFILE,
+                format!("{SLOTS} {name}s are open: close one"),
+            ));
+        }
+        unused.fresh += 1;
+        Ok(unused.fresh - 1)
     }
 
     fn handle(&self, serial: u32, at: usize) -> *mut c_void {
@@ -63,14 +87,16 @@ impl<T, const SLOTS: usize> Registry<T, SLOTS> {
         std::ptr::without_provenance_mut(bits as usize)
     }
 
-    /// The slot and serial number of a handle.
+    /// The slot and serial number of a handle whose object is there.
     #[inline]
-    fn find(&self, handle: *mut c_void) -> Result<(&Mutex<Slot<T>>, u32)> {
+    fn find(&self, handle: *mut c_void) -> Result<(&Slot<T, Shared>, u32)> {
         let bits = handle.addr() as u64;
+        let serial = (bits >> SERIAL_AT) as u32;
         let is_kind = (bits as u32 >> KIND_AT) == self.kind as u32;
         let slot = self.slots.get((bits & SLOT_BITS) as usize);
-        match slot.filter(|_| is_kind) {
-            Some(slot) => Ok((slot, (bits >> SERIAL_AT) as u32)),
+        // Asked before the slot is locked, so that an old handle is in nobody's way.
+        match slot.filter(|slot| is_kind && slot.serial() == serial) {
+            Some(slot) => Ok((slot, serial)),
             None => Err(self.unknown(handle)),
         }
     }
@@ -83,7 +109,7 @@ impl<T, const SLOTS: usize> Registry<T, SLOTS> {
         }
         Fault::new(
             libc::EBADF,
-            format!("the {name} is closed already, or was never opened"),
+            format!("the {name} is closed already, or was never opened by this process"),
         )
     }
 
@@ -106,27 +132,20 @@ impl<T, const SLOTS: usize> Registry<T, SLOTS> {
         part: impl FnOnce(&mut T) -> Result<R>,
     ) -> Result<R> {
         let (slot, serial) = self.find(handle)?;
-        let mut slot = match slot.try_lock() {
-            Ok(slot) => slot,
+        let mut object = match slot.object.try_lock() {
+            Ok(object) => object,
             Err(TryLockError::WouldBlock) => return Err(self.busy()),
-            Err(TryLockError::Poisoned(slot)) => {
-                return Err(self.broken(&slot.into_inner(), handle, serial));
-            }
+            Err(TryLockError::Poisoned(_)) => return Err(self.broken()),
         };
-        if slot.serial != serial {
-            return Err(self.unknown(handle));
-        }
-        match &mut slot.object {
-            Some(object) => part(object),
-            None => Err(self.unknown(handle)),
+        match &mut *object {
+            // Asked again: it may have been closed, and another one opened, before the slot was locked.
+            Some(object) if slot.serial() == serial => part(object),
+            _ => Err(self.unknown(handle)),
         }
     }
 
     #[cold]
-    fn broken(&self, slot: &Slot<T>, handle: *mut c_void, serial: u32) -> Fault {
-        if slot.serial != serial || slot.object.is_none() {
-            return self.unknown(handle);
-        }
+    fn broken(&self) -> Fault {
         let name = self.name;
         Fault::not_recoverable(format!(
             "an earlier call failed inside the library: close the {name}"
@@ -134,49 +153,70 @@ impl<T, const SLOTS: usize> Registry<T, SLOTS> {
     }
 
     /// Takes an object away; its handle is of nothing from then on.
-    pub(crate) fn remove(&self, handle: *mut c_void) -> Result<Box<T>> {
+    pub(crate) fn remove(&self, handle: *mut c_void) -> Result<(Box<T>, Shared)> {
         let (slot, serial) = self.find(handle)?;
-        let locked = match slot.try_lock() {
+        let locked = match slot.object.try_lock() {
             Ok(locked) => locked,
             Err(TryLockError::WouldBlock) => return Err(self.busy()),
             Err(TryLockError::Poisoned(locked)) => locked.into_inner(),
         };
-        let object = take(locked, serial).ok_or_else(|| self.unknown(handle))?;
-        slot.clear_poison();
-        Ok(object)
+        let both = slot.take(locked, serial);
+        let both = both.ok_or_else(|| self.unknown(handle))?;
+        slot.object.clear_poison();
+        let at = handle.addr() as u64 & SLOT_BITS;
+        lock(&self.unused).given_back.push(at as usize);
+        Ok(both)
+    }
+
+    /// In a child of fork(2): makes all handles unknown. Its copies of the objects stay where they are, as to drop one
+    /// would touch memory that only the parent has.
+    pub(crate) fn forget(&self) {
+        for slot in &self.slots {
+            slot.serial.store(next(slot.serial()), Ordering::Relaxed);
+        }
+    }
+
+    /// A copy of what an object shares. Another call may be using the object.
+    pub(crate) fn get(&self, handle: *mut c_void) -> Result<Shared>
+    where
+        Shared: Clone,
+    {
+        let (slot, serial) = self.find(handle)?;
+        let shared = lock(&slot.shared);
+        let shared = shared.as_ref().filter(|_| slot.serial() == serial);
+        shared.cloned().ok_or_else(|| self.unknown(handle))
     }
 }
 
-fn take<T>(mut slot: MutexGuard<'_, Slot<T>>, serial: u32) -> Option<Box<T>> {
-    if slot.serial != serial {
-        return None;
+impl<T, Shared> Slot<T, Shared> {
+    /// The locks order it, where an order matters.
+    #[inline]
+    fn serial(&self) -> u32 {
+        self.serial.load(Ordering::Relaxed)
     }
-    let object = slot.object.take()?;
-    slot.serial = slot.serial.wrapping_add(1).max(1);
-    Some(object)
+
+    fn take(
+        &self,
+        mut object: MutexGuard<'_, Option<Box<T>>>,
+        serial: u32,
+    ) -> Option<(Box<T>, Shared)> {
+        let mut shared = lock(&self.shared);
+        if self.serial() != serial {
+            return None;
+        }
+        let both = object.take().zip(shared.take());
+        self.serial.store(next(serial), Ordering::Relaxed);
+        both
+    }
 }
 
-/// Objects that calls share, each for a moment: these wait for each other.
-impl<T: Clone, const SLOTS: usize> Registry<T, SLOTS> {
-    /// A copy of an object.
-    pub(crate) fn get(&self, handle: *mut c_void) -> Result<T> {
-        let (slot, serial) = self.find(handle)?;
-        let slot = lock(slot);
-        let object = slot.object.as_ref().filter(|_| slot.serial == serial);
-        object
-            .map(|object| T::clone(object))
-            .ok_or_else(|| self.unknown(handle))
-    }
-
-    /// The same as [`remove`](Self::remove).
-    pub(crate) fn remove_shared(&self, handle: *mut c_void) -> Result<Box<T>> {
-        let (slot, serial) = self.find(handle)?;
-        take(lock(slot), serial).ok_or_else(|| self.unknown(handle))
-    }
+/// The serial number behind one.
+fn next(serial: u32) -> u32 {
+    serial.wrapping_add(1).max(1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A clone has no second step.
+    // What is done under it has no second step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -191,28 +231,25 @@ mod tests {
 
     #[test]
     fn a_closed_handle_is_refused_for_ever() {
-        let registry: Registry<u32, 2> = Registry::new("thing", 7);
-        let first = registry.add(1).expect("a slot");
+        let registry: Registry<u32, u8, 2> = Registry::new("thing", 7);
+        let first = registry.add(1, 1).expect("a slot");
         assert_eq!(registry.get(first).expect("open"), 1);
-        registry.remove(first).expect("open");
-        let second = registry.add(2).expect("the same slot");
+        assert_eq!(registry.remove(first).expect("open"), (Box::new(1), 1));
+        let second = registry.add(2, 2).expect("the same slot");
         assert_ne!(first, second);
         assert_eq!(code(registry.get(first)), libc::EBADF);
         assert_eq!(code(registry.with(first, |_| Ok(()))), libc::EBADF);
         assert_eq!(code(registry.remove(first)), libc::EBADF);
-        assert_eq!(code(registry.remove_shared(first)), libc::EBADF);
         assert_eq!(registry.get(second).expect("open"), 2);
-        assert_eq!(*registry.remove_shared(second).expect("open"), 2);
-        assert_eq!(code(registry.get(second)), libc::EBADF);
     }
 
     #[test]
     fn a_handle_is_of_one_kind() {
-        let things: Registry<u32, 2> = Registry::new("thing", 7);
-        let others: Registry<u32, 2> = Registry::new("other", 8);
+        let things: Registry<u32, u8, 2> = Registry::new("thing", 7);
+        let others: Registry<u32, u8, 2> = Registry::new("other", 8);
         let (thing, _other) = (
-            things.add(1).expect("a slot"),
-            others.add(2).expect("a slot"),
+            things.add(1, 1).expect("a slot"),
+            others.add(2, 2).expect("a slot"),
         );
         assert_eq!(code(others.get(thing)), libc::EBADF);
         assert_eq!(code(things.get(std::ptr::null_mut())), libc::EFAULT);
@@ -228,18 +265,18 @@ mod tests {
 
     #[test]
     fn slots_are_limited() {
-        let registry: Registry<u32, 2> = Registry::new("thing", 7);
-        let first = registry.add(1).expect("a slot");
-        registry.add(2).expect("a slot");
-        assert_eq!(code(registry.add(3)), libc::ENFILE);
+        let registry: Registry<u32, u8, 2> = Registry::new("thing", 7);
+        let first = registry.add(1, 1).expect("a slot");
+        registry.add(2, 2).expect("a slot");
+        assert_eq!(code(registry.add(3, 3)), libc::ENFILE);
         registry.remove(first).expect("open");
-        registry.add(3).expect("the slot that was freed");
+        registry.add(3, 3).expect("the slot that was freed");
     }
 
     #[test]
     fn a_call_inside_a_call_is_refused() {
-        let registry: Registry<u32, 2> = Registry::new("thing", 7);
-        let thing = registry.add(1).expect("a slot");
+        let registry: Registry<u32, u8, 2> = Registry::new("thing", 7);
+        let thing = registry.add(1, 1).expect("a slot");
         let inner = registry.with(thing, |_| {
             Ok((
                 code(registry.with(thing, |_| Ok(()))),
@@ -250,9 +287,39 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_in_nobody_elses_way() {
+        let registry: Registry<u32, u8, 3> = Registry::new("thing", 7);
+        let old = registry.add(1, 1).expect("a slot");
+        registry.remove(old).expect("open");
+        let (first, second) = (registry.add(2, 2), registry.add(3, 3));
+        let (first, second) = (first.expect("a slot"), second.expect("a slot"));
+        let inside = registry.with(first, |_| {
+            assert_eq!(registry.get(first).expect("open"), 2);
+            assert_eq!(code(registry.with(old, |_| Ok(()))), libc::EBADF);
+            registry.with(second, |_| registry.add(4, 4))
+        });
+        inside.expect("a slot");
+        // Neither opening nor an old handle locks the slot of another.
+        let old = old.addr();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let old = std::ptr::without_provenance_mut(old);
+                for _ in 0..10_000 {
+                    let third = registry.add(5, 5).err().map(|fault| fault.code);
+                    assert_eq!(third, Some(libc::ENFILE));
+                    assert_eq!(code(registry.with(old, |_| Ok(()))), libc::EBADF);
+                }
+            });
+            for _ in 0..10_000 {
+                registry.with(first, |_| Ok(())).expect("in nobody's way");
+            }
+        });
+    }
+
+    #[test]
     fn after_a_panic_it_can_only_be_closed() {
-        let registry: Registry<u32, 2> = Registry::new("thing", 7);
-        let thing = registry.add(1).expect("a slot");
+        let registry: Registry<u32, u8, 2> = Registry::new("thing", 7);
+        let thing = registry.add(1, 1).expect("a slot");
         let panic = || registry.with(thing, |_| -> Result<()> { panic!("inside") });
         assert!(catch_unwind(AssertUnwindSafe(panic)).is_err());
         assert_eq!(
@@ -260,7 +327,7 @@ mod tests {
             libc::ENOTRECOVERABLE
         );
         registry.remove(thing).expect("it can be closed");
-        let next = registry.add(2).expect("a slot");
+        let next = registry.add(2, 2).expect("a slot");
         registry
             .with(next, |_| Ok(()))
             .expect("the slot is well again");

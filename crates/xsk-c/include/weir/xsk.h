@@ -24,6 +24,11 @@
  *
  * Threads. Several threads may use several sockets of one UMEM, and pass frames to each other; one
  * socket is for one thread at a time.
+ *
+ * Processes. In a child of fork() handles from before are unknown, -EBADF: it has neither the memory of UMEMs nor that
+ * of rings, only copies of the descriptors, until exec() or _exit(). So call daemon() first.
+ *
+ * Limits. A process has at most 1024 UMEMs and 4096 sockets; one more is -ENFILE.
  */
 #ifndef WEIR_XSK_H
 #define WEIR_XSK_H
@@ -146,7 +151,7 @@ struct weir_xsk_socket_options {
 	uint32_t fill_chunks;	  /* chunks lent for receiving; WEIR_XSK_NONE: none */
 	uint32_t waiting;	  /* enum weir_xsk_waiting */
 	uint32_t max_delay_us;	  /* of WEIR_XSK_ADAPTIVE: longest sleep; default 200 */
-	/* On another queue of the device: its XDP program is used. NULL: one is attached. */
+	/* On another queue of the device: its XDP program is used, also while it is in a call. NULL: one is attached. */
 	struct weir_xsk_socket *program_of;
 	/* The packets to take, any of so many rules; all others reach the network stack. NULL: all. */
 	const struct weir_xsk_rule *rules;
@@ -192,7 +197,7 @@ int weir_xsk_mode(struct weir_xsk_socket *socket);
 /*
  * Writes the text of a refusal, counted from 0: a better mode or a feature that the kernel or driver
  * refused, with the reason. Returns its length without the 0 at its end, as snprintf() does, or
- * -ENOENT when there are no more.
+ * -ENOENT when there are no more. `text` may be NULL when `size` is 0.
  */
 int weir_xsk_refusal(struct weir_xsk_socket *socket, uint32_t index, char *text, size_t size);
 
@@ -309,7 +314,7 @@ int weir_xsk_recv_fragments(struct weir_xsk_socket *socket, struct weir_xsk_fram
  * with that; the next weir_xsk_flush() transmits it. Returns `count`, or 0 when TX has not so much
  * room. Then, and after an error, all of them stay the program's.
  *
- *   -EMSGSIZE    there are more than WEIR_XSK_MAX_FRAGMENTS
+ *   -EMSGSIZE    there are more than WEIR_XSK_MAX_FRAGMENTS, or than TX has slots
  *   -EOPNOTSUPP  the socket has no TX ring; several frames on a UMEM without WEIR_XSK_FRAGMENTS
  *   -EINVAL      no frame, or one of no bytes, or not inside its chunk
  *   -ESTALE      one was sent or freed already, is there twice, or never was one

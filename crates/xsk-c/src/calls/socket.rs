@@ -45,7 +45,8 @@ pub unsafe extern "C" fn weir_xsk_open(
             receives: options.rx_ring != NONE,
             sends: options.tx_ring != NONE,
         };
-        out.set(SOCKETS.add(opened)?);
+        let program = opened.socket.program().cloned();
+        out.set(SOCKETS.add(opened, program)?);
         Ok(0)
     })
 }
@@ -148,10 +149,8 @@ fn waiting(options: &SocketOptions) -> Result<Wait> {
 }
 
 fn program(of: *mut c_void) -> Result<Program> {
-    with(of, |opened| {
-        opened.socket.program().cloned().ok_or_else(|| {
-            Fault::invalid("`program_of` is a socket that only sends, and so has no XDP program")
-        })
+    SOCKETS.get(of)?.ok_or_else(|| {
+        Fault::invalid("`program_of` is a socket that only sends, and so has no XDP program")
     })
 }
 
@@ -218,8 +217,11 @@ pub unsafe extern "C" fn weir_xsk_refusal(
 ) -> c_int {
     call(|| {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        // SAFETY: needed to write C's text; the caller promises what the header asks for.
-        let room = unsafe { memory::places(text.cast::<u8>(), size, "the place for the text") }?;
+        let room = match size {
+            0 => &mut [],
+            // SAFETY: needed to write C's text; the caller promises what the header asks for.
+            _ => unsafe { memory::places(text.cast::<u8>(), size, "the place for the text") }?,
+        };
         with(socket, |opened| {
             let refusal = opened.socket.refusals().get(index as usize);
             let refusal =

@@ -6,9 +6,8 @@ use crate::abi::{
 };
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
-use crate::object::{Memory, UMEMS};
+use crate::object::{Memory, UMEMS, add_umem};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 /// Makes a UMEM.
 ///
@@ -26,7 +25,7 @@ pub unsafe extern "C" fn weir_xsk_umem_create(
         // SAFETY: as above, for its variable.
         let umem = unsafe { Out::new(umem, "the place for the UMEM") }?;
         let memory = Memory::new(build(&options)?);
-        umem.set(UMEMS.add(Arc::new(memory))?);
+        umem.set(add_umem(memory)?);
         Ok(0)
     })
 }
@@ -77,7 +76,7 @@ fn check(options: &UmemOptions) -> Result<()> {
 /// Gives up a UMEM.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_umem_close(umem: *mut c_void) -> c_int {
-    call(|| UMEMS.remove_shared(umem).map(|_| 0))
+    call(|| UMEMS.remove(umem).map(|_| 0))
 }
 
 /// Counts the chunks of a UMEM by owner.

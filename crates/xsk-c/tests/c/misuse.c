@@ -1,6 +1,8 @@
 /* Every misuse is refused, and nothing breaks: misuse DEVICE PEER debug|release. */
 #include "check.h"
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum {
 	CHUNKS = 256
@@ -189,6 +191,7 @@ static void arguments(void)
 	REFUSED(EINVAL, weir_xsk_send(here, crooked, 1));
 	REFUSED(EFAULT, weir_xsk_refusal(here, 0, NULL, 8));
 	REFUSED(ENOENT, weir_xsk_refusal(here, 99, bytes, 8));
+	REFUSED(ENOENT, weir_xsk_refusal(here, 99, NULL, 0));
 	REFUSED(EINVAL, weir_xsk_wait(here, 0, 0));
 	REFUSED(EINVAL, weir_xsk_wait(here, 4, 0));
 	REFUSED(EINVAL, weir_xsk_prepare(here, 0, NULL));
@@ -416,9 +419,15 @@ static void *wait_long(void *socket)
 	return NULL;
 }
 
-/* While one thread waits, another is refused. */
-static void threads(void)
+/* While one thread waits, another is refused; but its program serves more queues. */
+static void threads(const char *device)
 {
+	struct weir_xsk_socket_options options = { .size = sizeof(options),
+						   .rx_ring = 64,
+						   .tx_ring = WEIR_XSK_NONE,
+						   .fill_chunks = 16,
+						   .program_of = there };
+	struct weir_xsk_socket *second;
 	pthread_t waiting;
 	int result;
 
@@ -430,8 +439,31 @@ static void threads(void)
 	while (result >= 0);
 	CHECK(result == -EBUSY);
 	REFUSED(EBUSY, weir_xsk_close(there));
+	OK(weir_xsk_open(umem, device, 1, &options, &second));
+	REFUSED(EBUSY, weir_xsk_mode(there));
+	OK(weir_xsk_close(second));
 	CHECK(pthread_join(waiting, NULL) == 0);
 	OK(weir_xsk_mode(there));
+}
+
+/* A child has no sockets of its parent, which has them still. */
+static void children(void)
+{
+	struct weir_xsk_accounting accounting = { .size = sizeof(accounting) };
+	int status;
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		refuse_socket(EBADF, here);
+		REFUSED(EBADF, weir_xsk_umem_accounting(umem, &accounting));
+		REFUSED(EBADF, weir_xsk_umem_close(umem));
+		OK(weir_xsk_umem_close(umem_of(CHUNKS)));
+		_exit(EXIT_SUCCESS);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+	check_accounts(umem, CHUNKS, 0);
 }
 
 int main(int argc, char **argv)
@@ -453,7 +485,8 @@ int main(int argc, char **argv)
 	while (OK(weir_xsk_receive_each(there, 64, recycle, NULL)) > 0)
 		;
 	callbacks(strcmp(argv[3], "debug") == 0);
-	threads();
+	threads(argv[2]);
+	children();
 	OK(weir_xsk_close(here));
 	OK(weir_xsk_close(there));
 	check_accounts(umem, CHUNKS, 0);
