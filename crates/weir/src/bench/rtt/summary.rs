@@ -50,7 +50,7 @@ impl Summary {
     }
 }
 
-/// Latencies of a case as a multiple of another's at the same rate.
+/// Latencies of a case beside another's at the same rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ratio {
     /// The case.
@@ -64,6 +64,10 @@ pub struct Ratio {
     pub p50_ratio_median: f64,
     /// Of the 99th percentiles; `None` with too few samples.
     pub p99_ratio_median: Option<f64>,
+    /// Nanoseconds by which its median of latency is longer.
+    pub p50_more_ns_median: f64,
+    /// The same of the 99th percentiles.
+    pub p99_more_ns_median: Option<f64>,
 }
 
 /// The medians of all runs that count, by rate and in the order of the ways' turns.
@@ -74,7 +78,7 @@ pub fn summarize(runs: &[Run]) -> Vec<Summary> {
         .collect()
 }
 
-/// The ratios of weir's library to others.
+/// The ratios of weir's library to others, and of its adaptive waiting to its poll.
 pub fn ratios(runs: &[Run]) -> Vec<Ratio> {
     let cases = cases(runs);
     let ours = cases.iter().filter(|it| it.way.engine == Engine::Xsk);
@@ -124,7 +128,7 @@ fn medians(case: Case, runs: &[&Run]) -> Option<Summary> {
 }
 
 /// Whether another engine answers at the same rate and waits alike. Adaptive waiting is ours alone; like
-/// poll it sleeps.
+/// poll it sleeps, and what it adds to that of the same library is its promise.
 fn are_comparable(case: Case, other: Case) -> bool {
     let Way { engine, mode, wait } = other.way;
     let wanted = match case.way.wait {
@@ -133,7 +137,7 @@ fn are_comparable(case: Case, other: Case) -> bool {
     };
     other.rate == case.rate
         && wait == wanted
-        && engine != Engine::Xsk
+        && (engine != Engine::Xsk || wait != case.way.wait)
         && (mode.is_none() || mode == case.way.mode)
 }
 
@@ -144,19 +148,22 @@ fn ratio(runs: &[Run], case: Case, other: Case) -> Option<Ratio> {
         .into_iter()
         .filter_map(|run| Some((run, *others.iter().find(|it| it.round == run.round)?)))
         .collect();
-    let at = |percent| {
-        let ratios = pairs.iter().filter_map(|(run, other)| {
+    let median_at = |percent, compare: fn(f64, f64) -> f64| {
+        median(pairs.iter().filter_map(|(run, other)| {
             let ns = other.latency.at(percent).filter(|&ns| ns > 0)?;
-            Some(run.latency.at(percent)? as f64 / ns as f64)
-        });
-        median(ratios)
+            Some(compare(run.latency.at(percent)? as f64, ns as f64))
+        }))
     };
+    let ratio = |percent| median_at(percent, |ns, other| ns / other);
+    let more = |percent| median_at(percent, |ns, other| ns - other);
     Some(Ratio {
         case,
         ratio_to: other.way.engine,
         ratio_to_wait: other.way.wait,
-        p50_ratio_median: at(50.0)?,
-        p99_ratio_median: at(99.0),
+        p50_ratio_median: ratio(50.0)?,
+        p99_ratio_median: ratio(99.0),
+        p50_more_ns_median: more(50.0)?,
+        p99_more_ns_median: more(99.0),
     })
 }
 
@@ -180,6 +187,8 @@ mod tests {
             (ratios[0].p50_ratio_median - 0.5).abs() < 0.01,
             "{ratios:?}"
         );
+        let more = ratios[0].p50_more_ns_median;
+        assert!((more + 30_000.0).abs() < 100.0, "{more}");
         let summary = summarize(&runs);
         assert_eq!(summary.len(), 3);
         let median = summary[0].at(50.0).expect("a median");
@@ -193,13 +202,19 @@ mod tests {
             run(Engine::Xsk, Wait::Adaptive, 1000, 1, 200),
             run(Engine::Udp, Wait::Spin, 1000, 1, 100),
             run(Engine::Udp, Wait::Poll, 1000, 1, 100),
+            run(Engine::Xsk, Wait::Poll, 1000, 1, 150),
         ];
         let ratios = ratios(&runs);
-        let to: Vec<_> = ratios
+        let of: Vec<_> = ratios
             .iter()
-            .map(|it| (it.ratio_to, it.ratio_to_wait))
+            .map(|it| (it.case.way.wait, it.ratio_to, it.ratio_to_wait))
             .collect();
-        assert_eq!(to, [(Engine::Udp, Wait::Poll)]);
+        let expected = [
+            (Wait::Adaptive, Engine::Udp, Wait::Poll),
+            (Wait::Adaptive, Engine::Xsk, Wait::Poll),
+            (Wait::Poll, Engine::Udp, Wait::Poll),
+        ];
+        assert_eq!(of, expected);
     }
 
     #[test]

@@ -87,17 +87,20 @@ pub fn micros(ns: Option<f64>) -> String {
 }
 
 /// The columns of [`ratio_cells`].
-pub const RATIOS: [&str; 5] = ["pps", "latency of", "to", "p50", "p99"];
+pub const RATIOS: [&str; 7] = ["pps", "latency of", "to", "p50", "p99", "+p50", "+p99"];
 
 /// A ratio as text.
 pub fn ratio_cells(ratio: &Ratio) -> [String; RATIOS.len()] {
     let times = |ratio: f64| format!("{ratio:.2}x");
+    let more = |ns: f64| format!("{:+.1}", ns / 1000.0);
     [
         Rate(ratio.case.rate.0).to_string(),
         ratio.case.way.to_string(),
         format!("{} {}", ratio.ratio_to, ratio.ratio_to_wait),
         times(ratio.p50_ratio_median),
         ratio.p99_ratio_median.map_or("-".into(), times),
+        more(ratio.p50_more_ns_median),
+        ratio.p99_more_ns_median.map_or("-".into(), more),
     ]
 }
 
@@ -149,7 +152,8 @@ pub fn legend(report: &Report) -> Vec<(&'static str, String)> {
         ),
         (
             "latency of",
-            "Of two runs of the same round, median over the rounds; below 1 is less.",
+            "Of two runs of the same round, as a multiple and in microseconds more; medians of the rounds. \
+             xsk adaptive to xsk poll: what its sleeps add, of at most 200 each.",
         ),
     ];
     let mut legend: Vec<_> = columns.map(|(name, text)| (name, text.to_owned())).into();
