@@ -3,8 +3,8 @@
 # packet take, and fails where they are more than before. Callgrind counts executed instructions,
 # so neither the load of the machine nor the kind of its CPU changes a count; the compiler does.
 
-instructions_benches=crates/weir/benches/moves
-instructions_baseline=$instructions_benches/instructions.toml
+instructions_benches=crates/moves/benches
+instructions_baseline=crates/moves/instructions.toml
 instructions_allowed=1 # percent more than before
 
 run_instructions() {
@@ -42,7 +42,7 @@ count_instructions() {
     mkdir -p "$output"
     # Flags of the caller's would make another program of it.
     (cd "$tree" && env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS CARGO_TARGET_DIR="$2" \
-        cargo bench --locked --package weir --bench instructions -- \
+        cargo bench --locked --package xsk-moves --bench instructions -- \
         --home="$output" --parallel=auto --allow-aslr=true --nosummary=true \
         --callgrind-args=--cache-sim=no >"$output/log") ||
         die "the instructions could not be counted; the reason is above or in $output/log"

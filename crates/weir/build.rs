@@ -15,7 +15,7 @@ fn main() {
     for (number, name) in BROKEN_SWITCHES {
         compile_variant("switch", name, &[&format!("-DBROKEN={number}")]);
     }
-    build_libxdp_baselines();
+    build_libxdp_loop();
 }
 
 /// Variants of `bpf/switch.bpf.c` with a defect each, which the differential test must notice.
@@ -220,10 +220,9 @@ fn for_this_machine() -> bool {
     variable("TARGET") == variable("HOST")
 }
 
-/// Compiles the libxdp baselines where libxdp is installed: the loop, for `include_bytes!`,
-/// and the moves, for the micro-benchmark to link. They are optional: without them the bench
-/// says that the engine is not available.
-fn build_libxdp_baselines() {
+/// Compiles the loop of the libxdp engine, for `include_bytes!`, where libxdp is installed. It is optional: without it
+/// the bench says that the engine is not available.
+fn build_libxdp_loop() {
     println!("cargo::rerun-if-changed=libxdp");
     println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
     println!("cargo::rustc-check-cfg=cfg(libxdp)");
@@ -244,11 +243,9 @@ fn build_libxdp_baselines() {
     flags.push(format!("-L{}", archives_directory().display()));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let program = variable("OUT_DIR").join("libxdp-loop");
-    let moves = variable("OUT_DIR").join("libxdp-moves.o");
-    if compile("libxdp/loop.c", &program, &flags) && compile("libxdp/moves.c", &moves, &["-c"]) {
+    if compile("libxdp/loop.c", &program, &flags) {
         println!("cargo::rustc-cfg=libxdp");
         println!("cargo::rustc-env=WEIR_LIBXDP_LOOP={}", program.display());
-        println!("cargo::rustc-link-arg-benches={}", moves.display());
     }
 }
 

@@ -7,7 +7,7 @@
 //! sums of the packets read, and each packet sent, are checked.
 
 mod sides;
-#[path = "../moves/words.rs"]
+#[path = "../../../moves/benches/words.rs"]
 mod words;
 mod writer;
 

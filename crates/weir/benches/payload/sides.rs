@@ -163,8 +163,8 @@ mod libxdp {
     use crate::words::{Rings, index, set};
     use anyhow::ensure;
     use xsk::testing::moves::SLOTS;
+    use xsk_moves as _; // It links them.
 
-    // `libxdp/moves.c`, linked by the build script.
     unsafe extern "C" {
         fn moves_take_over(rings: *const Rings, memory: *mut u8);
         safe fn moves_receive_sum(batch: u32) -> u64;

@@ -244,8 +244,8 @@ pub(crate) use libxdp::Libxdp;
 mod libxdp {
     use super::{Kernel, Rings, Side, black_box};
     use crate::words::set;
+    use xsk_moves as _; // It links them.
 
-    // `libxdp/moves.c`, linked by the build script.
     unsafe extern "C" {
         fn moves_set_up(rings: *const Rings, memory: *const u8);
         safe fn moves_receive(batch: u32) -> u64;
