@@ -7,6 +7,7 @@ passed=0 failed=0 skipped=0
 failures=() # one line each, printed at the end
 skips=()    # the same, with the reason
 step_pid=
+ahead_pid=
 limit=0 took=0 # seconds that the last step may take, and took
 
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
@@ -170,21 +171,20 @@ test_loom() {
         skip loom "xsk has no loom model"
         return
     fi
-    tests_step loom 900 env RUSTFLAGS="--cfg loom" cargo test --locked --package xsk --lib --release \
-        --target-dir "$target_dir/loom" loom
+    tests_step loom 900 "${loom[@]}" loom
 }
 
+add_miri() { rustup_as_owner component add --toolchain nightly miri rust-src >/dev/null 2>&1; }
+
 test_miri() {
-    local seconds=900 directory=$target_dir
-    # `cargo miri` keeps the environment that it built in, so each kind of run has its own directory.
-    [[ -z ${WEIR_TEST_LONG-} ]] || seconds=3600 directory=$target_dir/long
+    local seconds=900
+    [[ -z ${WEIR_TEST_LONG-} ]] || seconds=3600
     if ! has_nightly; then
         skip miri "no nightly toolchain (rustup toolchain install nightly)"
-    elif ! rustup_as_owner component add --toolchain nightly miri rust-src >/dev/null 2>&1; then
+    elif ! add_miri; then
         skip miri "rustup could not add miri and rust-src to nightly"
     else
-        tests_step miri "$seconds" cargo +nightly miri test --locked --package xsk --lib \
-            --target-dir "$directory/miri"
+        tests_step miri "$seconds" "${miri[@]}"
     fi
 }
 
@@ -208,7 +208,7 @@ test_fuzz() {
         skip fuzz "cargo-fuzz could not be installed"
     elif ! targets=$(cargo +nightly fuzz list); then
         fail "fuzz: the targets could not be listed"
-    elif ! run_step fuzz-build 1800 cargo +nightly fuzz build --target-dir "$target_dir/fuzz"; then
+    elif ! run_step fuzz-build 1800 "${fuzz_build[@]}"; then
         fail "fuzz: the targets could not be built"
         outcome FAILED
     else
@@ -397,10 +397,50 @@ check_space() {
     ((free >= 12)) || say "test: only $free GiB are free for $target_dir; from a clean clone the tests take up to 12"
 }
 
+# What the steps after the guests build.
+name_builds() {
+    local miri_dir=$target_dir/miri
+    # `cargo miri` keeps the environment that it built in, so each kind of run has its own directory.
+    [[ -z ${WEIR_TEST_LONG-} ]] || miri_dir=$target_dir/long/miri
+    loom=(env RUSTFLAGS="--cfg loom" cargo test --locked --package xsk --lib --release --target-dir "$target_dir/loom")
+    miri=(cargo +nightly miri test --locked --package xsk --lib --target-dir "$miri_dir")
+    fuzz_build=(cargo +nightly fuzz build --target-dir "$target_dir/fuzz")
+    integration=(cargo test --locked --workspace --all-features --test '*' --no-fail-fast)
+}
+
+# The steps in guests leave most of two CPUs idle: meanwhile the later ones are built, with the time that nobody else
+# wants. A failure here is one there, too, and shown there.
+build_ahead() {
+    {
+        chrt --idle --pid 0 "$BASHPID"
+        if has_nightly && cargo_tool cargo-fuzz; then "${fuzz_build[@]}"; fi
+        "${loom[@]}" --no-run
+        if has_nightly && add_miri; then "${miri[@]}" --no-run; fi
+        cargo_tool cargo-mutants
+        # Last, since the steps meanwhile wait for the directory that it locks.
+        "${integration[@]}" --no-run
+    } </dev/null >"$log_dir/ahead.log" 2>&1 || true
+}
+
+# With a process group of its own, which has the compilers.
+start_ahead() {
+    set -m
+    build_ahead &
+    ahead_pid=$!
+    set +m
+}
+
+# The tests that measure want the machine for themselves.
+end_ahead() {
+    say "test: waiting for the builds of later steps"
+    wait "$ahead_pid" || true
+    ahead_pid=
+}
+
 begin_steps() {
     log_dir=$target_dir/test-logs
     mkdir -p "$log_dir"
-    trap '[[ -z $step_pid ]] || kill "$step_pid"; exit 130' INT TERM
+    trap '[[ -z $step_pid ]] || kill "$step_pid"; [[ -z $ahead_pid ]] || kill -- -"$ahead_pid"; exit 130' INT TERM
 }
 
 run_test() {
@@ -424,14 +464,17 @@ run_test() {
 
     tests_step unit 900 cargo test --locked --workspace --all-features --lib --bins --no-fail-fast
     tests_step doc 600 cargo test --locked --workspace --all-features --doc --no-fail-fast
+    name_builds
+    start_ahead
     # Before the integration tests, one of which lets this guest receive.
     test_guest
     test_dispatcher
     test_switch_fuzz
+    end_ahead
     # The integration tests run some of them.
-    check_step examples 300 cargo build --locked --workspace --examples
+    check_step examples 300 cargo build --locked --workspace --all-features --examples
     if has_tests; then
-        tests_step integration 2700 cargo test --locked --workspace --all-features --test '*' --no-fail-fast
+        tests_step integration 2700 "${integration[@]}"
         show_measured
     fi
     test_loom

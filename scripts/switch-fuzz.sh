@@ -30,7 +30,7 @@ switch_fuzz_prepare() {
     shift
     guest_prepare "$kernel" || return
     [[ -z $kernel ]] || guests_qemu || return
-    program=$(cargo_program switch_fuzz test --package weir --test switch_fuzz) || return
+    program=$(cargo_program switch_fuzz test --workspace --all-features --test switch_fuzz) || return
     guest_payload=$guest_dir/switch-fuzz
     rm -rf "$guest_payload" && mkdir "$guest_payload" &&
         cp "$program" "$guest_payload/switch_fuzz" && cp "$guest_sources/switch-fuzz" "$guest_payload" &&
