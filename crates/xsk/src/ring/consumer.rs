@@ -74,8 +74,18 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     #[inline(always)]
     pub(crate) fn peek(&mut self, max: u32) -> Cursor {
         let available = self.available(max);
+        self.take(available)
+    }
+
+    /// The same with slots that [`available`](Self::available) has counted, all of them.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, count: u32) -> Cursor {
+        debug_assert!(
+            count <= self.limit.wrapping_sub(self.next),
+            "they are filled"
+        );
         let next = self.next;
-        self.next = next.wrapping_add(available);
+        self.next = next.wrapping_add(count);
         Cursor {
             next,
             end: self.next,

@@ -107,6 +107,12 @@ impl Cursor {
 }
 
 impl Cursor {
+    /// Gives up slots at the end, of which at most so many stay.
+    #[inline(always)]
+    pub(crate) fn shorten(&mut self, most: u32) {
+        self.end = self.next.wrapping_add(self.left().min(most));
+    }
+
     /// Passes over slots that were read or written as a run.
     #[inline(always)]
     pub(crate) fn advance(&mut self, slots: u32) {

@@ -184,8 +184,9 @@ impl<const SENDS: bool> std::fmt::Debug for Received<'_, SENDS> {
     }
 }
 
-/// The rings in the middle of a pass. Its end publishes them, also when the closure panics.
-struct Pass<'s> {
+/// The rings in the middle of a pass. Its end publishes them, also when the closure panics. `SENDS` is known when this
+/// is compiled, and whether there is an `out` is not.
+struct Pass<'s, const SENDS: bool> {
     rx: &'s mut RxRing,
     out: Option<Outgoing<'s>>,
     fill: &'s mut FillRing,
@@ -213,7 +214,7 @@ struct Rejected {
     goes_on: bool,
 }
 
-impl<'s> Pass<'s> {
+impl<'s, const SENDS: bool> Pass<'s, SENDS> {
     #[inline(always)]
     fn new(
         rx: &'s mut RxRing,
@@ -226,23 +227,26 @@ impl<'s> Pass<'s> {
         // The kernel publishes RX before its index of FILL, so that slots may come late; packets for
         // which there is none wait in RX.
         let known = rx.available(max);
-        let mut max = known.min(fill.reserve(known).left());
-        if let Some(out) = &mut out {
-            max = max.min(out.tx.free(max));
+        let mut recycled = fill.reserve(known);
+        if SENDS && let Some(out) = &mut out {
+            recycled.shorten(out.tx.free(recycled.left()));
         }
         let received = if umem.area().fragments() {
-            rx.peek_packets(max, goes_on)
+            let received = rx.peek_packets(recycled.left(), goes_on);
+            recycled.shorten(received.left());
+            received
         } else {
-            rx.peek(max)
+            rx.take(recycled.left())
         };
         // Packets that wait for room in TX are counted when they are read.
-        if received.left() > 0 || known == 0 {
+        if received.left() > 0 {
             fill.received(received.left());
+        } else if known == 0 {
+            fill.found_empty();
         }
-        let recycled = fill.reserve(received.left());
         let sent = match &mut out {
-            Some(out) => out.tx.reserve(received.left()),
-            None => Cursor::NONE,
+            Some(out) if SENDS => out.tx.reserve(received.left()),
+            _ => Cursor::NONE,
         };
         Self {
             read: received.left(),
@@ -260,40 +264,62 @@ impl<'s> Pass<'s> {
 
     /// Calls `each` with every packet; returns the number of descriptors read.
     #[inline(always)]
-    fn run<const SENDS: bool, F>(mut self, each: F) -> u32
+    fn run<F>(mut self, each: F) -> u32
     where
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
         let count = self.read;
         match self.umem.area().chunk_shift() {
-            11 => self.run_sized::<11, SENDS, F>(each),
-            12 => self.run_sized::<12, SENDS, F>(each),
-            _ => self.run_sized::<UNALIGNED, SENDS, F>(each),
+            11 => self.run_sized::<11, F>(each),
+            12 => self.run_sized::<12, F>(each),
+            _ => self.run_sized::<UNALIGNED, F>(each),
         }
         count
     }
 
     #[inline(always)]
-    fn run_sized<const SHIFT: u32, const SENDS: bool, F>(&mut self, mut each: F)
+    fn run_sized<const SHIFT: u32, F>(&mut self, mut each: F)
     where
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
         while self.received.left() > 0 {
-            if self.recycled.left() == 0 || (self.out.is_some() && self.sent.left() == 0) {
+            if self.recycled.left() == 0 || (SENDS && self.sent.left() == 0) {
                 self.refuse_rest();
                 return;
             }
-            let goes_on = self.rejected.goes_on;
-            let mut block = self.block::<SHIFT>();
-            if goes_on {
-                block.free_fragments();
+            if self.rejected.goes_on {
+                self.free_fragments();
             }
+            let mut block = self.block::<SHIFT>();
             for packet in block.received.as_slice() {
                 let addr = OwnedBy::<SHIFT>::decode(packet.addr());
                 block.memory.prefetch(addr);
             }
             block.run(&mut each);
+            let is_whole = block.received.as_slice().is_empty();
+            drop(block);
+            if !is_whole {
+                self.reject_next();
+            }
         }
+    }
+
+    /// Rejects the descriptor at which a block has ended. What is behind it is the next block: with a way back, the loop
+    /// over a block would take two instructions more for each packet.
+    #[cold]
+    #[inline(never)]
+    fn reject_next(&mut self) {
+        let (id, slots) = (self.fill.id(), next_slots(self.rx, &self.received));
+        reject(slots.iter(), self.umem, self.cache, id, &mut self.rejected);
+        self.received.next();
+    }
+
+    /// Frees the chunks of a packet of several, which goes on in the next slots.
+    #[cold]
+    #[inline(never)]
+    fn free_fragments(&mut self) {
+        let (id, slots) = (self.fill.id(), next_slots(self.rx, &self.received));
+        free_fragments(slots, self.umem, self.cache, id, &mut self.rejected);
     }
 
     /// Frees the chunks for which no slot is left. The last packet is taken whole, with more descriptors than
@@ -313,12 +339,12 @@ impl<'s> Pass<'s> {
 
     /// The next packets that lie next to each other in RX, as do the slots for them in the other rings.
     #[inline(always)]
-    fn block<const SHIFT: u32>(&mut self) -> Block<'_, SHIFT> {
+    fn block<const SHIFT: u32>(&mut self) -> Block<'_, SHIFT, SENDS> {
         let received = self.rx.run(&self.received);
         let recycled = self.fill.ring().run(&self.recycled);
         let mut most = received.len().min(recycled.len()).min(BLOCK);
         let mut sent: &[_] = &[];
-        if let Some(out) = &self.out {
+        if SENDS && let Some(out) = &self.out {
             sent = out.tx.run(&self.sent);
             most = most.min(sent.len());
         }
@@ -327,20 +353,19 @@ impl<'s> Pass<'s> {
             received: received[..most].iter(),
             recycled: recycled[..most].iter(),
             sent: sent[..most.min(sent.len())].iter(),
-            before: [most, most, most.min(sent.len())],
+            most,
+            kept: 0,
             cursors: [&mut self.received, &mut self.recycled, &mut self.sent],
             lent: area.owned_by(id.receiving()),
             memory: area.memory(),
             umem: self.umem,
             id,
             has_hints: self.fill.has_hints(),
-            cache: self.cache,
-            rejected: &mut self.rejected,
         }
     }
 }
 
-impl Pass<'_> {
+impl<const SENDS: bool> Pass<'_, SENDS> {
     /// Recycles the packet in whose closure a panic came, unless it was kept, and those after it.
     #[cold]
     #[inline(never)]
@@ -350,8 +375,13 @@ impl Pass<'_> {
         for index in self.received.by_ref() {
             let (addr, size) = self.rx.slot(index).packet();
             if let Some(addr) = area.received_at(id, addr, size.without_options()) {
-                let slot = self.recycled.next().expect("a slot for each packet");
-                self.fill.write_at(slot, area.chunk_start(addr));
+                match self.recycled.next() {
+                    Some(slot) => self.fill.write_at(slot, area.chunk_start(addr)),
+                    // The last packet may have more chunks than there are slots.
+                    None => self
+                        .cache
+                        .put(self.umem.received(addr, id).expect("it is lent")),
+                }
             } else if index != first {
                 let slot = slice::from_ref(self.rx.slot(index));
                 reject(slot.iter(), self.umem, self.cache, id, &mut self.rejected);
@@ -361,14 +391,14 @@ impl Pass<'_> {
     }
 }
 
-impl Drop for Pass<'_> {
+impl<const SENDS: bool> Drop for Pass<'_, SENDS> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.received.left() > 0 {
             self.recycle_after_panic();
         }
         self.rx.release();
-        if let Some(out) = &mut self.out {
+        if SENDS && let Some(out) = &mut self.out {
             let sent = out.tx.stage(&self.sent);
             out.completion.sent(sent);
         }
@@ -384,27 +414,33 @@ impl Drop for Pass<'_> {
     }
 }
 
+/// As many of the next slots as a block may have.
+fn next_slots<'r>(rx: &'r RxRing, received: &Cursor) -> &'r [SharedSlot<Desc>] {
+    let slots = rx.run(received);
+    &slots[..slots.len().min(BLOCK)]
+}
+
 /// A part of a pass in which all slots lie next to each other, so that none needs a mask. It has a slot
 /// in each ring for every packet.
-struct Block<'s, const SHIFT: u32> {
+struct Block<'s, const SHIFT: u32, const SENDS: bool> {
     received: slice::Iter<'s, SharedSlot<Desc>>,
     recycled: slice::Iter<'s, SharedSlot<u64>>,
     sent: slice::Iter<'s, SharedSlot<Desc>>,
-    /// Slots of those at the start.
-    before: [usize; 3],
+    /// Packets in all.
+    most: usize,
+    /// Descriptors whose chunks went neither to FILL nor to TX.
+    kept: usize,
     cursors: [&'s mut Cursor; 3],
     lent: OwnedBy<'s, SHIFT>,
     memory: Memory,
     umem: &'s Umem,
     id: RingsId,
     has_hints: bool,
-    cache: &'s mut Cache,
-    rejected: &'s mut Rejected,
 }
 
-impl<const SHIFT: u32> Block<'_, SHIFT> {
+impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
     #[inline(always)]
-    fn run<const SENDS: bool, F>(&mut self, each: &mut F)
+    fn run<F>(&mut self, each: &mut F)
     where
         F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
     {
@@ -412,10 +448,7 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
             let (addr, size) = slot.packet();
             let addr = OwnedBy::<SHIFT>::decode(addr);
             if !self.lent.has(addr, size) {
-                let slots = self.received.clone();
-                self.received.next();
-                reject(slots, self.umem, self.cache, self.id, self.rejected);
-                continue;
+                break;
             }
             let Done { fate, .. } = each(Received {
                 addr,
@@ -430,17 +463,10 @@ impl<const SHIFT: u32> Block<'_, SHIFT> {
             self.received.next();
             match fate {
                 Fate::Recycle => next(&mut self.recycled).write(self.lent.start(addr)),
-                Fate::Keep => {}
+                Fate::Keep => self.kept += 1,
                 Fate::Send(addr, len) => self.forward(addr, len),
             }
         }
-    }
-
-    /// Frees the chunks of a packet of several, which goes on at the start of this block.
-    #[inline(always)]
-    fn free_fragments(&mut self) {
-        let slots = self.received.as_slice();
-        free_fragments(slots, self.umem, self.cache, self.id, self.rejected);
     }
 
     #[inline(always)]
@@ -462,24 +488,27 @@ fn next<'s, T>(slots: &mut slice::Iter<'s, T>) -> &'s T {
     unsafe { slots.next().unwrap_unchecked() }
 }
 
-impl<const SHIFT: u32> Drop for Block<'_, SHIFT> {
+impl<const SHIFT: u32, const SENDS: bool> Drop for Block<'_, SHIFT, SENDS> {
     #[inline(always)]
     fn drop(&mut self) {
-        let after = [self.received.len(), self.recycled.len(), self.sent.len()];
-        for ((cursor, before), after) in self.cursors.iter_mut().zip(self.before).zip(after) {
-            cursor.advance((before - after) as u32);
+        // What is not counted by its place in a ring leaves the loop a register more, and an instruction less.
+        let read = self.most - self.received.len();
+        let lent = read - self.kept;
+        let sent = if SENDS {
+            lent - (self.most - self.recycled.len())
+        } else {
+            0
+        };
+        let counts = [read, lent - sent, sent];
+        for (cursor, count) in self.cursors.iter_mut().zip(counts) {
+            cursor.advance(count as u32);
         }
     }
 }
 
-// "C" because these do not unwind: otherwise the places in the rings could not stay in registers.
-
 /// Frees the chunk of the first slot, which names none, or no packet of one chunk. One of several chunks is
 /// freed whole, so that its other slots name none either.
-#[cold]
-#[inline(never)]
-#[expect(improper_ctypes_definitions, reason = "no C code calls it")]
-extern "C" fn reject(
+fn reject(
     mut slots: slice::Iter<'_, SharedSlot<Desc>>,
     umem: &Umem,
     cache: &mut Cache,
@@ -510,10 +539,7 @@ extern "C" fn reject(
 }
 
 /// Frees the chunks of the packet that goes on in the first of the slots, as far as these have them.
-#[cold]
-#[inline(never)]
-#[expect(improper_ctypes_definitions, reason = "no C code calls it")]
-extern "C" fn free_fragments(
+fn free_fragments(
     slots: &[SharedSlot<Desc>],
     umem: &Umem,
     cache: &mut Cache,
@@ -548,7 +574,7 @@ pub(crate) fn receive_each<F>(
 where
     F: for<'p> FnMut(Received<'p>) -> Done<'p>,
 {
-    Pass::new(rx, None, fill, cache, umem, max).run(each)
+    Pass::<false>::new(rx, None, fill, cache, umem, max).run(each)
 }
 
 /// See [`Socket::forward_each`].
@@ -565,7 +591,7 @@ pub(crate) fn forward_each<F>(
 where
     F: for<'p> FnMut(Received<'p, true>) -> Done<'p>,
 {
-    Pass::new(rx, Some(out), fill, cache, umem, max).run(each)
+    Pass::<true>::new(rx, Some(out), fill, cache, umem, max).run(each)
 }
 
 impl Socket {

@@ -16,7 +16,7 @@ pub(crate) struct Target {
     most: u32,
     least: u32,
     now: u32,
-    /// Packets since RX was last found empty.
+    /// Packets since RX was last found empty. After four billion of them an overload is found again, a bit later.
     since_empty: u32,
 }
 
@@ -67,7 +67,7 @@ impl Target {
     /// Counts packets; true when fewer chunks may do.
     #[inline(always)]
     fn received(&mut self, packets: u32) -> bool {
-        self.since_empty = self.since_empty.saturating_add(packets);
+        self.since_empty = self.since_empty.wrapping_add(packets);
         self.since_empty / Self::OVERLOAD >= self.most && self.now > self.least
     }
 }

@@ -10,6 +10,7 @@ use crate::frame::Frame;
 use crate::umem::Umem;
 use crate::wait::Wait;
 use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Few chunks, so that every step is near some limit.
@@ -489,6 +490,19 @@ fn a_packet_whose_end_is_not_there_yet_waits() {
     }
     model.announce();
     assert_eq!(frames_received(&mut model, 1), [3], "more than asked for");
+    assert_eq!(check(&umem, std::slice::from_ref(&model), []), Ok(()));
+}
+
+/// The last packet is taken whole, and so has more chunks than FILL has slots for the pass.
+#[test]
+fn a_panic_in_front_of_a_long_packet_loses_no_chunk() {
+    let umem = umem_with_fragments(CHUNKS, 2048);
+    let mut model = open(&umem);
+    assert_eq!(model.receive(0, &[1; 60]), Ok(true));
+    assert_eq!(model.receive(0, &[2; 4000]), Ok(true));
+    model.announce();
+    let pass = || model.receive_each(2, |_| panic!("a program's panic"));
+    assert!(catch_unwind(AssertUnwindSafe(pass)).is_err());
     assert_eq!(check(&umem, std::slice::from_ref(&model), []), Ok(()));
 }
 
