@@ -157,7 +157,13 @@ fn program(of: *mut c_void) -> Result<Program> {
 /// Closes a socket.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_close(socket: *mut c_void) -> c_int {
-    call(|| SOCKETS.remove(socket).map(|_| 0))
+    call(|| {
+        let (opened, program) = SOCKETS.remove(socket)?;
+        // First, so that the program goes with the socket, and not behind it.
+        drop(program);
+        drop(opened);
+        Ok(0)
+    })
 }
 
 /// The mode obtained.
