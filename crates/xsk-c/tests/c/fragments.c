@@ -222,6 +222,24 @@ static void bad_arguments(void)
 	check_accounts(umem, CHUNKS, 0);
 }
 
+/* A packet of more frames than TX has slots would never be sent. */
+static void short_ring(void)
+{
+	struct weir_xsk_socket_options options = { .size = sizeof(options),
+						   .rx_ring = WEIR_XSK_NONE,
+						   .tx_ring = 8 };
+	struct weir_xsk_frame frames[9];
+	struct weir_xsk_socket *sender;
+
+	OK(weir_xsk_open(umem, "spare0", 0, &options, &sender));
+	CHECK(compose(frames, 9 * 100, 100) == 9);
+	REFUSED(EMSGSIZE, weir_xsk_send_fragments(sender, frames, 9));
+	CHECK(OK(weir_xsk_send_fragments(sender, frames, 8)) == 8);
+	CHECK(OK(weir_xsk_send_fragments(sender, frames + 8, 1)) == 0);
+	CHECK(OK(weir_xsk_free(sender, frames + 8, 1)) == 1);
+	OK(weir_xsk_close(sender));
+}
+
 /* TX has 64 slots: three packets of 18 frames, and no part of a fourth. */
 static void full_ring(void)
 {
@@ -307,6 +325,7 @@ int main(int argc, char **argv)
 	little_room();
 	bad_frames();
 	bad_arguments();
+	short_ring();
 	full_ring();
 	read_singly(receive_frames, 1);
 	read_singly(receive_each, 2);
