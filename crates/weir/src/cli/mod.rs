@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-/// Packet processing on Linux: AF_XDP benchmarks, CPU time of networking, misconfigured settings.
+/// The fast path to the network card for a Linux host, with the CPU bill on the table.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version = env!("WEIR_VERSION"), propagate_version = true)]
 pub struct Cli {

@@ -33,7 +33,7 @@ impl Path {
         matches!(self, Self::Bridge | Self::WeirXdp | Self::WeirTcx)
     }
 
-    /// Whether frames may stay in XDP all the way: their sink does too.
+    /// The path's name in tables and charts.
     pub fn label(self) -> &'static str {
         match self {
             Self::Load => "load alone",
