@@ -1,0 +1,539 @@
+//! Tests, and programs of tests. The output is that of libtest-mimic.
+
+use std::fmt;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rustix::thread::CapabilitySet;
+
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+
+/// Why a test cannot run here. A test that returns it, as its error or among the sources of its error, is reported as
+/// ignored, with the reason.
+#[derive(Debug, Clone)]
+pub struct Skip(Reason);
+
+/// The source of each [`Skip`]: anyhow hides the type of an error, and not of its sources.
+#[derive(Debug, Clone)]
+struct Reason(String);
+
+impl Skip {
+    /// For this reason.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(Reason(reason.into()))
+    }
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Skip {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Reason {}
+
+/// The error of a test that cannot run here.
+pub fn skip<E: From<Skip>>(reason: impl Into<String>) -> E {
+    Skip::new(reason).into()
+}
+
+/// A need of a test. Where it is missing, the test is reported as ignored, with the reason.
+#[derive(Clone)]
+pub enum Need {
+    /// The user root.
+    Root,
+    /// Capabilities of the process.
+    Capabilities(CapabilitySet),
+    /// A program in `PATH`.
+    Program(&'static str),
+    /// A file of the kernel.
+    File(&'static str),
+    /// A feature of the kernel, with the first version that has it, and its probe. A probe that fails is for the test to
+    /// report.
+    Feature(&'static str, fn() -> hostnet::Result<bool>),
+    /// A probe that returns why the need is missing.
+    Probe(Arc<dyn Fn() -> Option<String> + Send + Sync>),
+}
+
+impl Need {
+    /// Capabilities that make and enter network namespaces and configure them.
+    pub const NAMESPACES: Self =
+        Self::Capabilities(CapabilitySet::NET_ADMIN.union(CapabilitySet::SYS_ADMIN));
+
+    /// Those of [`Need::NAMESPACES`], and those for AF_XDP sockets and BPF programs.
+    pub const SOCKETS: Self = Self::Capabilities(
+        CapabilitySet::NET_ADMIN
+            .union(CapabilitySet::SYS_ADMIN)
+            .union(CapabilitySet::NET_RAW)
+            .union(CapabilitySet::BPF),
+    );
+
+    /// A need that is missing where `probe` returns a reason.
+    pub fn probe(probe: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self::Probe(Arc::new(probe))
+    }
+
+    /// Why it is missing here.
+    pub fn missing(&self) -> Option<String> {
+        match self {
+            Self::Root => (!rustix::process::geteuid().is_root()).then(|| "needs root".into()),
+            Self::Capabilities(needed) => missing_capabilities(*needed),
+            Self::Program(name) => {
+                let found = Command::new(name).arg("-V").output().is_ok();
+                (!found).then(|| format!("the program {name} is missing"))
+            }
+            Self::File(path) => {
+                let found = std::fs::exists(path).unwrap_or(false);
+                (!found).then(|| format!("{path} is missing"))
+            }
+            Self::Feature(name, probe) => {
+                let missing = matches!(probe(), Ok(false));
+                missing.then(|| format!("the kernel lacks {name}"))
+            }
+            Self::Probe(probe) => probe(),
+        }
+    }
+}
+
+impl fmt::Debug for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Need({:?})", self.missing())
+    }
+}
+
+fn missing_capabilities(needed: CapabilitySet) -> Option<String> {
+    let have = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |c| c.effective);
+    let absent = needed.difference(have);
+    let names: Vec<_> = absent.iter_names().map(|(it, _)| it).collect();
+    (!names.is_empty()).then(|| format!("needs root: CAP_{} missing", names.join(", CAP_")))
+}
+
+/// A test.
+pub struct Test {
+    name: String,
+    needs: Vec<Need>,
+    is_for_everyone: bool,
+    limit: Option<Duration>,
+    is_alone: bool,
+    is_on_request: bool,
+    known: Option<String>,
+    body: Box<dyn FnOnce() -> Result + Send>,
+}
+
+impl Test {
+    /// A test by its name, as it is shown; [`tests!`](crate::tests) takes the name from the function. The body runs on a
+    /// thread of its own, which may change its network namespace.
+    pub fn new<E: Into<Error>>(
+        name: impl Into<String>,
+        body: impl FnOnce() -> Result<(), E> + Send + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            needs: Vec::new(),
+            is_for_everyone: false,
+            limit: None,
+            is_alone: false,
+            is_on_request: false,
+            known: None,
+            body: Box::new(|| body().map_err(Into::into)),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds needs to those of its suite.
+    #[must_use]
+    pub fn needing(mut self, needs: impl IntoIterator<Item = Need>) -> Self {
+        self.needs.extend(needs);
+        self
+    }
+
+    /// Frees it of the needs of its suite, such as root.
+    #[must_use]
+    pub fn for_everyone(self) -> Self {
+        Self {
+            is_for_everyone: true,
+            ..self
+        }
+    }
+
+    /// Fails it where it does not end in this time, instead of that of its suite.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self {
+            limit: Some(limit),
+            ..self
+        }
+    }
+
+    /// Runs it when all other tests have ended, and no other beside it.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self {
+            is_alone: true,
+            ..self
+        }
+    }
+
+    /// Leaves it out unless the program is run with `--ignored` or `--include-ignored`.
+    #[must_use]
+    pub fn on_request(self) -> Self {
+        Self {
+            is_on_request: true,
+            ..self
+        }
+    }
+
+    /// Reports a failure of it as ignored, for this reason: a fault that is not ours. It runs all the same, so that it is
+    /// seen when it passes again.
+    #[must_use]
+    pub fn known_to_fail(self, reason: impl Into<String>) -> Self {
+        Self {
+            known: Some(reason.into()),
+            ..self
+        }
+    }
+
+    /// With the settings of its suite, where it has none of its own.
+    fn in_suite(mut self, suite: &Suite) -> Self {
+        self.limit = self.limit.or(Some(suite.limit));
+        if !self.is_for_everyone {
+            self.needs.splice(..0, suite.needs.iter().cloned());
+        }
+        self
+    }
+
+    fn into_trial(self) -> Trial {
+        let is_on_request = self.is_on_request;
+        let trial = Trial::ignorable_test(self.name.clone(), || self.run());
+        trial.with_ignored_flag(is_on_request)
+    }
+
+    fn run(self) -> Result<Completion, Failed> {
+        if let Some(reason) = self.needs.iter().find_map(Need::missing) {
+            return Ok(Completion::ignored_with(reason));
+        }
+        let limit = self.limit.unwrap_or(TEST);
+        let run = || run_in_time(&self.name, limit, self.body);
+        let Err(error) = beside_others(self.is_alone, run) else {
+            return Ok(Completion::Completed);
+        };
+        match reason(&*error).or(self.known) {
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => Err(words(&*error).into()),
+        }
+    }
+}
+
+/// A [`Test`] of each function, under its module's and its own name.
+#[macro_export]
+macro_rules! tests {
+    ($($(#[$if:meta])* $name:ident),* $(,)?) => {
+        vec![$($(#[$if])* $crate::Test::new(concat!(module_path!(), "::", stringify!($name)), $name)),*]
+    };
+}
+
+/// The same for tests beside which no other test may run.
+#[macro_export]
+macro_rules! tests_alone {
+    ($($names:tt)*) => {
+        $crate::tests![$($names)*].into_iter().map($crate::Test::alone).collect::<Vec<_>>()
+    };
+}
+
+/// The limit of a test.
+const TEST: Duration = Duration::from_secs(120);
+
+/// The settings of a program of tests.
+#[derive(Debug)]
+pub struct Suite {
+    needs: Vec<Need>,
+    limit: Duration,
+    threads: Option<usize>,
+}
+
+impl Default for Suite {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Suite {
+    /// No needs, and a limit of 120 s for each test.
+    pub fn new() -> Self {
+        Self {
+            needs: Vec::new(),
+            limit: TEST,
+            threads: None,
+        }
+    }
+
+    /// Adds needs of each test that is not [for everyone](Test::for_everyone).
+    #[must_use]
+    pub fn needing(mut self, needs: impl IntoIterator<Item = Need>) -> Self {
+        self.needs.extend(needs);
+        self
+    }
+
+    /// The limit of each test that has none of its own.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Tests that run at the same time, unless `--test-threads` says another number.
+    #[must_use]
+    pub fn threads(self, threads: usize) -> Self {
+        Self {
+            threads: Some(threads),
+            ..self
+        }
+    }
+
+    /// Runs the tests that the command line asks for.
+    pub fn run(&self, tests: impl IntoIterator<Item = Test>) -> ExitCode {
+        self.run_with(Arguments::from_args(), tests)
+    }
+
+    /// Runs the tests that these arguments ask for.
+    pub fn run_with(
+        &self,
+        mut arguments: Arguments,
+        tests: impl IntoIterator<Item = Test>,
+    ) -> ExitCode {
+        arguments.test_threads = arguments.test_threads.or(self.threads);
+        let tests = selected(tests.into_iter().collect(), &arguments);
+        let tests = tests.into_iter().map(|test| test.in_suite(self));
+        let trials = tests.map(Test::into_trial);
+        libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    }
+}
+
+/// Without those on request, unless they are requested; those that are alone last, where no other has to wait for them.
+fn selected(mut tests: Vec<Test>, arguments: &Arguments) -> Vec<Test> {
+    let requested = arguments.ignored || arguments.include_ignored;
+    tests.retain(|test| requested || !test.is_on_request);
+    tests.sort_by_key(|test| test.is_alone);
+    tests
+}
+
+/// Runs a test, beside others or alone.
+fn beside_others<T>(is_alone: bool, run: impl FnOnce() -> T) -> T {
+    static MACHINE: RwLock<()> = RwLock::new(());
+    // A test that panicked has left nothing in the lock.
+    if is_alone {
+        let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        run()
+    } else {
+        let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        run()
+    }
+}
+
+/// Runs a body on a thread of its own. One that does not end is left behind.
+fn run_in_time(name: &str, limit: Duration, body: Box<dyn FnOnce() -> Result + Send>) -> Result {
+    let (done, result) = channel();
+    let thread = thread::Builder::new().name(name.into());
+    let thread = thread.spawn(move || {
+        // After the limit no receiver is left.
+        let _ = done.send(body());
+    })?;
+    match Limit::new(limit).receive(&result) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => {
+            let words = "on an idle machine; WEIR_TEST_SCALE=2 doubles the limits";
+            Err(format!("no end within {limit:?} {words}").into())
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            let panic = thread.join().expect_err("it ended without a result");
+            let words = panic.downcast_ref::<String>().cloned();
+            let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Err(words.unwrap_or_else(|| "panicked".into()).into())
+        }
+    }
+}
+
+fn chain<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// The reason of a [`Skip`] in an error or among its sources.
+fn reason(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let found = chain(error).find_map(|error| error.downcast_ref::<Reason>());
+    found.map(ToString::to_string)
+}
+
+/// The words of an error and of its sources, unless the words before have them.
+fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut all = String::new();
+    for error in chain(error) {
+        let words = error.to_string();
+        if all.is_empty() {
+            all = words;
+        } else if !all.contains(&words) {
+            all += "\n  because: ";
+            all += &words;
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// As anyhow wraps an error: its sources are those of the error, and its type is hidden.
+    #[derive(Debug)]
+    struct Hiding(Skip);
+
+    impl fmt::Display for Hiding {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl std::error::Error for Hiding {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.0.source()
+        }
+    }
+
+    fn run(body: impl FnOnce() -> Result + Send + 'static) -> Result {
+        run_in_time("a test", Duration::from_secs(60), Box::new(body))
+    }
+
+    #[test]
+    fn a_skip_is_found_in_an_error_and_among_its_sources() {
+        let error: Error = skip::<Error>("no card");
+        assert_eq!(reason(&*error).as_deref(), Some("no card"));
+        let error: Error = Hiding(Skip::new("no card")).into();
+        assert_eq!(reason(&*error).as_deref(), Some("no card"));
+        let error: Error = "no card".into();
+        assert_eq!(reason(&*error), None);
+        assert_eq!(words(&*error), "no card");
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_words() {
+        let error = run(|| panic!("gone wrong")).expect_err("a failure");
+        assert_eq!(error.to_string(), "gone wrong");
+        run(|| Ok(())).expect("no failure");
+    }
+
+    #[test]
+    fn a_body_that_does_not_end_is_a_failure() {
+        let endless = Box::new(|| {
+            loop {
+                thread::park();
+            }
+        });
+        let error = run_in_time("endless", Duration::from_millis(1), endless);
+        let error = error.expect_err("a failure").to_string();
+        assert!(error.contains("no end within 1ms"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_need_has_its_reason() {
+        let missing = Need::Program("no-such-program").missing();
+        assert_eq!(
+            missing.as_deref(),
+            Some("the program no-such-program is missing")
+        );
+        assert_eq!(Need::File("/proc").missing(), None);
+        assert_eq!(Need::Feature("it", || Ok(true)).missing(), None);
+        let missing = Need::Feature("it", || Ok(false)).missing();
+        assert_eq!(missing.as_deref(), Some("the kernel lacks it"));
+        assert!(
+            Need::Capabilities(CapabilitySet::all())
+                .missing()
+                .is_none_or(|it| it.contains("CAP_"))
+        );
+    }
+
+    /// Whether a test that fails ran, and was reported as a failure.
+    fn outcome(of: impl FnOnce(Test) -> Test) -> (bool, bool) {
+        let ran = Arc::new(AtomicBool::new(false));
+        let body = {
+            let ran = Arc::clone(&ran);
+            move || -> Result {
+                ran.store(true, Ordering::SeqCst);
+                Err("broken".into())
+            }
+        };
+        let failed = of(Test::new("it", body)).run().is_err();
+        (ran.load(Ordering::SeqCst), failed)
+    }
+
+    #[test]
+    fn a_test_runs_where_its_needs_are_met() {
+        let never = || Need::probe(|| Some("never".into()));
+        assert_eq!(outcome(|test| test), (true, true));
+        assert_eq!(outcome(Test::alone), (true, true));
+        assert_eq!(outcome(|test| test.needing([never()])), (false, false));
+        assert_eq!(
+            outcome(|test| test.known_to_fail("a driver")),
+            (true, false)
+        );
+    }
+
+    #[test]
+    fn tests_are_left_out_until_requested_and_the_lonely_come_last() {
+        let test = |name: &str| Test::new(name, || Ok::<_, Error>(()));
+        let tests = || vec![test("one").on_request(), test("two").alone(), test("three")];
+        let names = |arguments| {
+            let selected = selected(tests(), &arguments);
+            selected
+                .into_iter()
+                .map(|test| test.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(Arguments::default()), ["three", "two"]);
+        let all = Arguments {
+            include_ignored: true,
+            ..Arguments::default()
+        };
+        assert_eq!(names(all), ["one", "three", "two"]);
+    }
+
+    #[test]
+    fn no_test_runs_beside_one_that_is_alone() {
+        static RUNNING: AtomicBool = AtomicBool::new(false);
+        let alone = || {
+            beside_others(true, || {
+                assert!(!RUNNING.swap(true, Ordering::SeqCst));
+                thread::sleep(Duration::from_millis(20));
+                RUNNING.store(false, Ordering::SeqCst);
+            });
+        };
+        let other = || beside_others(false, || assert!(!RUNNING.load(Ordering::SeqCst)));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(alone);
+                scope.spawn(other);
+            }
+        });
+    }
+}
