@@ -1,95 +1,23 @@
 //! Builds the BPF programs and the libxdp engine that `weir` embeds.
 
+#[path = "build/clang.rs"]
+mod clang;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
+
+use clang::{compile_bpf, variable};
 
 fn main() {
     name_version();
     prefer_archives();
     for name in [
-        "load", "cost", "burn", "drops", "faults", "flame", "forward", "ledger", "switch",
+        "load", "cost", "drops", "flame", "forward", "ledger", "switch",
     ] {
-        compile_bpf(name);
-    }
-    for (number, name) in BROKEN_SWITCHES {
-        compile_variant("switch", name, &[&format!("-DBROKEN={number}")]);
+        compile_bpf("bpf", name, name, &[]);
     }
     build_libxdp_loop();
-}
-
-/// Variants of `bpf/switch.bpf.c` with a defect each, which the differential test must notice.
-const BROKEN_SWITCHES: [(u8, &str); 8] = [
-    (1, "source-check"),
-    (2, "move"),
-    (3, "isolation"),
-    (4, "mtu"),
-    (5, "untag"),
-    (6, "state"),
-    (7, "vlan"),
-    (8, "deadline"),
-];
-
-/// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o` in the output directory.
-fn compile_bpf(name: &str) {
-    compile_bpf_to(name, &format!("{name}.bpf.o"), &[]);
-}
-
-/// Compiles `bpf/NAME.bpf.c` to `NAME-VARIANT.bpf.o`.
-fn compile_variant(name: &str, variant: &str, flags: &[&str]) {
-    compile_bpf_to(name, &format!("{name}-{variant}.bpf.o"), flags);
-}
-
-/// Compiles with clang and the libbpf headers that belong to the libbpf we link.
-fn compile_bpf_to(name: &str, object: &str, flags: &[&str]) {
-    let source = format!("bpf/{name}.bpf.c");
-    let object = variable("OUT_DIR").join(object);
-    println!("cargo::rerun-if-changed=bpf");
-    println!("cargo::rerun-if-env-changed=CLANG");
-    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    let mut command = Command::new(&clang);
-    command
-        .args([
-            "-target",
-            "bpf",
-            "-mcpu=v3",
-            "-O2",
-            "-g",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            // A program takes all arguments of its tracepoint, used or not.
-            "-Wno-unused-parameter",
-        ])
-        .args(flags)
-        .arg("-I")
-        .arg(variable("DEP_BPF_INCLUDE"));
-    // Debian keeps asm/ where only a compiler for this machine, not one for BPF, looks.
-    let architecture = variable("CARGO_CFG_TARGET_ARCH");
-    let multiarch = Path::new("/usr/include").join(format!("{}-linux-gnu", architecture.display()));
-    command
-        .arg("-idirafter")
-        .arg(multiarch)
-        .arg("-c")
-        .arg(&source)
-        .arg("-o")
-        .arg(&object);
-    match command.status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => {
-            panic!("{clang} could not compile {source} ({status}); see its messages above")
-        }
-        Err(error) => panic!(
-            "cannot run {clang} to compile {source}: {error}; install clang, or name it in CLANG"
-        ),
-    }
-}
-
-/// A variable that cargo sets.
-fn variable(name: &str) -> PathBuf {
-    env::var_os(name)
-        .unwrap_or_else(|| panic!("cargo did not set {name}"))
-        .into()
 }
 
 /// Sets `WEIR_VERSION` to e.g. "0.1.0 (b5a301fb12, 2026-11-22)", or to the bare version where this is

@@ -1,4 +1,4 @@
-//! bpf/faults.bpf.c on devices.
+//! `testbpf`'s `faults.bpf.c` on devices.
 //!
 //! Unsafe code is needed to attach a program behind the driver, which the program never does.
 #![allow(unsafe_code)]
@@ -11,7 +11,7 @@ use weir::bpf::{Map, Object, Programs};
 
 static FAULTS: Object = Object {
     name: "faults",
-    bytes: include_bytes!(concat!(env!("OUT_DIR"), "/faults.bpf.o")),
+    bytes: testbpf::FAULTS,
     needs: "Linux 5.10",
     layouts: &[],
     constants: &[],

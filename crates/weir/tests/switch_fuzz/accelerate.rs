@@ -1,6 +1,7 @@
 //! The accelerator of one of the two bridges, on a thread in its namespace.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use hostnet::mount::DetachedMount;
 use hostnet::netns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use testbpf::DEFECTS;
 use weir::bpf::Object;
 use weir::switch::keep::Keep;
 use weir::switch::{CONSTANTS, LAYOUTS, OBJECT, PortSettings, Refusal, Settings};
@@ -18,32 +20,17 @@ use crate::event::Hook;
 use crate::side::{BRIDGE, port_name};
 
 /// The programs with one defect each.
-macro_rules! broken {
-    ($($name:literal: $_what:literal,)*) => {
-        /// The names of the defects.
-        pub const BROKEN: &[(&str, &str)] = &[$(($name, $_what)),*];
-
-        static OBJECTS: &[Object] = &[$(Object {
-            name: "switch",
-            bytes: include_bytes!(concat!(env!("OUT_DIR"), "/switch-", $name, ".bpf.o")),
-            needs: "the same as without the defect",
-            layouts: LAYOUTS,
-            constants: CONSTANTS,
-            arrays_by_cpu: &[],
-        }),*];
-    };
-}
-
-broken! {
-    "source-check": "a source may be behind any port",
-    "move": "an address that moves is not marked",
-    "isolation": "isolated ports reach each other",
-    "mtu": "frames may be too long for a port",
-    "untag": "a tag stays on where it is to be removed (needs VLAN filtering)",
-    "state": "ports forward that are not in that state",
-    "vlan": "frames leave by ports that are not in their VLAN (needs VLAN filtering)",
-    "deadline": "the programs go on without their daemon",
-}
+static BROKEN: LazyLock<Vec<Object>> = LazyLock::new(|| {
+    let objects = DEFECTS.iter().map(|defect| Object {
+        name: "switch",
+        bytes: defect.object,
+        needs: "the same as without the defect",
+        layouts: LAYOUTS,
+        constants: CONSTANTS,
+        arrays_by_cpu: &[],
+    });
+    objects.collect()
+});
 
 /// Whether a defect shows on VLAN-aware bridges alone.
 pub fn needs_vlans(defect: &str) -> bool {
@@ -54,8 +41,8 @@ fn object(defect: Option<&str>) -> Result<&'static Object> {
     let Some(name) = defect else {
         return Ok(&OBJECT);
     };
-    let at = BROKEN.iter().position(|(defect, _)| *defect == name);
-    let object = at.and_then(|at| OBJECTS.get(at));
+    let at = DEFECTS.iter().position(|defect| defect.name == name);
+    let object = at.and_then(|at| BROKEN.get(at));
     object.with_context(|| format!("no defect '{name}': --list-broken lists them"))
 }
 

@@ -33,6 +33,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Parser;
 use hostnet::cpulist::{CpuList, pin};
 use libtest_mimic::{Arguments, Trial};
+use testbpf::{DEFECTS, Defect};
 
 use event::Hook;
 use fuzz::{Difference, Mode, Options, Sums};
@@ -103,7 +104,7 @@ fn main() -> ExitCode {
 
 fn run(words: &Words) -> Result<bool> {
     if words.list_broken {
-        for (name, meaning) in accelerate::BROKEN {
+        for Defect { name, meaning, .. } in DEFECTS {
             println!("{name:12}  {meaning}");
         }
         return Ok(true);
@@ -223,7 +224,7 @@ fn trials() -> Vec<Trial> {
         ensure!(outcome.misled > 0, "nothing went astray: {outcome:?}");
         Ok(Outcome::Passed)
     }));
-    for (defect, _) in accelerate::BROKEN {
+    for Defect { name: defect, .. } in DEFECTS {
         let name = format!("the_defect_{defect}_is_found");
         let options = options(Mode::Broken(defect), 180 * scale());
         trials.push(if accelerate::needs_vlans(defect) {

@@ -1,4 +1,4 @@
-//! The truth: bpf/burn.bpf.c on a device.
+//! The truth: `testbpf`'s `burn.bpf.c` on a device.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use weir::bpf::{Attached, Object, Programs};
 
 static BURN: Object = Object {
     name: "burn",
-    bytes: include_bytes!(concat!(env!("OUT_DIR"), "/burn.bpf.o")),
+    bytes: testbpf::BURN,
     needs: "Linux 5.17 for bpf_loop, and 6.6 for tcx",
     layouts: &[Burned::LAYOUT],
     constants: &[],
