@@ -232,8 +232,8 @@ guest_count=(
 # The scripts' directory in the guest: weir, the scripts, and what they use. Sets guest_payload.
 guest_payload() {
     guest_payload=$guest_dir/scripts
-    run_step guest-build 900 cargo build --locked --workspace --all-features --bins &&
-        run_step guest-build-frames 300 cargo build --locked --package hostnet --example frames || return
+    build "weir for the guest" cargo build --locked --workspace --all-features --bins &&
+        build "the example frames" cargo build --locked --package hostnet --example frames || return
     rm -rf "$guest_payload" && mkdir "$guest_payload" &&
         cp "$target_dir"/debug/{weir,examples/frames} "$guest_sources"/{switch-lab,*.sh} "$guest_payload"
 }
@@ -267,6 +267,7 @@ guest_run() {
     local name=${guest_name:-${1//_/-}} payload=$2 seconds=$3 scripts
     local image=$guest_dir/$name.initramfs
     shift 3
+    seconds=$((seconds * $(slowdown) / 100))
     scripts=$*
     log=/dev/null # until there is an output
     guest_image "$payload" >"$image.new" && mv "$image.new" "$image" || return

@@ -155,7 +155,7 @@ compare_instructions() {
 compare_with_parent() {
     local work=$1 parent
     say "the baseline is of $(read_compiler); this is $(compiler)"
-    if ! parent=$(parent_commit); then
+    if ! parent=$(base_commit); then
         not_compared "$work" "the compiler is not the baseline's, and $parent"
     elif ! git diff --quiet "$parent" -- "$instructions_baseline"; then
         show_instructions "$work/now/figures" /dev/null
@@ -173,28 +173,12 @@ compare_with_parent() {
     fi
 }
 
-# The commit that the working tree is compared with: HEAD while something is not committed; else where HEAD left
-# origin's branch; else its parent. Fails with the reason printed.
-parent_commit() {
-    local head base
-    have git || { echo "there is no git to get the commit before with" && return 1; }
-    head=$(git rev-parse --verify --quiet HEAD 2>/dev/null) ||
-        { echo "this is no git repository that $(id -un) may read" && return 1; }
-    if ! git diff --quiet HEAD -- crates Cargo.toml Cargo.lock; then
-        base=$head
-    elif ! base=$(git merge-base HEAD origin/HEAD 2>/dev/null) || [[ $base == "$head" ]]; then
-        base=$(git rev-parse --verify --quiet 'HEAD~1^{commit}') ||
-            { echo "this clone has no commit before HEAD (git fetch --unshallow gets them)" && return 1; }
-    fi
-    echo "$base"
-}
-
 # As files of now: cargo takes those older than its last build, of another commit, for built.
 unpack_commit() {
     rm -rf "$2" && mkdir -p "$2" && git archive "$1" | tar -x --touch -C "$2"
 }
 
-# ./run test counts this as skipped, by this line.
+# `./run deep` counts this as skipped, by this line.
 not_compared() {
     show_instructions "$1/now/figures" /dev/null
     echo "not compared: $2"

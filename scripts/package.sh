@@ -173,7 +173,7 @@ package_test() {
     elif [[ -z $mirror ]]; then
         skip package "apt is configured for no mirror of Debian"
     else
-        take_inventory before
+        begin_own_mounts
         codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
         [[ " ${package_suites[*]} " != *" $codename "* ]] || too_old=1
         for suite in "${package_suites[@]}"; do

@@ -41,19 +41,6 @@ lint_needs=(
     "clang-format:clang-format:the format of the C files"
     "shellcheck:shellcheck:the shell scripts"
 )
-test_needs=(
-    "c++:?g++:the fuzz targets"
-    "bpftool:?bpftool:the check that nothing is left behind"
-    "ovs-vswitchd:?openvswitch-switch:the path ovs of weir cost curve"
-    "iperf3:?iperf3:bulk TCP in weir switch bench"
-    "nft:?nftables:the test of the doctor on firewall rules"
-    "tshark:?tshark:the test that another reader understands captured drops"
-    "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
-    "runc:?runc:the tests of containers under the broker"
-    "crun:?crun:the tests of containers under the broker"
-    "squashfuse:?squashfuse:the test of a mount that a FUSE program serves"
-    "mksquashfs:?squashfs-tools:the test of a mount that a FUSE program serves"
-)
 instructions_needs=("valgrind:?valgrind:counting the instructions of the moves")
 # The guest's kernel is for this architecture.
 guest_needs=()
@@ -153,19 +140,26 @@ apt_install() {
             die "apt-get could not install: ${missing[*]}" \
                 "a first install needs the network; apt's reason is above"
     fi
-    for package in "${optional[@]}"; do apt_install_optional "$package"; done
+    mapfile -t optional < <(for package in "${optional[@]}"; do apt_name "$package"; done)
+    ((${#optional[@]} > 0)) || return 0
+    say "apt-get install ${optional[*]}"
+    apt_get install --no-install-recommends "${optional[@]}" && return
+    # One of them keeps the others out.
+    for package in "${optional[@]}"; do
+        apt_get install --no-install-recommends "$package" || say "$package was not installed; weir does without"
+    done
 }
 
-apt_install_optional() {
+# The name that this distribution has for a package; nothing if it has none.
+apt_name() {
     local package=$1
     # Ubuntu has bpftool in the tools of its kernels.
     if [[ $package == bpftool ]] && ! apt_has bpftool; then package=linux-tools-common; fi
-    if ! apt_has "$package"; then
+    if apt_has "$package"; then
+        echo "$package"
+    else
         say "this distribution has no $package; weir does without"
-        return
     fi
-    say "apt-get install $package"
-    apt_get install --no-install-recommends "$package" || say "$package was not installed; weir does without"
 }
 
 # Under sudo the toolchain is the calling user's, but root writes elsewhere: files of

@@ -9,7 +9,7 @@ run_systemd() {
     build_weir
     package_build || die "the package could not be built; the reason is above"
     begin_steps
-    take_inventory before
+    begin_own_mounts
     mirror=$(debian_mirror)
     am_root || root=(sudo --)
     if ! have mmdebstrap; then

@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# Sourced by ./run: `./run test`, for every change. What takes longer, or needs more than this machine's own
+# kernel and compiler, is in deep.sh.
+
+# Besides the needs of a build and of a lab: what tests compare with, or hand work to.
+test_needs=(
+    "bpftool:?bpftool:tests that look at BPF programs as an operator does"
+    "iperf3:?iperf3:bulk TCP in weir switch bench"
+    "nft:?nftables:the test of the doctor on firewall rules"
+    "tshark:?tshark:the test that another reader understands captured drops"
+    "xdp-filter:?xdp-tools:the test of the library beside another XDP program"
+    "runc:?runc:the tests of containers under the broker"
+    "crun:?crun:the tests of containers under the broker"
+    "squashfuse:?squashfuse:the test of a mount that a FUSE program serves"
+    "mksquashfs:?squashfs-tools:the test of a mount that a FUSE program serves"
+)
+test_space=7 # GiB that the build takes
+
+# run_test [--changed | CRATE…]
+run_test() {
+    local crates=() packages=(--workspace) hint="" crate
+    check_scale
+    if [[ ${1-} == --changed ]]; then
+        mapfile -t crates < <(changed_crates)
+        if ((${#crates[@]} == 0)); then
+            say "test: no crate has changed"
+            echo "0 passed, 0 failed, 0 skipped"
+            return
+        fi
+        say "test: changed: ${crates[*]}"
+    elif (($# > 0)); then
+        mapfile -t crates < <(for crate in "$@"; do crate_directory "$crate"; done)
+        ((${#crates[@]} == $#)) || exit 2
+    fi
+    ((${#crates[@]} == 0)) || packages=(--package testkit)
+    for crate in "${crates[@]}"; do packages+=(--package "$(crate_name "$crate")"); done
+    ((${#crates[@]} > 0)) || mapfile -t crates < <(all_crates)
+
+    check_space "$test_space"
+    begin_steps
+    install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}"
+    fetch_crates
+    am_root || hint="as root more is tested: sudo ./run test"
+    cargo_words=(--locked "${packages[@]}" --all-features)
+    build "the tests" cargo test "${cargo_words[@]}" --no-run || die "the build failed; the compiler's words are above"
+    # The integration tests run some of them.
+    build "the examples" cargo build "${cargo_words[@]}" --examples || die "the build failed; the compiler's words are above"
+
+    begin_own_mounts
+    test_that_leaks_are_seen
+    tests_step unit 300 cargo test "${cargo_words[@]}" --lib --bins --no-fail-fast
+    may_be_empty=1 tests_step doc 300 cargo test "${cargo_words[@]}" --doc --no-fail-fast
+    for crate in "${crates[@]}"; do test_integration "$crate"; done
+    test_layers "${crates[@]}"
+    test_leaks
+    report "$hint"
+}
+
+# crate_directory NAME: of a crate by its directory's or its package's name.
+crate_directory() {
+    local directory
+    for directory in crates/*; do
+        if [[ $1 == "${directory#crates/}" || $1 == "$(crate_name "${directory#crates/}")" ]]; then
+            echo "${directory#crates/}"
+            return
+        fi
+    done
+    printf "error: no crate '%s': choose of %s\n" "$1" "$(all_crates | paste -sd ' ')" >&2
+}
+
+crate_name() { sed -n 's/^name = "\(.*\)"$/\1/p' "crates/$1/Cargo.toml" | head -n 1; }
+
+# A crate's program of integration tests, if it has one: tests/NAME/main.rs.
+test_integration() {
+    local main
+    for main in $(compgen -G "crates/$1/tests/*/main.rs"); do
+        tests_step "$1" 900 cargo test "${cargo_words[@]}" --test "$(basename "$(dirname "$main")")"
+        show_measured
+    done
+}
+
+# The layers of all crates are checked by one program, with a test for each crate.
+test_layers() {
+    may_be_empty=1 tests_step layers 120 cargo test "${cargo_words[@]}" --test layers -- "$@"
+}
