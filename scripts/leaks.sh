@@ -18,7 +18,8 @@ begin_own_mounts() {
     inside=(env "WEIR_TEST_RUN=$run_mark")
     own_leaks_missing="the mounts of a run's own need root"
     am_root || return 0
-    own_temporary=$(mktemp --directory /tmp/weir-test.XXXXXX)
+    remove_old_temporary
+    own_temporary=$(mktemp --directory "/tmp/weir-test.$$.XXXXXX")
     chmod 1777 "$own_temporary"
     local ready=$own_temporary/ready
     mkfifo "$ready"
@@ -40,6 +41,14 @@ begin_own_mounts() {
     own_leaks_missing=""
     inside+=("TMPDIR=$own_temporary" nsenter "--mount=/proc/$own_mounts_pid/ns/mnt")
     inventory >"$log_dir/before"
+}
+
+# Of runs that were killed.
+remove_old_temporary() {
+    local directory
+    while read -r directory; do
+        [[ $directory =~ weir-test\.([0-9]+)\. && -d /proc/${BASH_REMATCH[1]} ]] || rm -rf "$directory"
+    done < <(find /tmp -maxdepth 1 -user root -type d -name 'weir-test.*')
 }
 
 end_own_mounts() {

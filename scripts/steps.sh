@@ -23,16 +23,17 @@ build() {
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
 # It is a background job, so that Ctrl-C is heard at once and ends the step too; bash makes such a
 # job ignore SIGINT, which the tests must not inherit. `timeout 0` has no limit of its own: it is there for
-# its process group, which watch_step ends.
+# its process group, which watch_step ends, and this shell's death, too.
 run_step() {
     local name=$1 status=0 started=$SECONDS
     limit=$(($2 * ${WEIR_TEST_SCALE:-1}))
     shift 2
     log=$log_dir/$name.log
     say "test: $name"
-    "${inside[@]}" env --default-signal=INT,QUIT --chdir="$PWD" timeout --kill-after=10 0 "$@" </dev/null >"$log" 2>&1 7>&- &
+    "${inside[@]}" env --default-signal=INT,QUIT --chdir="$PWD" \
+        setpriv --pdeathsig TERM timeout --kill-after=10 0 "$@" </dev/null >"$log" 2>&1 7>&- &
     step_pid=$!
-    watch_step "$step_pid" "$limit" "$log" 2>/dev/null 7>&- &
+    setpriv --pdeathsig KILL bash -c 'watch_step "$@"' _ "$step_pid" "$limit" "$log" </dev/null >/dev/null 2>&1 7>&- &
     watcher_pid=$!
     wait "$step_pid" || status=$?
     step_pid=
@@ -43,7 +44,6 @@ run_step() {
 }
 
 end_watcher() {
-    pkill --parent "$watcher_pid" || true # its sleep
     kill "$watcher_pid" 2>/dev/null || true
     wait "$watcher_pid" 2>/dev/null || true
     watcher_pid=
@@ -52,9 +52,11 @@ end_watcher() {
 # watch_step PID SECONDS LOG: ends a step whose limit is over. A machine that is slower at that moment, because
 # it is busy or of another kind, has a limit that is longer in proportion.
 watch_step() {
-    local began=$SECONDS allowed=$2 factor
+    local began=$SECONDS allowed=$2 factor never
+    # Nothing can be read from it: a sleep that is no process of its own.
+    exec {never}<> <(:)
     while :; do
-        sleep $((began + allowed - SECONDS))
+        read -r -t $((began + allowed - SECONDS)) -u "$never" || true
         factor=$(slowdown)
         ((allowed * 100 < $2 * factor)) || break
         allowed=$(($2 * factor / 100))
@@ -77,6 +79,8 @@ slowdown() {
     elapsed=$((elapsed * 100 / 180000))
     echo $((elapsed < 100 ? 100 : elapsed > 3000 ? 3000 : elapsed))
 }
+
+export -f watch_step slowdown
 
 show_log() { grep -vE '^ *(Compiling|Downloading|Downloaded|Checking) |\.\.\. ok$' "$log" | sed 's/^/   | /' >&2 || true; }
 
