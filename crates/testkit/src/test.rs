@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub fn skip<E: From<Skip>>(reason: impl Into<String>) -> E {
 }
 
 /// A need of a test. Where it is missing, the test is reported as ignored, with the reason.
-#[derive(Clone)]
+#[derive(Debug, Clone, Copy)]
 pub enum Need {
     /// The user root.
     Root,
@@ -69,7 +69,7 @@ pub enum Need {
     /// report.
     Feature(&'static str, fn() -> hostnet::Result<bool>),
     /// A probe that returns why the need is missing.
-    Probe(Arc<dyn Fn() -> Option<String> + Send + Sync>),
+    Probe(fn() -> Option<String>),
 }
 
 impl Need {
@@ -84,11 +84,6 @@ impl Need {
             .union(CapabilitySet::NET_RAW)
             .union(CapabilitySet::BPF),
     );
-
-    /// A need that is missing where `probe` returns a reason.
-    pub fn probe(probe: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
-        Self::Probe(Arc::new(probe))
-    }
 
     /// Why it is missing here.
     pub fn missing(&self) -> Option<String> {
@@ -109,12 +104,6 @@ impl Need {
             }
             Self::Probe(probe) => probe(),
         }
-    }
-}
-
-impl fmt::Debug for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Need({:?})", self.missing())
     }
 }
 
@@ -163,8 +152,8 @@ impl Test {
 
     /// Adds needs to those of its suite.
     #[must_use]
-    pub fn needing(mut self, needs: impl IntoIterator<Item = Need>) -> Self {
-        self.needs.extend(needs);
+    pub fn needing(mut self, needs: &[Need]) -> Self {
+        self.needs.extend_from_slice(needs);
         self
     }
 
@@ -218,7 +207,7 @@ impl Test {
     fn in_suite(mut self, suite: &Suite) -> Self {
         self.limit = self.limit.or(Some(suite.limit));
         if !self.is_for_everyone {
-            self.needs.splice(..0, suite.needs.iter().cloned());
+            self.needs.splice(..0, suite.needs.iter().copied());
         }
         self
     }
@@ -290,8 +279,8 @@ impl Suite {
 
     /// Adds needs of each test that is not [for everyone](Test::for_everyone).
     #[must_use]
-    pub fn needing(mut self, needs: impl IntoIterator<Item = Need>) -> Self {
-        self.needs.extend(needs);
+    pub fn needing(mut self, needs: &[Need]) -> Self {
+        self.needs.extend_from_slice(needs);
         self
     }
 
@@ -403,6 +392,7 @@ fn words(error: &(dyn std::error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// As anyhow wraps an error: its sources are those of the error, and its type is hidden.
@@ -489,10 +479,10 @@ mod tests {
 
     #[test]
     fn a_test_runs_where_its_needs_are_met() {
-        let never = || Need::probe(|| Some("never".into()));
+        let never = Need::Probe(|| Some("never".into()));
         assert_eq!(outcome(|test| test), (true, true));
         assert_eq!(outcome(Test::alone), (true, true));
-        assert_eq!(outcome(|test| test.needing([never()])), (false, false));
+        assert_eq!(outcome(|test| test.needing(&[never])), (false, false));
         assert_eq!(
             outcome(|test| test.known_to_fail("a driver")),
             (true, false)

@@ -12,7 +12,10 @@ use hostnet::rtnetlink::{
 use hostnet::tap::Tap;
 use hostnet::{ErrorKind, netns};
 
-use crate::{Need, Result, Test, refusal};
+use testkit::process::STEP;
+use testkit::{Need, Result, Test, until};
+
+use crate::refusal;
 
 const TUN: &[Need] = &[Need::File("/dev/net/tun")];
 const VLANS: &[Need] = &[Need::Feature("bridge VLAN filtering", || {
@@ -50,12 +53,12 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_device_is_changed_by_index", devices),
         Test::new("fdb_entries_come_move_and_go", entries),
         Test::new("an_fdb_entry_has_its_kind", kinds),
-        Test::needing("a_learned_entry_ages_and_is_refreshed", TUN, refresh),
+        Test::new("a_learned_entry_ages_and_is_refreshed", refresh).needing(TUN),
         Test::new("a_refresh_of_what_cannot_be_is_not_counted", refusals),
         Test::new("many_fdb_entries_come_and_go_at_once", many),
         Test::new("a_bridge_without_vlans_has_none", no_vlans),
-        Test::needing("a_port_is_a_member_of_vlans", VLANS, vlans),
-        Test::needing("an_entry_has_a_vlan", VLANS, entry_with_vlan),
+        Test::new("a_port_is_a_member_of_vlans", vlans).needing(VLANS),
+        Test::new("an_entry_has_a_vlan", entry_with_vlan).needing(VLANS),
     ]
 }
 
@@ -111,13 +114,9 @@ impl Bridge {
 
     /// Waits for a state of a device that the kernel brings about in the background.
     fn wait_until(&mut self, index: u32, is: impl Fn(&Link) -> bool) -> Result<()> {
-        for _ in 0..1000 {
-            if is(&self.rtnetlink.link_by_index(index)?) {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(10));
-        }
-        Err("the device does not come to the state in 10 s".into())
+        until(STEP, "the device comes to the state", || {
+            Ok(is(&self.rtnetlink.link_by_index(index)?))
+        })
     }
 
     pub fn namespace(&self) -> std::os::fd::BorrowedFd<'_> {

@@ -3,8 +3,6 @@
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use hostnet::device::Device;
 use hostnet::ethtool::{self, Offload};
@@ -15,7 +13,10 @@ use hostnet::rtnetlink::{
 };
 use hostnet::tap::Tap;
 
-use crate::{Need, Result, Test, refusal};
+use testkit::process::STEP;
+use testkit::{Error, Need, Result, Test, until};
+
+use crate::refusal;
 
 const TUN: &[Need] = &[Need::File("/dev/net/tun")];
 const TUN_AND_TC: &[Need] = &[Need::File("/dev/net/tun"), Need::Program("tc")];
@@ -51,21 +52,13 @@ pub fn tests() -> Vec<Test> {
         Test::new("neighbours_have_their_state", neighbours),
         Test::new("addresses_and_default_routes_are_read", addresses),
         Test::new("a_feature_is_switched_by_name", features),
-        Test::needing("a_veth_reports_xdp_features", NETDEV, xdp_features),
-        Test::needing("a_bridge_sends_a_frame_to_its_port", TUN, bridge),
-        Test::needing("a_tap_goes_with_its_descriptor", TUN, tap),
-        Test::needing("qdiscs_are_read_and_replaced", TUN_AND_TC, qdiscs),
-        Test::needing(
-            "a_qdisc_counts_frames_and_drops",
-            TUN_AND_TBF,
-            qdisc_counters,
-        ),
-        Test::needing(
-            "clsact_counts_what_it_filters",
-            TUN_AND_CLSACT,
-            clsact_counters,
-        ),
-        Test::needing("a_device_has_all_counters_of_the_kernel", TUN, statistics),
+        Test::new("a_veth_reports_xdp_features", xdp_features).needing(NETDEV),
+        Test::new("a_bridge_sends_a_frame_to_its_port", bridge).needing(TUN),
+        Test::new("a_tap_goes_with_its_descriptor", tap).needing(TUN),
+        Test::new("qdiscs_are_read_and_replaced", qdiscs).needing(TUN_AND_TC),
+        Test::new("a_qdisc_counts_frames_and_drops", qdisc_counters).needing(TUN_AND_TBF),
+        Test::new("clsact_counts_what_it_filters", clsact_counters).needing(TUN_AND_CLSACT),
+        Test::new("a_device_has_all_counters_of_the_kernel", statistics).needing(TUN),
     ]
 }
 
@@ -194,14 +187,10 @@ fn veth() -> Result<()> {
     v0.set_up()?;
     v1.set_up()?;
     // The kernel follows the carrier in the background (`net/core/link_watch.c`).
-    let mut link = v0.state()?;
-    for _ in 0..1000 {
-        if link.running {
-            break;
-        }
-        sleep(Duration::from_millis(10));
-        link = v0.state()?;
-    }
+    until(STEP, "v0 has a carrier", || {
+        Ok::<_, Error>(v0.state()?.running)
+    })?;
+    let link = v0.state()?;
     assert!(link.up && link.running, "{link:?}");
     assert_eq!((link.mtu, link.queues, link.mac), (3000, 2, MACS[0]));
     assert_eq!(link.kind.as_deref(), Some("veth"));

@@ -10,9 +10,10 @@ use hostnet::rtnetlink::{Event, FdbEntry, FdbKind, Monitor, PortChange, PortStat
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use testkit::{Need, Result, Test};
+
 use crate::bridges::{Bridge, PLAIN, mac};
 use crate::devices::pair;
-use crate::{Need, Result, Test};
 
 const IP: &[Need] = &[Need::Program("ip")];
 const ETHTOOL: &[Need] = &[
@@ -32,12 +33,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_monitor_reports_what_it_lost_and_goes_on", overflow),
         Test::new("a_monitor_skips_neighbours", neighbours),
         Test::new("a_monitor_needs_no_capability", capability),
-        Test::needing("a_monitor_tells_a_move_from_an_end", IP, moves),
-        Test::needing(
-            "a_monitor_of_channels_reports_each_change",
-            ETHTOOL,
-            channels,
-        ),
+        Test::new("a_monitor_tells_a_move_from_an_end", moves).needing(IP),
+        Test::new("a_monitor_of_channels_reports_each_change", channels).needing(ETHTOOL),
     ]
 }
 

@@ -9,14 +9,16 @@ use hostnet::netns::named::{self, DIRECTORY, Directory};
 use hostnet::{ErrorKind, netns};
 use rustix::mount::{MountFlags, mount};
 
-use crate::{Need, Result, Test, refusal};
+use testkit::{Need, Result, Test};
+
+use crate::refusal;
 
 /// Set for the process that [`run_as_child`] is for.
 const CHILD: &str = "HOSTNET_TEST_NAMED";
 
 pub fn tests() -> Vec<Test> {
     let needs = &[Need::Program("unshare"), Need::Program("ip")];
-    vec![Test::needing("names_come_and_go", needs, start_child)]
+    vec![Test::new("names_come_and_go", start_child).needing(needs)]
 }
 
 fn start_child() -> Result<()> {

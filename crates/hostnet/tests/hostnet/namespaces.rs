@@ -10,7 +10,9 @@ use hostnet::nfnetlink::{self, Table};
 use hostnet::rtnetlink::Rtnetlink;
 use hostnet::sysfs::Sysfs;
 
-use crate::{Need, Result, Test, refusal};
+use testkit::{Need, Result, Test};
+
+use crate::refusal;
 
 const NFT: &[Need] = &[Need::Program("nft")];
 const TABLES: &[Need] = &[Need::Feature("nftables for bridges", || {
@@ -29,10 +31,10 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_process_starts_inside", process),
         Test::new("all_namespaces_of_processes_are_found", all),
         Test::new("a_namespace_that_was_replaced_is_not_opened", replaced),
-        Test::needing("ipv6_is_off_for_new_devices", IPV6, ipv6),
+        Test::new("ipv6_is_off_for_new_devices", ipv6).needing(IPV6),
         Test::new("a_sysfs_shows_its_namespace", sysfs),
-        Test::needing("tables_of_nftables_have_names", NFT, nftables),
-        Test::needing("a_base_chain_hooks_its_family", TABLES, chains),
+        Test::new("tables_of_nftables_have_names", nftables).needing(NFT),
+        Test::new("a_base_chain_hooks_its_family", chains).needing(TABLES),
     ]
 }
 

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use hostnet::device::Device;
 use hostnet::{mib, netns};
 
-use crate::{Need, Result, Test};
+use testkit::process::STEP;
+use testkit::{Need, Result, Test, until};
 
 const IPV6: &[Need] = &[Need::File("/proc/thread-self/net/snmp6")];
 const NEIGHBOURS: &[Need] = &[Need::File("/proc/1/net/stat/arp_cache")];
@@ -14,12 +15,8 @@ const NEIGHBOURS: &[Need] = &[Need::File("/proc/1/net/stat/arp_cache")];
 pub fn tests() -> Vec<Test> {
     vec![
         Test::new("counters_are_those_of_the_threads_namespace", counters),
-        Test::needing("counters_of_ipv6_have_names", IPV6, counters_of_ipv6),
-        Test::needing(
-            "neighbour_tables_are_read_in_any_namespace",
-            NEIGHBOURS,
-            neighbours,
-        ),
+        Test::new("counters_of_ipv6_have_names", counters_of_ipv6).needing(IPV6),
+        Test::new("neighbour_tables_are_read_in_any_namespace", neighbours).needing(NEIGHBOURS),
     ]
 }
 
@@ -28,6 +25,13 @@ pub fn loopback() -> Result<OwnedFd> {
     let namespace = netns::create()?;
     netns::run_in(namespace.as_fd(), || Device::open("lo"))?.set_up()?;
     Ok(namespace)
+}
+
+/// Waits until this namespace has received so many packets: on a busy CPU a task of the kernel's receives them later.
+fn received(packets: u64) -> Result<()> {
+    until(STEP, "all packets are received", || {
+        Ok(mib::read()?.get("Ip.InReceives") == Some(packets))
+    })
 }
 
 fn counters() -> Result<()> {
@@ -41,10 +45,12 @@ fn counters() -> Result<()> {
             sender.send_to(b"datagram", receiver.local_addr()?)?;
         }
         receiver.recv(&mut [0; 8])?;
+        received(3)?;
         // From a socket of its own: the refusal is an error of its next call.
         let port = receiver.local_addr()?;
         drop(receiver);
         UdpSocket::bind("127.0.0.1:0")?.send_to(b"refused", port)?;
+        received(5)?;
         let after = mib::read()?;
         for (name, count) in [
             ("Udp.OutDatagrams", 4),

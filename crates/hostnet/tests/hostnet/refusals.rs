@@ -8,7 +8,9 @@ use hostnet::tap::Tap;
 use hostnet::{ErrorKind, netns};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::{Need, Result, Test, devices, refusal};
+use testkit::{Need, Result, Test};
+
+use crate::{devices, refusal};
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -16,11 +18,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_missing_device_is_not_found", missing),
         Test::new("a_refusal_has_the_kernels_reason", reason),
         Test::new("a_missing_capability_is_named", capability),
-        Test::needing(
-            "a_tap_has_a_name_of_its_own",
-            &[Need::File("/dev/net/tun")],
-            tap_name,
-        ),
+        Test::new("a_tap_has_a_name_of_its_own", tap_name).needing(&[Need::File("/dev/net/tun")]),
     ]
 }
 

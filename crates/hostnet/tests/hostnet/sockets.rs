@@ -7,8 +7,6 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use hostnet::mib;
 use hostnet::netns;
@@ -17,8 +15,10 @@ use hostnet::sock_diag::packet::{self, PacketSocket};
 use hostnet::sock_diag::{Owner, owners};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use testkit::process::STEP;
+use testkit::{Error, Need, Result, Test, until};
+
 use crate::protocols::loopback;
-use crate::{Need, Result, Test};
 
 const UDP: &[Need] = &[Need::Feature("lists of UDP sockets", || {
     Ok(inet::sockets(Protocol::Udp, &[State::Close])?.is_some())
@@ -33,11 +33,11 @@ const IPV6: &[Need] = &[Need::File("/proc/sys/net/ipv6"), UDP[0]];
 
 pub fn tests() -> Vec<Test> {
     vec![
-        Test::needing("a_udp_socket_counts_what_it_drops", UDP, udp_drops),
-        Test::needing("a_udp_socket_of_ipv6_has_its_address", IPV6, udp6),
-        Test::needing("a_listener_has_its_queue", TCP, listener),
-        Test::needing("sockets_are_listed_by_state", TCP, states),
-        Test::needing("a_packet_socket_counts_what_it_drops", PACKET, packet_drops),
+        Test::new("a_udp_socket_counts_what_it_drops", udp_drops).needing(UDP),
+        Test::new("a_udp_socket_of_ipv6_has_its_address", udp6).needing(IPV6),
+        Test::new("a_listener_has_its_queue", listener).needing(TCP),
+        Test::new("sockets_are_listed_by_state", states).needing(TCP),
+        Test::new("a_packet_socket_counts_what_it_drops", packet_drops).needing(PACKET),
         Test::new("a_socket_has_its_process", owner),
         Test::new("a_socket_of_another_process_is_found", owner_elsewhere),
     ]
@@ -229,19 +229,12 @@ fn owner_elsewhere() -> Result<()> {
     let mut output = shell.stdout.take().ok_or("a pipe")?;
     output.read_exact(&mut [0])?;
     let find = || owners(&BTreeSet::from([inode]));
-    let mut found = find()?;
-    for _ in 0..1000 {
-        // A process that another test starts has all descriptors until it runs its program.
-        if found
-            .by_inode
-            .get(&inode)
-            .is_some_and(|owner| owner.pid == shell.id())
-        {
-            break;
-        }
-        sleep(Duration::from_millis(10));
-        found = find()?;
-    }
+    // A process that another test starts has all descriptors until it runs its program.
+    until(STEP, "the shell alone has it", || {
+        let owner = find()?.by_inode.remove(&inode);
+        Ok::<_, Error>(owner.is_some_and(|owner| owner.pid == shell.id()))
+    })?;
+    let found = find()?;
     let owner = Owner {
         pid: shell.id(),
         comm: "\u{fffd} name".into(),

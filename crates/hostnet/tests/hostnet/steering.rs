@@ -7,8 +7,10 @@ use hostnet::ethtool::{self, Addresses, FlowRule, Masked, Steering, Transport};
 use hostnet::tap::Tap;
 use hostnet::{Error, ErrorKind, netns};
 
+use testkit::{Need, Result, Test};
+
 use crate::devices::pair;
-use crate::{Need, Result, Test, refusal};
+use crate::refusal;
 
 const TUN: &[Need] = &[Need::File("/dev/net/tun")];
 const RULE: FlowRule = FlowRule {
@@ -26,7 +28,7 @@ pub fn tests() -> Vec<Test> {
     vec![
         Test::new("a_veth_counts_packets_by_queue", counts),
         Test::new("a_veth_has_no_rss_and_no_flow_rules", veth),
-        Test::needing("a_tap_has_no_rss_and_no_flow_rules", TUN, tap),
+        Test::new("a_tap_has_no_rss_and_no_flow_rules", tap).needing(TUN),
     ]
 }
 

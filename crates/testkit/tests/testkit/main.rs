@@ -6,5 +6,5 @@ use std::process::ExitCode;
 use testkit::{Need, Suite};
 
 fn main() -> ExitCode {
-    Suite::new().needing([Need::SOCKETS]).run(netns::tests())
+    Suite::new().needing(&[Need::SOCKETS]).run(netns::tests())
 }
