@@ -36,6 +36,7 @@ pub struct Limit {
     nominal: Duration,
     /// When it may be over, after its begin.
     end: Duration,
+    is_past: bool,
 }
 
 impl Limit {
@@ -46,7 +47,15 @@ impl Limit {
             begun: Instant::now(),
             nominal,
             end: nominal,
+            is_past: false,
         }
+    }
+
+    /// Begins again, such as when there is progress.
+    pub fn restart(&mut self) {
+        self.begun = Instant::now();
+        self.end = self.nominal;
+        self.is_past = false;
     }
 
     /// Whether it is over. Measures the machine if it would be over on an idle one.
@@ -55,15 +64,18 @@ impl Limit {
     }
 
     fn is_over_at(&mut self, elapsed: Duration, slowdown: impl FnOnce() -> f64) -> bool {
-        if elapsed < self.end {
-            return false;
+        if self.is_past || elapsed < self.end {
+            return self.is_past;
         }
-        if elapsed >= self.nominal.mul_f64(slowdown::MAX) {
-            return true;
+        let longest = self.nominal.mul_f64(slowdown::MAX);
+        if elapsed < longest {
+            self.end = self
+                .nominal
+                .mul_f64(slowdown())
+                .clamp(self.nominal, longest);
         }
-        let slowdown = slowdown().clamp(1.0, slowdown::MAX);
-        self.end = self.nominal.mul_f64(slowdown);
-        elapsed >= self.end
+        self.is_past = elapsed >= self.end;
+        self.is_past
     }
 
     /// The time for which it is surely not over: a time-out for one call of several.
@@ -140,6 +152,7 @@ mod tests {
             begun: Instant::now(),
             nominal: SECOND,
             end: SECOND,
+            is_past: false,
         }
     }
 
@@ -158,6 +171,9 @@ mod tests {
         assert!(!limit.is_over_at(2 * SECOND, || unreachable!("it measures")));
         assert!(!limit.is_over_at(3 * SECOND, || 5.0));
         assert!(limit.is_over_at(5 * SECOND, || 1.0));
+        assert!(limit.is_over_at(5 * SECOND, || unreachable!("it measures")));
+        limit.restart();
+        assert!(!limit.is_over());
     }
 
     #[test]

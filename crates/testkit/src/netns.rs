@@ -16,27 +16,24 @@ use crate::process::{STEP, not_started, output_of, quiet, text_of};
 pub struct Side {
     namespace: OwnedFd,
     /// The name of the device.
-    pub device: String,
+    pub device: &'static str,
 }
 
 impl Side {
     /// A new namespace with no device in it but `lo`, and no IPv6, so that nothing is sent but by the test.
-    pub fn new(device: &str) -> hostnet::Result<Self> {
+    pub fn new(device: &'static str) -> hostnet::Result<Self> {
         let namespace = netns::create()?;
         netns::disable_ipv6(namespace.as_fd())?;
         Ok(Self::of(namespace, device))
     }
 
     /// A device of a namespace that is there.
-    pub fn of(namespace: OwnedFd, device: &str) -> Self {
-        Self {
-            namespace,
-            device: device.into(),
-        }
+    pub fn of(namespace: OwnedFd, device: &'static str) -> Self {
+        Self { namespace, device }
     }
 
     /// Another device of the same namespace.
-    pub fn beside(&self, device: &str) -> Result<Self, Failure> {
+    pub fn beside(&self, device: &'static str) -> Result<Self, Failure> {
         Ok(Self::of(self.namespace.try_clone()?, device))
     }
 
@@ -65,7 +62,7 @@ impl Side {
 
     /// The device as it is now.
     pub fn link(&self) -> hostnet::Result<Link> {
-        self.inside(Rtnetlink::open)?.link(&self.device)
+        self.inside(Rtnetlink::open)?.link(self.device)
     }
 
     /// The index of the device.
@@ -76,7 +73,7 @@ impl Side {
     /// Brings the device up or down.
     pub fn set_up(&self, up: bool) -> hostnet::Result<()> {
         let mut rtnetlink = self.inside(Rtnetlink::open)?;
-        let index = rtnetlink.link(&self.device)?.index;
+        let index = rtnetlink.link(self.device)?.index;
         if up {
             rtnetlink.set_up(index)
         } else {
@@ -136,7 +133,7 @@ impl Drop for Back {
 /// `number` and one more.
 pub fn join(sides: [&Side; 2], number: u8, queues: u32, mtu: u32) -> hostnet::Result<()> {
     let [near, far] = [(sides[0], number), (sides[1], number + 1)].map(|(side, number)| VethEnd {
-        name: &side.device,
+        name: side.device,
         mac: [2, 0, 0, 0, 0, number],
         netns: side.namespace(),
     });

@@ -1,9 +1,10 @@
 //! Tests, and programs of tests. The output is that of libtest-mimic.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -123,6 +124,8 @@ pub struct Test {
     is_alone: bool,
     is_on_request: bool,
     known: Option<String>,
+    /// Among the tests of the program.
+    place: usize,
     body: Box<dyn FnOnce() -> Result + Send>,
 }
 
@@ -141,6 +144,7 @@ impl Test {
             is_alone: false,
             is_on_request: false,
             known: None,
+            place: 0,
             body: Box::new(|| body().map_err(Into::into)),
         }
     }
@@ -175,7 +179,7 @@ impl Test {
         }
     }
 
-    /// Runs it when all other tests have ended, and no other beside it.
+    /// Runs it when all other tests have ended, and no other beside it. Such tests keep their order.
     #[must_use]
     pub fn alone(self) -> Self {
         Self {
@@ -224,7 +228,12 @@ impl Test {
         }
         let limit = self.limit.unwrap_or(TEST);
         let run = || run_in_time(&self.name, limit, self.body);
-        let Err(error) = beside_others(self.is_alone, run) else {
+        let outcome = if self.is_alone {
+            alone(self.place, run)
+        } else {
+            beside_others(run)
+        };
+        let Err(error) = outcome else {
             return Ok(Completion::Completed);
         };
         match reason(&*error).or(self.known) {
@@ -323,20 +332,35 @@ fn selected(mut tests: Vec<Test>, arguments: &Arguments) -> Vec<Test> {
     let requested = arguments.ignored || arguments.include_ignored;
     tests.retain(|test| requested || !test.is_on_request);
     tests.sort_by_key(|test| test.is_alone);
+    for (place, test) in tests.iter_mut().enumerate() {
+        test.place = place;
+    }
     tests
 }
 
-/// Runs a test, beside others or alone.
-fn beside_others<T>(is_alone: bool, run: impl FnOnce() -> T) -> T {
-    static MACHINE: RwLock<()> = RwLock::new(());
+/// Held by each test that runs: shared, or by one that is alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+fn beside_others<T>(run: impl FnOnce() -> T) -> T {
     // A test that panicked has left nothing in the lock.
-    if is_alone {
+    let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    run()
+}
+
+/// Runs a test alone, after those that wait for the same and have an earlier place.
+fn alone<T>(place: usize, run: impl FnOnce() -> T) -> T {
+    static WAITING: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    let waiting = || WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting().insert(place);
+    while waiting().first() != Some(&place) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let outcome = {
         let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
         run()
-    } else {
-        let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-        run()
-    }
+    };
+    waiting().remove(&place);
+    outcome
 }
 
 /// Runs a body on a thread of its own. One that does not end is left behind.
@@ -511,19 +535,35 @@ mod tests {
     #[test]
     fn no_test_runs_beside_one_that_is_alone() {
         static RUNNING: AtomicBool = AtomicBool::new(false);
-        let alone = || {
-            beside_others(true, || {
+        let lonely = |place| {
+            alone(place, || {
                 assert!(!RUNNING.swap(true, Ordering::SeqCst));
                 thread::sleep(Duration::from_millis(20));
                 RUNNING.store(false, Ordering::SeqCst);
             });
         };
-        let other = || beside_others(false, || assert!(!RUNNING.load(Ordering::SeqCst)));
+        let other = || beside_others(|| assert!(!RUNNING.load(Ordering::SeqCst)));
         thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(alone);
+            for place in 100..104 {
+                scope.spawn(move || lonely(place));
                 scope.spawn(other);
             }
         });
+    }
+
+    #[test]
+    fn tests_that_are_alone_keep_their_order() {
+        let order = Mutex::new(Vec::new());
+        let note = |place| alone(place, || order.lock().expect("no panic").push(place));
+        thread::scope(|scope| {
+            // No test that is alone begins meanwhile.
+            let machine = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+            for place in [200, 202, 201] {
+                scope.spawn(move || note(place));
+                thread::sleep(Duration::from_millis(50));
+            }
+            drop(machine);
+        });
+        assert_eq!(*order.lock().expect("no panic"), [200, 201, 202]);
     }
 }
