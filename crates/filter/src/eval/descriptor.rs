@@ -33,17 +33,16 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    pub fn new(packet: Packet, ecn_counts: bool) -> Self {
+    pub fn new(packet: Packet) -> Self {
         let family = packet.family();
         let (source_port, destination_port) = packet.ports().unwrap_or((0, 0));
         let mapping = packet.icmp().map(|message| icmp::mapping(message, family));
         let is_fragment = packet.fragment().is_some();
-        let mask = if ecn_counts { 0 } else { ECN };
         Self {
             family,
             new_family: family,
             is_fragment,
-            tos: packet.tos & !mask,
+            tos: packet.tos & !ECN,
             new_source: packet.source,
             new_destination: packet.destination,
             source_port,

@@ -15,9 +15,6 @@ use super::table::Table;
 use crate::host::Host;
 use crate::rule::{Network, Options, Rule, Ruleset, TableEntry, Timeout};
 
-#[cfg(feature = "testing")]
-use super::defect::Defect;
-
 /// Seed of the numbers that an engine draws, unless [`Engine::set_seed`] gives another.
 const SEED: u64 = 0x7066_2e63_6f6e_6600;
 /// Most interfaces whose groups are remembered.
@@ -69,8 +66,6 @@ pub struct Engine<'a> {
     interfaces: BTreeMap<Arc<str>, Arc<[Option<bool>]>>,
     /// Sources that this packet brought into a table.
     pub(super) overloaded: Vec<IpAddr>,
-    #[cfg(feature = "testing")]
-    pub(super) defect: Option<Defect>,
 }
 
 impl<'a> Engine<'a> {
@@ -102,18 +97,6 @@ impl<'a> Engine<'a> {
             chance: Chance::default(),
             interfaces: BTreeMap::new(),
             overloaded: Vec::new(),
-            #[cfg(feature = "testing")]
-            defect: None,
-        }
-    }
-
-    /// An engine with a defect.
-    #[doc(hidden)]
-    #[cfg(feature = "testing")]
-    pub fn with_defect(ruleset: &'a Ruleset, host: &'a Host, defect: Defect) -> Self {
-        Self {
-            defect: Some(defect),
-            ..Self::new(ruleset, host)
         }
     }
 

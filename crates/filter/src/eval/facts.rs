@@ -11,25 +11,15 @@ use crate::names::{ICMP, ICMP6, TCP, UDP};
 use crate::packet::{NO_OWNER, RouteTo};
 use crate::rule::{Comparison, Direction, Family, IdMatch, KeepState, On, PortMatch, Rule};
 
-#[cfg(feature = "testing")]
-use super::defect::Defect;
-
 /// Facts that a rule is tested against, beside the packet.
 pub(super) struct Facts<'e> {
     pub program: &'e Program<'e>,
     pub tables: &'e [Table],
     /// Which of the program's interface names mean the packet's interface.
     pub interface: &'e [Option<bool>],
-    #[cfg(feature = "testing")]
-    pub defect: Option<Defect>,
 }
 
 impl Facts<'_> {
-    #[cfg(feature = "testing")]
-    fn has(&self, defect: Defect) -> bool {
-        self.defect == Some(defect)
-    }
-
     /// The first test that fails, of those before [`Field::Probability`] or after it.
     pub fn first_failure(&self, entry: &Entry<'_>, walk: &mut Walk, late: bool) -> Option<Field> {
         let later = entry.asked.after(Field::Probability);
@@ -69,10 +59,8 @@ impl Facts<'_> {
             Field::FragmentPorts
             | Field::FragmentFlags
             | Field::FragmentIcmp
-            | Field::FragmentOwner => {
-                walk.packet.is_fragment && self.fragment_fails(field, rule, walk)
-            }
-            Field::Flags => self.flags_fail(rule, walk),
+            | Field::FragmentOwner => walk.packet.is_fragment && fragment_fails(field, rule, walk),
+            Field::Flags => flags_fail(rule, walk),
             Field::Os => os_fails(rule, walk),
             Field::SourcePort => port_fails(rule.source.port, walk.packet.new_source_port, walk),
             Field::DestinationPort => port_fails(
@@ -92,7 +80,7 @@ impl Facts<'_> {
             Field::IcmpCode => icmp_fails(rule, walk, |asked, _, code| {
                 asked.code.is_some_and(|asked| asked != code)
             }),
-            Field::IcmpReply => self.icmp_reply_fails(rule, walk),
+            Field::IcmpReply => icmp_reply_fails(rule, walk),
             Field::Fragment => rule.fragment && !walk.packet.is_fragment,
             Field::Tos => rule.tos != 0 && rule.tos != walk.packet.tos,
             Field::Tagged => rule.tagged.as_ref().is_some_and(|tagged| {
@@ -169,48 +157,6 @@ impl Facts<'_> {
         inside == negated
     }
 
-    fn fragment_fails(&self, field: Field, rule: &Rule, walk: &Walk) -> bool {
-        #[cfg(feature = "testing")]
-        if self.has(Defect::LaterFragmentPassed) {
-            return false;
-        }
-        match field {
-            Field::FragmentPorts => rule.source.port.is_some() || rule.destination.port.is_some(),
-            Field::FragmentFlags => walk.packet.packet.protocol == TCP && rule.flags.is_some(),
-            Field::FragmentIcmp => rule.icmp.is_some(),
-            Field::FragmentOwner => rule.user.is_some() || rule.group.is_some(),
-            _ => false,
-        }
-    }
-
-    fn flags_fail(&self, rule: &Rule, walk: &Walk) -> bool {
-        #[cfg(feature = "testing")]
-        if self.has(Defect::DefaultFlagsDropped) {
-            return false;
-        }
-        let Some(flags) = rule.flags else {
-            return false;
-        };
-        walk.packet
-            .tcp()
-            .is_some_and(|tcp| tcp.flags & flags.mask != flags.set)
-    }
-
-    fn icmp_reply_fails(&self, rule: &Rule, walk: &Walk) -> bool {
-        #[cfg(feature = "testing")]
-        if self.has(Defect::IcmpReplyMatchedByKeepState) {
-            return false;
-        }
-        let Some(mapping) = walk.packet.icmp else {
-            return false;
-        };
-        let sloppy = rule
-            .state_options
-            .as_deref()
-            .is_some_and(|options| options.sloppy);
-        rule.state != KeepState::No && !mapping.is_error && !sloppy && !mapping.is_query
-    }
-
     fn received_on_fails(&self, rule: &Rule, walk: &mut Walk) -> bool {
         let Some(asked) = &rule.received_on else {
             return false;
@@ -245,6 +191,36 @@ enum Side {
 
 fn rdomain_fails(rule: &Rule, rdomain: u32) -> bool {
     matches!(rule.on, Some(On::Rdomain { id, negated }) if (id == rdomain) == negated)
+}
+
+fn fragment_fails(field: Field, rule: &Rule, walk: &Walk) -> bool {
+    match field {
+        Field::FragmentPorts => rule.source.port.is_some() || rule.destination.port.is_some(),
+        Field::FragmentFlags => walk.packet.packet.protocol == TCP && rule.flags.is_some(),
+        Field::FragmentIcmp => rule.icmp.is_some(),
+        Field::FragmentOwner => rule.user.is_some() || rule.group.is_some(),
+        _ => false,
+    }
+}
+
+fn flags_fail(rule: &Rule, walk: &Walk) -> bool {
+    let Some(flags) = rule.flags else {
+        return false;
+    };
+    walk.packet
+        .tcp()
+        .is_some_and(|tcp| tcp.flags & flags.mask != flags.set)
+}
+
+fn icmp_reply_fails(rule: &Rule, walk: &Walk) -> bool {
+    let Some(mapping) = walk.packet.icmp else {
+        return false;
+    };
+    let sloppy = rule
+        .state_options
+        .as_deref()
+        .is_some_and(|options| options.sloppy);
+    rule.state != KeepState::No && !mapping.is_error && !sloppy && !mapping.is_query
 }
 
 fn in_range(address: IpAddr, first: IpAddr, last: IpAddr) -> bool {

@@ -51,7 +51,7 @@ impl Engine<'_> {
             return plain;
         }
         let interface = self.interface(&packet.interface);
-        let mut walk = Walk::new(Descriptor::new(packet.clone(), false), false);
+        let mut walk = Walk::new(Descriptor::new(packet.clone()), false);
         let list = RuleKind::Scrub;
         let found = self.first_match(&program, &interface, list, 0, 0, &mut walk);
         let rule = found.map(|id| program.entry(id).rule);
@@ -165,7 +165,7 @@ impl Engine<'_> {
                 walk.record(id, depth, Outcome::Failed([field].into_iter().collect()));
                 continue;
             }
-            self.take_tag(entry.rule, walk);
+            walk.take_tag(entry.rule);
             walk.actions.rtable = entry.rule.rtable.or(walk.actions.rtable);
             let Some(target) = entry.target else {
                 walk.record(id, depth, Outcome::Matched);

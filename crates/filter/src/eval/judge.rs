@@ -21,9 +21,6 @@ use crate::rule::{
     Action, Direction, Divert, Family, IcmpError, KeepState, Return, RouteKind, Rule, RuleKind,
 };
 
-#[cfg(feature = "testing")]
-use super::defect::Defect;
-
 /// The note on `scrub (reassemble tcp)`, which is not followed.
 const NO_TIMESTAMPS: &str = "scrub (reassemble tcp): timestamps and their checks are not followed";
 
@@ -151,7 +148,7 @@ impl Engine<'_> {
         explain: bool,
     ) -> (Decision, Vec<Step>) {
         let program = Arc::clone(&self.program);
-        let mut packet = Descriptor::new(packet, self.ecn_counts());
+        let mut packet = Descriptor::new(packet);
         if normal_tcp
             && let Content::Tcp(segment) = &mut packet.packet.content
             && let Err(refusal) = tcp::normalize(segment)
@@ -179,14 +176,6 @@ impl Engine<'_> {
                 (decision, Vec::new())
             }
         }
-    }
-
-    fn ecn_counts(&self) -> bool {
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::EcnNotMasked) {
-            return true;
-        }
-        false
     }
 
     /// How a state is met.
@@ -217,7 +206,7 @@ impl Engine<'_> {
         if actions.log_all {
             log_all(program, rule, &match_rules, &mut decision);
         }
-        if packet.packet.has_options() && !allows && !self.ignores_options() {
+        if packet.packet.has_options() && !allows {
             decision.verdict = Verdict::Block(Answer::None);
             decision.cause = Cause::StateIpOptions;
             decision.log.push(LogEvent {
@@ -232,14 +221,6 @@ impl Engine<'_> {
         decision.divert = divert(program.entry(rule).rule, packet.direction());
         self.finish(packet, &actions, tag, &mut decision);
         decision
-    }
-
-    pub(super) fn ignores_options(&self) -> bool {
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::AllowOptsIgnored) {
-            return true;
-        }
-        false
     }
 
     /// Sets the fields of the packet that leaves.
@@ -344,10 +325,6 @@ impl Engine<'_> {
         walk.log_matches(program, id);
         match rule.action {
             Action::Block(how) => {
-                #[cfg(feature = "testing")]
-                if self.defect == Some(Defect::TagFromWinnerOnly) {
-                    walk.tag.clone_from(&rule.tag);
-                }
                 decided(id, Verdict::Block(answer(how, &walk.packet)), Cause::Rule)
             }
             Action::Pass | Action::Match => self.pass_by_rule(program, id, walk),
@@ -356,7 +333,7 @@ impl Engine<'_> {
 
     /// No rule matched: pass, without a state.
     fn pass_by_default(&mut self, walk: &mut Walk) -> Decision {
-        if walk.packet.packet.has_options() && !self.ignores_options() {
+        if walk.packet.packet.has_options() {
             return dropped_options(None);
         }
         let mut decision = Decision::new(Verdict::Pass, Cause::NoRule);
@@ -372,7 +349,7 @@ impl Engine<'_> {
 
     fn pass_by_rule(&mut self, program: &Program<'_>, id: RuleId, walk: &mut Walk) -> Decision {
         let rule = program.entry(id).rule;
-        if walk.packet.packet.has_options() && !rule.allow_options && !self.ignores_options() {
+        if walk.packet.packet.has_options() && !rule.allow_options {
             return dropped_options(Some(id));
         }
         let mut decision = decided(id, Verdict::Pass, Cause::Rule);
@@ -439,10 +416,6 @@ impl Engine<'_> {
             for key in std::mem::take(&mut walk.nodes) {
                 self.nodes.remove_idle(&key, now);
             }
-        }
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::LimitPasses) {
-            return decided(id, Verdict::Pass, cause);
         }
         decided(id, Verdict::Block(Answer::None), cause)
     }

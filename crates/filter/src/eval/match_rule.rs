@@ -1,7 +1,5 @@
 //! The walk over the rules: the last match wins, unless one is quick (`pf_match_rule`).
 
-use std::sync::Arc;
-
 use super::decision::{Cause, Match};
 use super::engine::Engine;
 use super::facts::Facts;
@@ -9,10 +7,7 @@ use super::field::Field;
 use super::program::{Entry, Program, RuleId, Target};
 use super::step::Outcome;
 use super::walk::Walk;
-use crate::rule::{Action, Rule};
-
-#[cfg(feature = "testing")]
-use super::defect::Defect;
+use crate::rule::Action;
 
 /// Anchors that can be nested: one less than `PF_ANCHOR_STACK_MAX`.
 pub(super) const DEPTH: usize = 63;
@@ -57,7 +52,7 @@ impl Engine<'_> {
                 self.record_failure(program, interface, id, field, depth, walk);
                 continue;
             }
-            self.take_tag(entry.rule, walk);
+            walk.take_tag(entry.rule);
             let status = match entry.target {
                 None => self.matched(program, id, anchor, depth, walk),
                 Some(target) => {
@@ -108,16 +103,6 @@ impl Engine<'_> {
         None
     }
 
-    pub(super) fn take_tag(&self, rule: &Rule, walk: &mut Walk) {
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::TagFromWinnerOnly) {
-            return;
-        }
-        if let Some(tag) = &rule.tag {
-            walk.tag = Some(Arc::clone(tag));
-        }
-    }
-
     /// A rule matched that is no call of an anchor.
     fn matched(
         &mut self,
@@ -153,39 +138,15 @@ impl Engine<'_> {
                 decides: true,
                 translated: None,
             });
-            if !self.keeps_first(walk) {
-                walk.winner = Some(id);
-                walk.winner_anchor = anchor;
-            }
+            walk.winner = Some(id);
+            walk.winner_anchor = anchor;
         }
         walk.log_matches(program, id);
-        if rule.quick && !self.ignores_quick(rule, anchor) {
+        if rule.quick {
             Status::Quick
         } else {
             Status::Ok
         }
-    }
-
-    /// Whether the first match wins, unlike in pf.
-    fn keeps_first(&self, walk: &Walk) -> bool {
-        #[cfg(feature = "testing")]
-        if self.defect == Some(Defect::FirstMatchWins) {
-            return walk.winner.is_some();
-        }
-        let _ = walk;
-        false
-    }
-
-    /// Whether quick does not stop the walk, unlike in pf.
-    fn ignores_quick(&self, rule: &Rule, anchor: Option<RuleId>) -> bool {
-        #[cfg(feature = "testing")]
-        match self.defect {
-            Some(Defect::QuickIgnoredInAnchors) => return anchor.is_some(),
-            Some(Defect::MatchQuickDoesNotStop) => return rule.action == Action::Match,
-            _ => {}
-        }
-        let _ = (rule, anchor);
-        false
     }
 
     /// Walks the rules that an anchor's rule calls.
@@ -249,8 +210,6 @@ impl Engine<'_> {
             program,
             tables: &self.tables,
             interface,
-            #[cfg(feature = "testing")]
-            defect: self.defect,
         }
     }
 

@@ -38,14 +38,10 @@
 //! - `nat` of FreeBSD draws its hash and its addresses as OpenBSD does.
 //! - Random numbers are drawn from a seed.
 
-#![cfg_attr(not(feature = "testing"), allow(clippy::unused_self))]
-
 mod actions;
 mod create;
 mod cursor;
 mod decision;
-#[cfg(feature = "testing")]
-mod defect;
 mod descriptor;
 mod engine;
 mod explain;
@@ -74,8 +70,6 @@ mod walk;
 pub use decision::{
     Answer, Cause, Decision, LogCause, LogEvent, Match, StateUse, Translated, Verdict,
 };
-#[cfg(feature = "testing")]
-pub use defect::Defect;
 pub use engine::{Chance, Engine};
 pub use explain::{Explanation, NearMiss};
 pub use field::{Field, Fields};

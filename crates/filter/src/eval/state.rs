@@ -30,18 +30,6 @@ pub struct Key {
     pub ports: [u16; 2],
 }
 
-impl Key {
-    #[cfg(feature = "testing")]
-    pub(super) fn reversed(self) -> Self {
-        let ([a, b], [p, q]) = (self.addresses, self.ports);
-        Self {
-            addresses: [b, a],
-            ports: [q, p],
-            ..self
-        }
-    }
-}
-
 /// States of one end of a connection, by pf's numbers.
 pub(super) mod peer_state {
     pub const CLOSED: u8 = 0;
@@ -252,15 +240,6 @@ impl States {
                 && state.has_key(key, direction)
         };
         self.at(key).find(fits).map(|state| state.id)
-    }
-
-    /// The state of a packet with this key, in either direction, unlike pf.
-    #[cfg(feature = "testing")]
-    pub fn find_without_orientation(&self, key: &Key) -> Option<u64> {
-        self.at(key)
-            .chain(self.at(&key.reversed()))
-            .find(|state| !state.purged)
-            .map(|state| state.id)
     }
 
     /// Whether a packet of this direction has a state with this key (`pf_find_state_all`).

@@ -15,20 +15,11 @@ use crate::packet::flags::{ACK, SYN};
 use crate::packet::{About, AboutHeader, Content, Packet, Tcp};
 use crate::rule::{Direction, Family, Timeout};
 
-#[cfg(feature = "testing")]
-use super::defect::Defect;
-
 impl Engine<'_> {
     /// The state with a key that the packet may use.
     fn find_state(&mut self, program: &Program<'_>, packet: &Descriptor, key: &Key) -> Option<u64> {
         let direction = packet.direction();
-        let found = self.states.find(key, direction, &packet.packet.interface);
-        #[cfg(feature = "testing")]
-        let found = match self.defect {
-            Some(Defect::StateWithoutOrientation) => self.states.find_without_orientation(key),
-            _ => found,
-        };
-        let id = found?;
+        let id = self.states.find(key, direction, &packet.packet.interface)?;
         let state = self.states.get(id)?;
         let (rule, same_direction) = (state.rule, state.direction == direction);
         if program.entry(rule).rule.max_packet_rate.is_some()

@@ -56,6 +56,13 @@ impl Walk {
         }
     }
 
+    /// Sets the tag of a rule that matched.
+    pub fn take_tag(&mut self, rule: &Rule) {
+        if let Some(tag) = &rule.tag {
+            self.tag = Some(Arc::clone(tag));
+        }
+    }
+
     /// Adds a note, once.
     pub fn note(&mut self, note: String) {
         if self.notes.len() < NOTES && !self.notes.contains(&note) {

@@ -2,8 +2,6 @@
 
 mod anchors;
 mod cases;
-#[cfg(feature = "testing")]
-mod defects;
 mod explain;
 mod fragments;
 mod packets;
