@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use pf_filter::analysis::{Compiled, Limits, diff_within};
 use pf_filter::host::Host;
-use pf_filter::parse::{Config, Dialect, Parsed, parse};
+use pf_filter::parse::{Dialect, Parsed};
 use pf_filter::source::Memory;
 
-#[path = "../../crates/filter/tests/support/mod.rs"]
+#[path = "../../crates/filter/tests/pf_filter/support/mod.rs"]
 mod support;
 
 use support::choices::Choices;
@@ -29,17 +29,7 @@ fn read(bytes: &[u8], host: &Host) -> Parsed {
     while !choices.is_empty() && text.len() < 400 {
         text += &generate::rule(&mut choices);
     }
-    let mut files = Memory::default();
-    files.add("pf.conf", text);
-    parse(
-        "pf.conf",
-        &Config {
-            dialect: Dialect::OpenBsd,
-            host,
-            loader: &files,
-            macros: &[],
-        },
-    )
+    support::read(text, Dialect::OpenBsd, host, &mut Memory::default())
 }
 
 static HOST: LazyLock<Host> = LazyLock::new(|| Host::parse(generate::HOST).unwrap());

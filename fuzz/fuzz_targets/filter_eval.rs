@@ -9,11 +9,11 @@ use libfuzzer_sys::fuzz_target;
 use pf_filter::eval::Engine;
 use pf_filter::host::Host;
 use pf_filter::packet::Packet;
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::rule::Direction;
 use pf_filter::source::Memory;
 
-#[path = "../../crates/filter/tests/support/mod.rs"]
+#[path = "../../crates/filter/tests/pf_filter/support/mod.rs"]
 mod support;
 
 use support::choices::Choices;
@@ -25,19 +25,10 @@ fuzz_target!(|input: &[u8]| {
     let (rules, packets) = input.split_at(input.len() / 2);
     let host = &*HOST;
     let mut files = Memory::default();
-    files.add(
-        "pf.conf",
-        "set limit { states 5, src-nodes 3, frags 3 }\n".to_owned()
-            + &generate::configuration(&mut Choices::new(rules)),
-    );
     files.add("second", "10.1.0.0/24 !10.1.0.7\n");
-    let config = Config {
-        dialect: Dialect::OpenBsd,
-        host,
-        loader: &files,
-        macros: &[],
-    };
-    let ruleset = parse("pf.conf", &config).ruleset;
+    let text = "set limit { states 5, src-nodes 3, frags 3 }\n".to_owned()
+        + &generate::configuration(&mut Choices::new(rules));
+    let ruleset = support::read(text, Dialect::OpenBsd, host, &mut files).ruleset;
     let mut engines = [Engine::new(&ruleset, host), Engine::new(&ruleset, host)];
     let mut choices = Choices::new(packets);
     while !choices.is_empty() {

@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use pf_filter::host::Host;
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::source::Memory;
 
-#[path = "../../crates/filter/tests/support/mod.rs"]
+#[path = "../../crates/filter/tests/pf_filter/support/mod.rs"]
 mod support;
 
 use support::checks;
@@ -24,17 +24,10 @@ queue q on em0 bandwidth 10M default
 ";
 
 fuzz_target!(|text: &str| {
-    let mut files = Memory::default();
-    files.add("pf.conf", RULES);
     match Host::parse(text) {
         Ok(host) => {
-            let config = Config {
-                dialect: Dialect::OpenBsd,
-                host: &host,
-                loader: &files,
-                macros: &[],
-            };
-            let parsed = parse("pf.conf", &config);
+            let mut files = Memory::default();
+            let parsed = support::read(RULES, Dialect::OpenBsd, &host, &mut files);
             checks::places(&parsed);
             checks::idempotent(&parsed, &host, Dialect::OpenBsd, &files);
         }

@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use pf_filter::host::Host;
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::source::Memory;
 
-#[path = "../../crates/filter/tests/support/mod.rs"]
+#[path = "../../crates/filter/tests/pf_filter/support/mod.rs"]
 mod support;
 
 use support::choices::Choices;
@@ -28,11 +28,11 @@ fuzz_target!(|input: &[u8]| {
     let (first, second) = input.split_at(cut.unwrap_or(input.len()));
     let mut files = Memory::default();
     files.add("second", second.get(1..).unwrap_or_default());
-    if mode & 1 == 0 {
-        files.add("pf.conf", first);
+    let text = if mode & 1 == 0 {
+        first.to_vec()
     } else {
-        files.add("pf.conf", generate::configuration(&mut Choices::new(input)));
-    }
+        generate::configuration(&mut Choices::new(input)).into()
+    };
     let host = if mode & 2 == 0 {
         Host::default()
     } else {
@@ -43,13 +43,7 @@ fuzz_target!(|input: &[u8]| {
     } else {
         Dialect::FreeBsd
     };
-    let config = Config {
-        dialect,
-        host: &host,
-        loader: &files,
-        macros: &[],
-    };
-    let parsed = parse("pf.conf", &config);
+    let parsed = support::read(text, dialect, &host, &mut files);
     checks::places(&parsed);
     checks::idempotent(&parsed, &host, dialect, &files);
 });

@@ -5,32 +5,24 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use pf_filter::host::Host;
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::rule::{Family, Network};
 use pf_filter::source::Memory;
 
-#[path = "../../crates/filter/tests/support/mod.rs"]
+#[path = "../../crates/filter/tests/pf_filter/support/mod.rs"]
 mod support;
 
 use support::{checks, generate};
 
 static HOST: LazyLock<Host> = LazyLock::new(|| Host::parse(generate::HOST).unwrap());
 
+const RULES: &str = "table <t> const { 192.0.2.1 } file \"t\"\npass from <t>\n";
+
 fuzz_target!(|input: &[u8]| {
     let mut files = Memory::default();
-    files.add(
-        "pf.conf",
-        "table <t> const { 192.0.2.1 } file \"t\"\npass from <t>\n",
-    );
     files.add("t", input);
     for host in [Host::default(), HOST.clone()] {
-        let config = Config {
-            dialect: Dialect::OpenBsd,
-            host: &host,
-            loader: &files,
-            macros: &[],
-        };
-        let parsed = parse("pf.conf", &config);
+        let parsed = support::read(RULES, Dialect::OpenBsd, &host, &mut files);
         checks::places(&parsed);
         checks::idempotent(&parsed, &host, Dialect::OpenBsd, &files);
         assert!(parsed.has_errors() || parsed.ruleset.tables.len() == 1);

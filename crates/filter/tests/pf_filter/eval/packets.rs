@@ -9,17 +9,20 @@ use pf_filter::packet::{
 };
 use pf_filter::rule::Direction;
 
-use super::support::Net;
+use super::net::Net;
+use crate::support::cases;
+use crate::support::choices::Random;
 
-/// A small generator of numbers.
-pub struct Numbers(pub u64);
+/// A generator of packets.
+pub struct Numbers(Random);
 
 impl Numbers {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+    pub fn new(seed: u64) -> Self {
+        Self(Random::new(seed))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0.number()
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
@@ -233,8 +236,8 @@ impl Numbers {
 
 #[test]
 fn bytes_give_the_same_packet_again() {
-    let mut numbers = Numbers(0x1234_5678_9abc_def1);
-    for _ in 0..20_000 {
+    let mut numbers = Numbers::new(0x1234_5678_9abc_def1);
+    for _ in 0..cases(5_000, 200_000) {
         let packet = numbers.packet();
         let bytes = packet.to_bytes();
         let again = Packet::decode(&bytes, packet.direction, &packet.interface);
@@ -244,9 +247,9 @@ fn bytes_give_the_same_packet_again() {
 
 #[test]
 fn words_give_the_same_packet_again() {
-    let mut numbers = Numbers(0x9abc_def1_1234_5678);
+    let mut numbers = Numbers::new(0x9abc_def1_1234_5678);
     let host = Host::default();
-    for _ in 0..20_000 {
+    for _ in 0..cases(5_000, 200_000) {
         let mut packet = numbers.packet();
         numbers.context(&mut packet);
         let words = packet.to_words();
@@ -265,8 +268,8 @@ fn hostile_bytes_are_judged_without_a_panic() {
                 match out on em0 inet from 10.0.0.0/24 nat-to 192.0.2.1\nanchor \"a\" quick on em1 { \n pass from <t> allow-opts\n}\n\
                 pass in on em0 inet6 to 2001:db8::/96 af-to inet from 192.0.2.1\n";
     let mut net = Net::new(conf);
-    let mut numbers = Numbers(0x5555_1234_9abc_def1);
-    for round in 0..20_000 {
+    let mut numbers = Numbers::new(0x5555_1234_9abc_def1);
+    for round in 0..cases(5_000, 200_000) {
         let packet = numbers.packet();
         let mut bytes = packet.to_bytes();
         for _ in 0..numbers.below(4) {
@@ -317,9 +320,9 @@ fn random_words_are_refused_without_a_panic() {
         "ttl",
         "999999999999",
     ];
-    let mut numbers = Numbers(77);
+    let mut numbers = Numbers::new(77);
     let host = Host::default();
-    for _ in 0..50_000 {
+    for _ in 0..cases(10_000, 500_000) {
         let text: Vec<&str> = (0..numbers.below(16))
             .map(|_| words[numbers.below(words.len() as u64) as usize])
             .collect();

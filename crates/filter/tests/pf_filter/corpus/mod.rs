@@ -2,7 +2,8 @@
 //! they are not part of this repository.
 //!
 //! `PF_FILTER_CORPUS` names `regress/sbin/pfctl` of OpenBSD's sources, `PF_FILTER_CORPUS_FREEBSD`
-//! `sbin/pfctl/tests/files` of FreeBSD's. Without them the tests report themselves as skipped.
+//! `sbin/pfctl/tests/files` of FreeBSD's. Without them the tests are
+//! skipped; `--ignored corpus` runs them.
 
 mod freebsd;
 
@@ -10,12 +11,12 @@ mod policy;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::error::Error;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use libtest_mimic::{Arguments, Failed, Trial};
 use pf_filter::diagnostic::Severity;
 use pf_filter::host::Host;
 use pf_filter::parse::{Config, Dialect, Parsed, parse};
@@ -92,9 +93,7 @@ fn errors(parsed: &Parsed) -> String {
 
 /// Compares the canonical text, and names the first line that differs.
 fn same(parsed: &Parsed, wanted: &str) -> Result<(), Failed> {
-    if parsed.has_errors() {
-        return Err(errors(parsed).into());
-    }
+    without_errors(parsed)?;
     let got = print::canonical(&parsed.ruleset);
     if got == wanted {
         return Ok(());
@@ -126,109 +125,130 @@ fn list(makefile: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let mut trials = openbsd_trials();
-    trials.extend(freebsd::trials());
-    libtest_mimic::run(&arguments, trials).exit();
+/// Why a file is not as it should be.
+type Failed = Box<dyn Error>;
+
+/// The outcome of each file.
+#[derive(Default)]
+struct Outcomes {
+    passed: usize,
+    failures: Vec<String>,
 }
 
-fn openbsd_trials() -> Vec<Trial> {
-    let Some(directory) = std::env::var_os("PF_FILTER_CORPUS").map(PathBuf::from) else {
-        let skipped = Trial::test(
-            "openbsd_corpus [skipped: PF_FILTER_CORPUS names no directory]",
-            || Ok(()),
+impl Outcomes {
+    fn add(&mut self, name: impl Display, outcome: Result<(), Failed>) {
+        match outcome {
+            Ok(()) => self.passed += 1,
+            Err(error) => self.failures.push(format!("{name}: {error}")),
+        }
+    }
+
+    /// Names all failures.
+    fn end(&self) {
+        println!("{} are right", self.passed);
+        assert!(
+            self.failures.is_empty(),
+            "{} of {} fail:\n{}",
+            self.failures.len(),
+            self.failures.len() + self.passed,
+            self.failures.join("\n")
         );
-        return vec![skipped.with_ignored_flag(true)];
-    };
+        assert!(self.passed > 0, "the corpus has no file");
+    }
+}
+
+/// The directory that a variable names.
+fn directory(variable: &str) -> PathBuf {
+    std::env::var_os(variable)
+        .unwrap_or_else(|| panic!("{variable} names no directory"))
+        .into()
+}
+
+#[test]
+#[ignore = "PF_FILTER_CORPUS must name OpenBSD's regress/sbin/pfctl"]
+fn openbsd() {
+    let directory = directory("PF_FILTER_CORPUS");
     let makefile =
         fs::read_to_string(directory.join("Makefile")).expect("PF_FILTER_CORPUS has a Makefile");
-    let mut trials = Vec::new();
-    for number in list(&makefile, "PFTESTS") {
-        let name = format!("pf{number}");
-        let (input, output) = (
-            directory.join(format!("{name}.in")),
-            directory.join(format!("{name}.ok")),
-        );
-        let (here, again) = (directory.clone(), directory.clone());
-        let wanted = output.clone();
-        trials.push(Trial::test(format!("print::{name}"), move || {
-            same(
-                &read_openbsd(&here, &fs::read(&input)?, &[]),
-                &fs::read_to_string(&wanted)?,
-            )
-        }));
-        trials.push(Trial::test(format!("idempotent::{name}"), move || {
-            let text = fs::read_to_string(&output)?;
-            same(&read_openbsd(&again, text.as_bytes(), &[]), &text)
-        }));
-    }
-    for number in list(&makefile, "PFFAIL") {
-        let name = format!("pfail{number}");
-        let here = directory.clone();
-        trials.push(Trial::test(format!("fail::{name}"), move || {
-            fails(&here, &name)
-        }));
-    }
-    for number in list(&makefile, "PFSIMPLE") {
-        let here = directory.clone();
-        trials.push(Trial::test(
-            format!("simple::pfsimple{number}"),
-            move || {
-                let parsed = read_openbsd(
-                    &here,
-                    &fs::read(here.join(format!("pfsimple{number}.in")))?,
-                    &[],
-                );
-                if parsed.has_errors() {
-                    Err(errors(&parsed).into())
-                } else {
-                    Ok(())
-                }
-            },
-        ));
-    }
-    for number in list(&makefile, "PFOPT") {
-        let here = directory.clone();
-        trials.push(Trial::test(format!("options::pfopt{number}"), move || {
-            let options = fs::read_to_string(here.join(format!("pfopt{number}.opts")))?;
-            let macros: Vec<_> = options
-                .split_whitespace()
-                .filter_map(|word| word.strip_prefix("-D")?.split_once('='))
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect();
-            let parsed = read_openbsd(
-                &here,
-                &fs::read(here.join(format!("pfopt{number}.in")))?,
-                &macros,
-            );
-            same(
-                &parsed,
-                &fs::read_to_string(here.join(format!("pfopt{number}.ok")))?,
-            )
-        }));
-    }
-    for number in list(&makefile, "PFTABLE") {
-        let here = directory.clone();
-        trials.push(Trial::test(format!("tables::pfr{number}"), move || {
-            tables::script(&here, &format!("pfr{number}"))
-        }));
+    let mut outcomes = Outcomes::default();
+    for (class, prefix, check) in CLASSES {
+        for number in list(&makefile, class) {
+            let name = format!("{prefix}{number}");
+            outcomes.add(format!("{class} {name}"), check(&directory, &name));
+        }
     }
     let kernel = directory.join("../../sys/net");
     if let Ok(makefile) = fs::read_to_string(kernel.join("pf_policy/Makefile")) {
         for (name, wanted) in policy::cases(&makefile) {
-            let here = kernel.join("pf_policy");
-            trials.push(Trial::test(format!("policy::{name}"), move || {
-                policy::verdicts(&here, &name, &wanted)
-            }));
+            let outcome = policy::verdicts(&kernel.join("pf_policy"), &name, &wanted);
+            outcomes.add(format!("policy {name}"), outcome);
         }
     }
     if kernel.join("pf_table").exists() {
-        trials.push(Trial::test("lookups::pf_table", move || {
-            tables::lookups(&kernel.join("pf_table"))
-        }));
+        outcomes.add("pf_table", tables::lookups(&kernel.join("pf_table")));
     }
-    trials
+    outcomes.end();
+}
+
+#[test]
+#[ignore = "PF_FILTER_CORPUS_FREEBSD must name FreeBSD's sbin/pfctl/tests/files"]
+fn freebsd() {
+    let mut outcomes = Outcomes::default();
+    freebsd::check(&directory("PF_FILTER_CORPUS_FREEBSD"), &mut outcomes);
+    outcomes.end();
+}
+
+/// A check of a file in a directory.
+type Check = fn(&Path, &str) -> Result<(), Failed>;
+
+/// Lists of the Makefile, the names of their files, and what each file must do.
+const CLASSES: [(&str, &str, Check); 6] = [
+    ("PFTESTS", "pf", prints),
+    ("PFTESTS", "pf", prints_again),
+    ("PFFAIL", "pfail", fails),
+    ("PFSIMPLE", "pfsimple", is_accepted),
+    ("PFOPT", "pfopt", takes_options),
+    ("PFTABLE", "pfr", tables::script),
+];
+
+fn input(directory: &Path, name: &str) -> io::Result<Vec<u8>> {
+    fs::read(directory.join(format!("{name}.in")))
+}
+
+fn wanted(directory: &Path, name: &str) -> io::Result<String> {
+    fs::read_to_string(directory.join(format!("{name}.ok")))
+}
+
+fn prints(directory: &Path, name: &str) -> Result<(), Failed> {
+    let parsed = read_openbsd(directory, &input(directory, name)?, &[]);
+    same(&parsed, &wanted(directory, name)?)
+}
+
+fn prints_again(directory: &Path, name: &str) -> Result<(), Failed> {
+    let text = wanted(directory, name)?;
+    same(&read_openbsd(directory, text.as_bytes(), &[]), &text)
+}
+
+fn is_accepted(directory: &Path, name: &str) -> Result<(), Failed> {
+    without_errors(&read_openbsd(directory, &input(directory, name)?, &[]))
+}
+
+fn without_errors(parsed: &Parsed) -> Result<(), Failed> {
+    if parsed.has_errors() {
+        return Err(errors(parsed).into());
+    }
+    Ok(())
+}
+
+fn takes_options(directory: &Path, name: &str) -> Result<(), Failed> {
+    let options = fs::read_to_string(directory.join(format!("{name}.opts")))?;
+    let macros: Vec<_> = options
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("-D")?.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let parsed = read_openbsd(directory, &input(directory, name)?, &macros);
+    same(&parsed, &wanted(directory, name)?)
 }
 
 /// Fragments of pfctl's messages, and the codes of ours that name the same cause.
@@ -282,7 +302,7 @@ const CONSEQUENCES: &[&str] = &["skipping rule", "rule expands to no valid"];
 
 /// Each line that pfctl complains of has an error of ours with the same cause, and no other has.
 fn fails(directory: &Path, name: &str) -> Result<(), Failed> {
-    let wanted = fs::read_to_string(directory.join(format!("{name}.ok")))?;
+    let wanted = wanted(directory, name)?;
     let mut lines: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     let mut whole = Vec::new();
     for line in wanted.lines() {
@@ -300,11 +320,7 @@ fn fails(directory: &Path, name: &str) -> Result<(), Failed> {
             whole.push(message);
         }
     }
-    let parsed = read_openbsd(
-        directory,
-        &fs::read(directory.join(format!("{name}.in")))?,
-        &[],
-    );
+    let parsed = read_openbsd(directory, &input(directory, name)?, &[]);
     let mut ours: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for found in parsed
         .diagnostics

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use libtest_mimic::Failed;
 use pf_filter::eval::Engine;
 use pf_filter::host::Host;
 use pf_filter::packet::Packet;
 
-use super::{errors, list, read_openbsd};
+use super::{Failed, list, read_openbsd, without_errors};
 
 /// The rule sets and the verdicts of their pings.
 pub fn cases(makefile: &str) -> Vec<(String, Vec<bool>)> {
@@ -35,9 +34,7 @@ pub fn verdicts(directory: &Path, name: &str, wanted: &[bool]) -> Result<(), Fai
         &fs::read(directory.join(format!("{name}.conf")))?,
         &[],
     );
-    if parsed.has_errors() {
-        return Err(errors(&parsed).into());
-    }
+    without_errors(&parsed)?;
     let host = Host::default();
     let mut engine = Engine::new(&parsed.ruleset, &host);
     for (number, &wanted) in wanted.iter().enumerate() {

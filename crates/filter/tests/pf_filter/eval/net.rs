@@ -6,9 +6,11 @@ use pf_filter::diagnostic::Severity;
 use pf_filter::eval::{Answer, Cause, Decision, Engine, RuleId, Verdict};
 use pf_filter::host::Host;
 use pf_filter::packet::Packet;
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::rule::Ruleset;
 use pf_filter::source::Memory;
+
+use crate::support;
 
 /// The host of most tests.
 pub const HOST: &str = r#"
@@ -32,14 +34,7 @@ pub struct Net {
 /// A rule set and its host.
 pub fn load(conf: &str, host: &str, mut files: Memory) -> (&'static Ruleset, &'static Host) {
     let host: &'static Host = Box::leak(Box::new(Host::parse(host).expect("a host model")));
-    files.add("pf.conf", conf);
-    let config = Config {
-        dialect: Dialect::OpenBsd,
-        host,
-        loader: &files,
-        macros: &[],
-    };
-    let parsed = parse("pf.conf", &config);
+    let parsed = support::read(conf, Dialect::OpenBsd, host, &mut files);
     let errors: Vec<_> = parsed
         .diagnostics
         .iter()

@@ -3,7 +3,7 @@
 use pf_filter::eval::Cause;
 use pf_filter::source::Memory;
 
-use super::support::{HOST, Net, load_with};
+use super::net::{HOST, Net, load_with};
 
 const PING: &str = "out icmp 192.0.2.1 > 198.51.100.1 icmp-type echoreq id 1";
 const OTHER_PING: &str = "out icmp 192.0.2.1 > 198.51.100.1 icmp-type echoreq id 2";

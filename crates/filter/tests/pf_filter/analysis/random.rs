@@ -4,38 +4,12 @@ use std::net::IpAddr;
 
 use pf_filter::analysis::{Assumption, Fact, Witness};
 use pf_filter::host::{Host, Interface};
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::rule::{Direction, Ruleset};
 use pf_filter::source::Memory;
 
-/// A generator of numbers (splitmix64).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    pub fn below(&mut self, most: usize) -> usize {
-        (self.number() % most as u64) as usize
-    }
-
-    pub fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len())]
-    }
-}
+use crate::support;
+use crate::support::choices::Random;
 
 pub const INTERFACES: [&str; 4] = ["em0", "em1", "vlan7", "lo0"];
 
@@ -309,18 +283,8 @@ pub fn edited(random: &mut Random, lines: &[String], simple: bool) -> Vec<String
 
 /// Reads a configuration; rules with errors are left out.
 pub fn read(lines: &[String], host: &Host) -> Ruleset {
-    let mut files = Memory::default();
-    files.add("pf.conf", lines.join("\n") + "\n");
-    parse(
-        "pf.conf",
-        &Config {
-            dialect: Dialect::OpenBsd,
-            host,
-            loader: &files,
-            macros: &[],
-        },
-    )
-    .ruleset
+    let text = lines.join("\n") + "\n";
+    support::read(text, Dialect::OpenBsd, host, &mut Memory::default()).ruleset
 }
 
 fn address(random: &mut Random, inet6: bool) -> IpAddr {

@@ -7,13 +7,13 @@ mod errors;
 mod hostile;
 mod origins;
 mod properties;
-#[path = "../support/mod.rs"]
-mod support;
 
 use pf_filter::diagnostic::Severity;
 use pf_filter::host::Host;
-use pf_filter::parse::{Config, Dialect, Parsed, parse};
+use pf_filter::parse::{Dialect, Parsed};
 use pf_filter::source::Memory;
+
+use crate::support;
 
 /// Files that the tests' configurations name.
 fn files() -> Memory {
@@ -41,14 +41,7 @@ fn known_host() -> Host {
 }
 
 fn read_with(host: &Host, files: &mut Memory, text: impl AsRef<[u8]>) -> Parsed {
-    files.add("pf.conf", text.as_ref());
-    let config = Config {
-        dialect: Dialect::OpenBsd,
-        host,
-        loader: files,
-        macros: &[],
-    };
-    let parsed = parse("pf.conf", &config);
+    let parsed = support::read(text.as_ref(), Dialect::OpenBsd, host, files);
     support::checks::places(&parsed);
     support::checks::idempotent(&parsed, host, Dialect::OpenBsd, files);
     parsed

@@ -3,7 +3,7 @@
 use pf_filter::eval::{Cause, Verdict};
 use pf_filter::packet::{Content, Fragment, Packet, Reason};
 
-use super::support::Net;
+use super::net::Net;
 
 /// Cuts a packet into fragments of this many bytes.
 fn cut(packet: &Packet, size: usize) -> Vec<Packet> {

@@ -7,7 +7,7 @@ use pf_filter::eval::{Cause, Decision};
 use pf_filter::packet::{Content, Packet};
 use pf_filter::rule::RouteKind;
 
-use super::support::Net;
+use super::net::Net;
 
 /// Source and destination of the packet that leaves.
 fn ends(decision: &Decision) -> String {

@@ -1,21 +1,17 @@
 //! Properties of all configurations, tried on generated ones. `WEIR_TEST_LONG` tries more.
 
 use pf_filter::eval::{Cause, Engine, Verdict};
+use pf_filter::parse::ERRORS_MAX;
 use pf_filter::print;
 use pf_filter::rule::{Direction, Ruleset};
 
-use super::support::choices::{Choices, Random};
-use super::support::generate;
 use super::{findings, known_host, read};
+use crate::support::choices::{Choices, Random};
+use crate::support::{cases, generate};
 
 /// Calls `check` with random bytes, and names the seed of those that fail.
 fn for_all(count: u64, length: usize, check: impl Fn(&[u8])) {
-    let count = if std::env::var_os("WEIR_TEST_LONG").is_some() {
-        100 * count
-    } else {
-        count
-    };
-    for seed in 0..count {
+    for seed in 0..cases(count, 100 * count) {
         let shown = Seed(seed);
         check(&Random::new(seed).bytes(length));
         std::mem::forget(shown);
@@ -182,6 +178,10 @@ fn lists(choices: &mut Choices<'_>) -> (String, String) {
 fn lists_are_rules_in_order() {
     for_all(60, 40, |bytes| {
         let (list, rules) = lists(&mut Choices::new(bytes));
+        // By hand each combination of two families is an error, and the last error ends the file.
+        if rules.lines().count() > ERRORS_MAX {
+            return;
+        }
         assert_eq!(canonical(&list), canonical(&rules), "{list}");
     });
 }

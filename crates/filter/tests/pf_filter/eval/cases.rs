@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::{HOST, Net};
+use super::net::{HOST, Net};
 
 /// A rule set with packets. A packet that begins with `+` is a number of seconds to wait.
 pub struct Case {

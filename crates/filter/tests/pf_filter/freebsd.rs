@@ -3,10 +3,12 @@
 use pf_filter::diagnostic::Severity;
 use pf_filter::host::Host;
 use pf_filter::parse::freebsd::UNSUPPORTED;
-use pf_filter::parse::{Config, Dialect, Parsed, parse};
+use pf_filter::parse::{Dialect, Parsed};
 use pf_filter::print;
 use pf_filter::rule::RuleKind;
 use pf_filter::source::Memory;
+
+use crate::support;
 
 const HOST: &str = r#"
 [[interfaces]]
@@ -20,15 +22,7 @@ addresses = ["10.0.0.1/24"]
 
 fn read(text: &str, dialect: Dialect) -> Parsed {
     let host = Host::parse(HOST).expect("the host model is right");
-    let mut files = Memory::default();
-    files.add("pf.conf", text);
-    let config = Config {
-        dialect,
-        host: &host,
-        loader: &files,
-        macros: &[],
-    };
-    parse("pf.conf", &config)
+    support::read(text, dialect, &host, &mut Memory::default())
 }
 
 fn printed(text: &str) -> String {

@@ -9,21 +9,21 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use libtest_mimic::Failed;
 use pf_filter::eval::Engine;
 use pf_filter::host::Host;
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::rule::{Network, TableEntry, TablePart};
 use pf_filter::source::Memory;
 
-use super::{errors, read_openbsd};
+use super::{Failed, input, read_openbsd, wanted, without_errors};
+use crate::support;
 
 type Entries = BTreeMap<(IpAddr, u8), TableEntry>;
 
 /// Runs a script and compares its output.
 pub fn script(directory: &Path, name: &str) -> Result<(), Failed> {
-    let script = fs::read_to_string(directory.join(format!("{name}.in")))?;
-    let wanted = fs::read_to_string(directory.join(format!("{name}.ok")))?;
+    let script = String::from_utf8(input(directory, name)?)?;
+    let wanted = wanted(directory, name)?;
     let mut table = Some(Entries::new());
     let mut sections = Sections {
         text: &wanted,
@@ -100,9 +100,7 @@ fn run(
         "load" => {
             let text = arguments.replace("DIR/", "");
             let parsed = read_openbsd(directory, text.as_bytes(), &[]);
-            if parsed.has_errors() {
-                return Err(errors(&parsed).into());
-            }
+            without_errors(&parsed)?;
             for definition in &parsed.ruleset.tables {
                 if &*definition.name != "regress" {
                     continue;
@@ -163,24 +161,11 @@ fn run(
 /// The addresses of a command, read as a table's file is read.
 fn entries(arguments: &str) -> Result<Vec<TableEntry>, Failed> {
     let mut files = Memory::default();
-    files
-        .add("rules", "table <regress> file \"arguments\"\n")
-        .add("arguments", arguments);
-    let host = super::host();
-    let parsed = parse(
-        "rules",
-        &Config {
-            dialect: Dialect::OpenBsd,
-            host: &host,
-            loader: &files,
-            macros: &[],
-        },
-    );
-    if parsed.has_errors() {
-        Err(errors(&parsed).into())
-    } else {
-        Ok(parsed.ruleset.tables[0].entries.clone())
-    }
+    files.add("arguments", arguments);
+    let table = "table <regress> file \"arguments\"\n";
+    let parsed = support::read(table, Dialect::OpenBsd, &super::host(), &mut files);
+    without_errors(&parsed)?;
+    Ok(parsed.ruleset.tables[0].entries.clone())
 }
 
 fn key(entry: &TableEntry) -> ((IpAddr, u8), TableEntry) {
@@ -234,9 +219,7 @@ pub fn lookups(directory: &Path) -> Result<(), Failed> {
         fs::read_to_string(directory.join("table.in"))?.replace('\n', " ")
     );
     let parsed = read_openbsd(directory, text.as_bytes(), &[]);
-    if parsed.has_errors() {
-        return Err(errors(&parsed).into());
-    }
+    without_errors(&parsed)?;
     let host = Host::default();
     let engine = Engine::new(&parsed.ruleset, &host);
     let mut wrong = Vec::new();

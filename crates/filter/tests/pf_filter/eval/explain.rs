@@ -2,9 +2,12 @@
 
 use pf_filter::eval::{Chance, Explanation, Field, Fields, LogCause, Outcome};
 use pf_filter::host::Host;
+use pf_filter::parse::Dialect;
+use pf_filter::source::Memory;
 
+use super::net::Net;
 use super::packets::Numbers;
-use super::support::Net;
+use crate::support::{self, cases};
 
 const CONF: &str = "block return all\npass in on em1 proto tcp to port 22\npass in on em0 proto tcp from 10.0.0.0/8 to port { 22 80 }\n\
                     pass in on em0 proto tcp to port 443 flags any\n";
@@ -219,18 +222,10 @@ fn chance_is_drawn_or_given() {
 #[test]
 fn what_is_not_known_is_noted_once() {
     let conf = "pass no state\nblock from (em7)\nblock from (em7) to 192.0.2.9\nblock proto tcp user root\n";
-    let mut files = pf_filter::source::Memory::default();
-    files.add("pf.conf", conf);
     let host = Host::default();
-    let config = pf_filter::parse::Config {
-        dialect: pf_filter::parse::Dialect::OpenBsd,
-        host: &host,
-        loader: &files,
-        macros: &[],
-    };
-    let ruleset = pf_filter::parse::parse("pf.conf", &config).ruleset;
+    let ruleset = support::read(conf, Dialect::OpenBsd, &host, &mut Memory::default()).ruleset;
     let mut engine = pf_filter::eval::Engine::new(&ruleset, &host);
-    let packet = super::support::packet("in tcp 10.0.0.5:9 > 192.0.2.9:53", &host);
+    let packet = super::net::packet("in tcp 10.0.0.5:9 > 192.0.2.9:53", &host);
     let decision = engine.run(&packet);
     assert!(decision.verdict.is_pass());
     assert_eq!(
@@ -275,8 +270,8 @@ fn deleting_rules_exposes_those_they_overrode() {
         };
         (0..8).map(pick).collect()
     };
-    let mut numbers = Numbers(4242);
-    for _ in 0..200 {
+    let mut numbers = Numbers::new(4242);
+    for _ in 0..cases(200, 2_000) {
         let lines = lines(&mut numbers);
         let packet = numbers.packet();
         let run = |lines: &[String]| {

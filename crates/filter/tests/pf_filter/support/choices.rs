@@ -37,22 +37,35 @@ impl<'b> Choices<'b> {
     }
 }
 
-/// A sequence of random bytes that a seed repeats (`xorshift64*`).
+/// A sequence of numbers that a seed repeats (splitmix64).
 pub struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub fn below(&mut self, most: usize) -> usize {
+        (self.number() % most as u64) as usize
+    }
+
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len())]
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| (self.next() >> 40) as u8).collect()
+        (0..count).map(|_| (self.number() >> 40) as u8).collect()
     }
 }

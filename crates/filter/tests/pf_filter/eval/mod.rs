@@ -4,7 +4,7 @@ mod anchors;
 mod cases;
 mod explain;
 mod fragments;
+mod net;
 mod packets;
 mod states;
-mod support;
 mod translate;

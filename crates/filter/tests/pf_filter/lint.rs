@@ -4,21 +4,15 @@
 use pf_filter::diagnostic::Severity;
 use pf_filter::host::Host;
 use pf_filter::lint::{Settings, lint};
-use pf_filter::parse::{Config, Dialect, parse};
+use pf_filter::parse::Dialect;
 use pf_filter::source::Memory;
+
+use crate::support;
 
 /// Codes of all warnings with their lines.
 fn found(text: &str) -> Vec<(u32, &'static str)> {
-    let mut files = Memory::default();
-    files.add("pf.conf", text);
     let host = Host::default();
-    let config = Config {
-        dialect: Dialect::OpenBsd,
-        host: &host,
-        loader: &files,
-        macros: &[],
-    };
-    let parsed = parse("pf.conf", &config);
+    let parsed = support::read(text, Dialect::OpenBsd, &host, &mut Memory::default());
     assert!(!parsed.has_errors(), "{text}: {:?}", parsed.diagnostics);
     let lints = lint(&parsed.ruleset, &host, &Settings::default());
     let all = parsed.diagnostics.iter().chain(&lints);
@@ -35,23 +29,15 @@ fn found(text: &str) -> Vec<(u32, &'static str)> {
 
 /// A rule set whose second part has the finding in its first line, and one that has it not.
 #[track_caller]
-fn only_in(code: &str, with: &str, without: &str) {
+fn only_in(code: &'static str, with: &str, without: &str) {
     let base = "block all\n";
     let with = found(&format!("{base}{with}\n"));
-    assert!(
-        with.contains(&(2, code_of(code))),
-        "{code} is missing in {with:?}"
-    );
+    assert!(with.contains(&(2, code)), "{code} is missing in {with:?}");
     let without = found(&format!("{base}{without}\n"));
     assert!(
         without.iter().all(|(_, other)| *other != code),
         "{code} is in {without:?}"
     );
-}
-
-/// The code, as the findings have it.
-fn code_of(code: &str) -> &'static str {
-    String::from(code).leak()
 }
 
 #[test]

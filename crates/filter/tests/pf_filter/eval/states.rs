@@ -3,7 +3,7 @@
 use pf_filter::eval::{Answer, Cause, Verdict};
 use pf_filter::rule::{Direction, Timeout};
 
-use super::support::Net;
+use super::net::Net;
 
 const SSH: &str = "block all\npass in proto tcp to port 22\n";
 const SYN: &str = "in tcp 10.0.0.5:4000 > 192.0.2.1:22 seq 1000";
