@@ -77,6 +77,56 @@ int fault_sample(struct xdp_md *ctx)
 	return config.every && sampled % config.every == 0 ? XDP_DROP : XDP_PASS;
 }
 
+/* What `fault_hold` does next. */
+enum hold {
+	HOLD_NOTHING,
+	HOLD_NEXT, /* keep the CPU at the next frame, until this is no longer HOLDING */
+	HOLDING,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} hold SEC(".maps");
+
+/* Well below the time after which the kernel takes a CPU for stuck. */
+#define LONGEST_HOLD_NS 8000000000ULL
+/* More than pass until then. */
+#define HOLD_ROUNDS (1 << 20)
+#define HOLD_READINGS 64
+
+struct holding {
+	volatile __u32 *state;
+	__u64 end;
+};
+
+static long hold_on(__u32 round, struct holding *holding)
+{
+	for (int i = 0; i < HOLD_READINGS; i++)
+		if (bpf_ktime_get_ns() > holding->end)
+			return 1;
+	return *holding->state != HOLDING;
+}
+
+/* NAPI handles a frame for as long as it is told to, so that the ring before it fills. */
+SEC("xdp")
+int fault_hold(struct xdp_md *ctx)
+{
+	__u32 key = 0;
+	volatile __u32 *state = bpf_map_lookup_elem(&hold, &key);
+
+	if (state && *state == HOLD_NEXT) {
+		struct holding holding = { state, bpf_ktime_get_ns() + LONGEST_HOLD_NS };
+
+		*state = HOLDING;
+		bpf_loop(HOLD_ROUNDS, hold_on, &holding, 0);
+	}
+	__sync_fetch_and_add(&sampled, 1);
+	return XDP_PASS;
+}
+
 SEC("xdp")
 int fault_pass(struct xdp_md *ctx)
 {

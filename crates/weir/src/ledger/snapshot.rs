@@ -146,7 +146,7 @@ pub struct Device {
     /// The index of the device below it, such as of a VLAN, in the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower: Option<u32>,
-    /// The other end of a veth: the inode of its namespace and its index there, where that namespace is
+    /// The other end of a veth or netkit: the inode of its namespace and its index there, where that namespace is
     /// part of the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<(u64, u32)>,
@@ -170,6 +170,41 @@ pub struct Device {
     /// those below it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub qdisc_parents: BTreeMap<String, String>,
+}
+
+/// Kinds of devices that come in pairs: `IFLA_LINK` is the other end.
+const PAIRS: [&str; 2] = ["veth", "netkit"];
+/// Kinds of devices that send a packet as the payload of one that IP routes.
+const TUNNELS: [&str; 10] = [
+    "vxlan",
+    "geneve",
+    "bareudp",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "ipip",
+    "sit",
+    "ip6tnl",
+];
+
+/// Whether devices of a kind are ends of a pair.
+pub fn is_pair(kind: Option<&str>) -> bool {
+    kind.is_some_and(|kind| PAIRS.contains(&kind))
+}
+
+impl Device {
+    /// Whether it is one end of a pair.
+    pub fn is_paired(&self) -> bool {
+        is_pair(self.kind.as_deref())
+    }
+
+    /// Whether it is a tunnel, whose packets IP sends a second time.
+    pub fn is_tunnel(&self) -> bool {
+        self.kind
+            .as_deref()
+            .is_some_and(|kind| TUNNELS.contains(&kind))
+    }
 }
 
 /// A socket.

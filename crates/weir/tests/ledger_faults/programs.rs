@@ -23,6 +23,16 @@ const GENERIC: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE`.
 const NATIVE: u32 = 1 << 2;
 
+/// What `fault_hold` does next, as `enum hold` of bpf/faults.bpf.c has it.
+pub mod hold {
+    /// It passes each frame.
+    pub const NOTHING: u32 = 0;
+    /// It keeps its CPU at the next frame.
+    pub const NEXT: u32 = 1;
+    /// It does so now, until this is set to another one.
+    pub const HOLDING: u32 = 2;
+}
+
 /// The place of an XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Xdp {
@@ -91,7 +101,12 @@ impl Program {
         self.programs.map("sockets")
     }
 
-    /// Frames that `fault_sample` has seen.
+    /// What `fault_hold` does next: one of the constants of [`hold`].
+    pub fn hold(&self) -> Result<Map<u32, u32>> {
+        self.programs.map("hold")
+    }
+
+    /// Frames that `fault_sample` or `fault_hold` has seen.
     pub fn sampled(&self) -> Result<u64> {
         self.programs.variable(".bss")
     }

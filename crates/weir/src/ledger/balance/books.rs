@@ -4,13 +4,13 @@
 //! row; it claims the packet from every other place that counts it. A count that is left in the end is a loss that
 //! this counter alone shows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::delta::{Deltas, Key};
 use super::method::Method;
-use super::rules::{Counter, CounterRule, Rule, rule_for};
+use super::rules::{Counter, CounterRule, Loser, Rule, rule_for};
 use crate::ledger::sheet::{Also, Class, Loss};
-use crate::ledger::snapshot::{Drop, Snapshot, Socket, XdpEvent, XdpSocket};
+use crate::ledger::snapshot::{Device, Drop, Snapshot, Socket, XdpEvent, XdpSocket};
 use crate::ledger::stage::{Stage, Unit};
 
 /// EtherType of IPv6.
@@ -26,6 +26,30 @@ const RECEIVED: &[Counter] = &[
 /// Those of a frame that a device could not send.
 const SENT: &[Counter] = &[Counter::Device("tx_dropped"), Counter::Peer("rx_dropped")];
 
+/// A device that counts packets as not sent which another stage, or another device, lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// The namespace of the device.
+    pub netns: u64,
+    /// Its index.
+    pub device: u32,
+    /// Packets.
+    pub count: u64,
+    /// The namespace of the loss.
+    pub lost_netns: u64,
+    /// The stage that owns the loss.
+    pub stage: Stage,
+}
+
+/// Closed books.
+#[derive(Debug, Default)]
+pub struct Closed {
+    /// All losses of the snapshot's namespaces and devices.
+    pub losses: Vec<Loss>,
+    /// Where else they were not sent.
+    pub refusals: Vec<Refusal>,
+}
+
 /// Assigns losses to owners.
 pub struct Books<'a> {
     method: Method,
@@ -33,8 +57,8 @@ pub struct Books<'a> {
     after: &'a Snapshot,
     /// Counts that are not claimed yet.
     left: BTreeMap<&'a Key, u64>,
-    losses: Vec<Loss>,
-    /// The place of each row in `losses`.
+    closed: Closed,
+    /// The place of each row in the losses.
     rows: HashMap<Identity, usize>,
 }
 
@@ -86,6 +110,8 @@ struct Claimed {
     /// The socket, if one alone counted them.
     socket: Option<u64>,
     qdisc: Option<String>,
+    /// Devices that count them as not sent, by namespace and index.
+    refused: Vec<(u64, u32, u64)>,
 }
 
 impl<'a> Books<'a> {
@@ -97,20 +123,20 @@ impl<'a> Books<'a> {
             deltas,
             after,
             left: left.collect(),
-            losses: Vec::new(),
+            closed: Closed::default(),
             rows: HashMap::new(),
         }
     }
 
-    /// All losses of the snapshot's namespaces and devices.
-    pub fn close(mut self) -> Vec<Loss> {
+    /// Assigns all losses.
+    pub fn close(mut self) -> Closed {
         self.add_xdp_sockets();
         self.add_xdp_events();
         // A counter knows the namespace of packets whose event has none.
         self.add_drops(|drop| drop.netns != 0);
         self.add_counters();
         self.add_drops(|drop| drop.netns == 0);
-        self.losses
+        self.closed
     }
 
     /// Sockets of AF_XDP know best why they lost a frame.
@@ -188,10 +214,18 @@ impl<'a> Books<'a> {
             if count == 0 {
                 continue;
             }
-            let at = At {
+            let from = At {
                 netns: event.netns,
                 device: event.device,
                 ..At::default()
+            };
+            // The target of a redirect loses the frames that it cannot send.
+            let at = match event.event.as_str() {
+                "xdp_devmap_xmit" => At {
+                    device: event.to,
+                    ..from
+                },
+                _ => from,
             };
             let mut also = Vec::new();
             match event.event.as_str() {
@@ -211,13 +245,9 @@ impl<'a> Books<'a> {
                     also.extend(self.claim(at, SENT, count).also);
                 }
                 "xdp_devmap_xmit" => {
-                    let target = At {
-                        device: event.to,
-                        ..at
-                    };
                     let errors = Counter::Driver("tx_queue_*_xdp_xmit_errors");
-                    also.extend(self.claim(target, &[errors], count).also);
-                    also.extend(self.claim(target, SENT, count).also);
+                    also.extend(self.claim(at, &[errors], count).also);
+                    also.extend(self.claim(at, SENT, count).also);
                 }
                 _ => {}
             }
@@ -268,19 +298,33 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn add_drop(&mut self, drop: &Drop, rule: Rule, count: u64) {
-        let at = At {
-            netns: drop.netns,
-            device: drop.device,
+    /// Where a packet was lost. The other end of a device can be in a namespace that was not read: nothing of this one
+    /// lost it then.
+    fn place_of(&self, drop: &Drop, loser: Loser) -> At {
+        let (netns, device) = match loser {
+            Loser::Named => (drop.netns, drop.device),
+            Loser::Peer => {
+                let named = self.after.device(drop.netns, drop.device);
+                named.and_then(|named| named.peer).unwrap_or_default()
+            }
+        };
+        At {
+            netns,
+            device,
             socket: drop.socket,
             is_ipv6: drop.protocol == IPV6,
-        };
+        }
+    }
+
+    fn add_drop(&mut self, drop: &Drop, rule: Rule, count: u64) {
+        let at = self.place_of(drop, rule.loser);
         let mut claimed = self.claim(at, rule.also, count);
         if rule.stage == Stage::Qdisc && claimed.qdisc.is_none() {
             // A device without a carrier has none that counts (`noop_enqueue` of net/sched/sch_generic.c).
             let more = self.claim(at, &[Counter::Device("tx_dropped")], count);
             claimed.also.extend(more.also);
         }
+        self.refuse(at, rule.stage, &claimed);
         let mut loss = self.loss(
             at,
             rule.stage,
@@ -304,8 +348,24 @@ impl<'a> Books<'a> {
         } else {
             Some(drop.socket)
         };
-        self.name_socket(&mut loss, drop.netns, socket);
+        self.name_socket(&mut loss, at.netns, socket);
         self.push(loss);
+    }
+
+    fn refuse(&mut self, at: At, stage: Stage, claimed: &Claimed) {
+        let refused = claimed.refused.iter();
+        let others = refused.filter(|&&(netns, device, _)| {
+            stage == Stage::Backlog || (netns, device) != (at.netns, at.device)
+        });
+        self.closed
+            .refusals
+            .extend(others.map(|&(netns, device, count)| Refusal {
+                netns,
+                device,
+                count,
+                lost_netns: at.netns,
+                stage,
+            }));
     }
 
     fn add_counters(&mut self) {
@@ -419,6 +479,7 @@ impl<'a> Books<'a> {
         };
         let mut claimed = self.claim(at, rule.also, count);
         self.claim_above(key, at, count, &mut claimed.also);
+        self.refuse(at, stage, &claimed);
         let mut loss = self.loss(at, stage, class, count, &reason, rule.meaning);
         loss.proof = proof;
         loss.also = claimed.also;
@@ -449,6 +510,9 @@ impl<'a> Books<'a> {
                 match &key {
                     Key::Socket(_, cookie) => sockets.push(*cookie),
                     Key::Qdisc(_, _, name) => claimed.qdisc = Some(name.clone()),
+                    Key::Device(netns, device, name) if name == "tx_dropped" => {
+                        claimed.refused.push((*netns, *device, taken));
+                    }
                     _ => {}
                 }
                 push(&mut claimed.also, &self.name_of(&key, at), taken);
@@ -480,6 +544,12 @@ impl<'a> Books<'a> {
                     .into_iter()
                     .collect()
             }
+            Counter::Upper(name) => {
+                let uppers = self.uppers(at).into_iter();
+                uppers
+                    .map(|device| Key::Device(netns, device, name.into()))
+                    .collect()
+            }
             Counter::Qdisc | Counter::Filters => {
                 let wants_filters = counter == Counter::Filters;
                 let all = Key::Qdisc(netns, device, String::new())
@@ -506,6 +576,35 @@ impl<'a> Books<'a> {
                 keys.map(|(key, _)| (*key).clone()).collect()
             }
         }
+    }
+
+    /// The devices that send by this one, those next to it first, and then the tunnels, whose routes nobody follows.
+    fn uppers(&self, at: At) -> Vec<u32> {
+        let Some(namespace) = self.after.namespaces.get(&at.netns) else {
+            return Vec::new();
+        };
+        let mut uppers = Vec::new();
+        let mut layer = vec![at.device];
+        // Bounded: a file can have a circle.
+        for _ in 0..MAX_DEPTH {
+            let is_above = |(index, device): &(&u32, &Device)| {
+                let has_below = device.lower.is_some_and(|lower| layer.contains(&lower));
+                let controls = layer.iter().any(|below| {
+                    let below = namespace.devices.get(below);
+                    below.is_some_and(|below| below.controller == Some(**index))
+                });
+                !device.is_paired() && (has_below || controls)
+            };
+            let devices = namespace.devices.iter().filter(is_above);
+            layer = devices.map(|(index, _)| *index).collect();
+            uppers.extend(&layer);
+        }
+        let devices = namespace.devices.iter();
+        let tunnels = devices.filter(|(_, device)| device.is_tunnel());
+        uppers.extend(tunnels.map(|(index, _)| *index));
+        let mut seen = HashSet::from([at.device]);
+        uppers.retain(|device| seen.insert(*device));
+        uppers
     }
 
     /// Takes packets from a counter, and returns how many there were.
@@ -627,10 +726,10 @@ impl<'a> Books<'a> {
         let Some(known) = self
             .rows
             .get(&identity)
-            .and_then(|row| self.losses.get_mut(*row))
+            .and_then(|row| self.closed.losses.get_mut(*row))
         else {
-            self.rows.insert(identity, self.losses.len());
-            self.losses.push(loss);
+            self.rows.insert(identity, self.closed.losses.len());
+            self.closed.losses.push(loss);
             return;
         };
         known.count += loss.count;

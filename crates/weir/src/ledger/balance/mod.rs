@@ -44,12 +44,14 @@ pub fn balance_by(method: Method, before: &Snapshot, after: &Snapshot) -> Result
         "the snapshot is younger than this moment"
     );
     let deltas = Deltas::between(before, after);
-    let mut losses = Books::new(method, &deltas, after).close();
-    losses.sort_by_key(|loss| (loss.class, std::cmp::Reverse(loss.count)));
+    let mut closed = Books::new(method, &deltas, after).close();
+    closed
+        .losses
+        .sort_by_key(|loss| (loss.class, std::cmp::Reverse(loss.count)));
     let mut sheet = Sheet {
         seconds: Some((after.boottime_ns - before.boottime_ns) as f64 / 1e9),
-        edges: edges::edges(method, before, after, &deltas, &losses),
-        losses,
+        edges: edges::edges(method, before, after, &deltas, &closed),
+        losses: closed.losses,
         gaps: after.gaps.clone(),
         resets: deltas.resets.clone(),
     };

@@ -10,8 +10,10 @@ pub enum Counter {
     Mib(&'static str, &'static str),
     /// A field of `struct rtnl_link_stats64` of the packet's device.
     Device(&'static str),
-    /// The same of the other end of a veth.
+    /// The same of the other end of a veth or netkit.
     Peer(&'static str),
+    /// The same of the devices above it, which handed it the packet: a VLAN, a bond, a tunnel.
+    Upper(&'static str),
     /// A statistic of the driver, its queues added.
     Driver(&'static str),
     /// `drops` of the device's queueing disciplines: of the one that lost it, and of those above it.
@@ -28,7 +30,16 @@ pub enum Counter {
     Neighbour(&'static str, &'static str),
 }
 
-use Counter::{Cpu, Device, Driver, Event, Filters, Mib, Neighbour, Peer, Qdisc, Socket};
+use Counter::{Cpu, Device, Driver, Event, Filters, Mib, Neighbour, Peer, Qdisc, Socket, Upper};
+
+/// The device that lost a packet, beside the one that the freed packet names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loser {
+    /// The same one.
+    Named,
+    /// The other end of it: the sender has made it a packet of the receiving end, and freed and counted it.
+    Peer,
+}
 
 /// A reason.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +52,21 @@ pub struct Rule {
     pub stage: Stage,
     /// Whether it is a loss.
     pub class: Class,
-    /// Where else the same packets are counted.
+    /// Whose loss it is.
+    pub loser: Loser,
+    /// Where else the same packets are counted, beginning at the device that lost them.
     pub also: &'static [Counter],
     /// The explanation in a sentence.
     pub meaning: &'static str,
     /// The check of `weir doctor`; empty for none.
     pub check: &'static str,
+}
+
+impl Rule {
+    const fn of_the_peer(mut self) -> Self {
+        self.loser = Loser::Peer;
+        self
+    }
 }
 
 const fn rule(
@@ -62,6 +82,7 @@ const fn rule(
         place,
         stage,
         class,
+        loser: Loser::Named,
         also,
         meaning,
         check,
@@ -195,22 +216,45 @@ pub const RULES: &[Rule] = &[
     rule(("FQ_FLOW_LIMIT", ""), Stage::Qdisc, Lost, QDISC, "a flow's queue of fq was full", "qdisc-drops"),
     rule(("NOT_SPECIFIED", "tbf_"), Stage::Qdisc, NotLost, &[],
         "tbf cut it into segments and dropped all of them: they are counted one by one", ""),
-    // `__dev_forward_skb` has made it one of the other end by then, but the sending end counts it.
-    rule(("NOT_SPECIFIED", "veth_xmit"), Stage::Transmit, Lost, &[Peer("tx_dropped")],
-        "the ring of a veth was full: the CPU that receives from it is too slow", ""),
-    rule(("FULL_RING", ""), Stage::Transmit, Lost, &[Device("tx_dropped")],
+    // `eth_type_trans` of `__dev_forward_skb` has made it a packet of the other end by then.
+    rule(("NOT_SPECIFIED", "veth_xmit"), Stage::Transmit, Lost, NOT_SENT,
+        "the ring of a veth was full: the CPU that receives from it is too slow", "").of_the_peer(),
+    // `netkit_xmit` sets the device before it runs the program.
+    rule(("NOT_SPECIFIED", "netkit_xmit"), Stage::Transmit, Lost, NOT_SENT,
+        "a program of a netkit, or its policy, dropped it", "").of_the_peer(),
+    // `____dev_forward_skb` frees it before that.
+    rule(("NOT_SPECIFIED", "dev_forward_skb"), Stage::Transmit, Lost, NOT_FORWARDED,
+        "the receiving end is down, or it is larger than that one's MTU", "veth-mtu"),
+    rule(("FULL_RING", ""), Stage::Transmit, Lost, NOT_SENT,
         "the queue of a tap was full: its reader is too slow", "tap-queue"),
-    rule(("DEV_READY", ""), Stage::Transmit, Lost, &[Device("tx_dropped")], "the device is down", ""),
-    rule(("DEV_HDR", ""), Stage::Transmit, Lost, &[Device("tx_dropped")],
+    rule(("DEV_READY", ""), Stage::Transmit, Lost, NOT_SENT, "the device is down", ""),
+    rule(("DEV_HDR", ""), Stage::Transmit, Lost, NOT_SENT,
         "the device could not read its header", ""),
-    rule(("TAP_FILTER", ""), Stage::Transmit, Lost, &[Device("tx_dropped")],
+    rule(("TAP_FILTER", ""), Stage::Transmit, Lost, NOT_SENT,
         "a filter of a tap refused it", ""),
-    rule(("TAP_TXFILTER", ""), Stage::Transmit, Lost, &[Device("tx_dropped")],
+    rule(("TAP_TXFILTER", ""), Stage::Transmit, Lost, NOT_SENT,
         "a filter of a tap refused it", ""),
+];
+
+/// The device counts it, those above it may, and IP and UDP do if they hear of it.
+const NOT_SENT: &[Counter] = &[
+    Device("tx_dropped"),
+    Upper("tx_dropped"),
+    Mib("Ip.OutDiscards", "Ip6.OutDiscards"),
+    Mib("Udp.SndbufErrors", "Udp6.SndbufErrors"),
+];
+/// And so does the other end.
+const NOT_FORWARDED: &[Counter] = &[
+    Device("tx_dropped"),
+    Peer("rx_dropped"),
+    Upper("tx_dropped"),
+    Mib("Ip.OutDiscards", "Ip6.OutDiscards"),
+    Mib("Udp.SndbufErrors", "Udp6.SndbufErrors"),
 ];
 
 const QDISC: &[Counter] = &[
     Qdisc,
+    Upper("tx_dropped"),
     Mib("Ip.OutDiscards", "Ip6.OutDiscards"),
     Mib("Udp.SndbufErrors", "Udp6.SndbufErrors"),
 ];
@@ -252,7 +296,7 @@ const fn counted(
 /// In the order in which they claim: the most exact first.
 #[rustfmt::skip] // a table, a row a counter
 pub const COUNTERS: &[CounterRule] = &[
-    counted(Qdisc, Stage::Qdisc, &[Mib("Ip.OutDiscards", "Ip6.OutDiscards"), Mib("Udp.SndbufErrors", "Udp6.SndbufErrors")],
+    counted(Qdisc, Stage::Qdisc, &[Upper("tx_dropped"), Mib("Ip.OutDiscards", "Ip6.OutDiscards"), Mib("Udp.SndbufErrors", "Udp6.SndbufErrors")],
         "a queueing discipline dropped it", "qdisc-drops"),
     counted(Filters, Stage::Tc, &[], "a program or filter of tc dropped it", ""),
     counted(Driver("rx_queue_*_xdp_tx_errors"), Stage::Xdp, &[Device("tx_dropped"), Peer("rx_dropped"), Driver("rx_queue_*_drops")],
@@ -280,7 +324,7 @@ pub const COUNTERS: &[CounterRule] = &[
     counted(Device("rx_fifo_errors"), Stage::Card, &[Device("rx_errors")],
         "the card's queue was full", "ring-sizes"),
     counted(Device("rx_errors"), Stage::Card, &[], "a receive error of the card", "device-errors"),
-    counted(Device("tx_dropped"), Stage::Transmit, &[Peer("rx_dropped"), Mib("Ip.OutDiscards", "Ip6.OutDiscards")],
+    counted(Device("tx_dropped"), Stage::Transmit, &[Peer("rx_dropped"), Upper("tx_dropped"), Mib("Ip.OutDiscards", "Ip6.OutDiscards"), Mib("Udp.SndbufErrors", "Udp6.SndbufErrors")],
         "the device could not send it", ""),
     counted(Device("rx_dropped"), Stage::Driver, &[], "the driver, or the stack behind it, dropped it", ""),
     counted(Device("tx_errors"), Stage::Transmit, &[], "a transmit error of the card", "device-errors"),
@@ -368,6 +412,7 @@ pub fn rule_for(rules: &[Rule], reason: &str, place: &str) -> Rule {
         place: "",
         stage,
         class: Lost,
+        loser: Loser::Named,
         also: &[],
         meaning: "the kernel freed it for this reason",
         check: "",

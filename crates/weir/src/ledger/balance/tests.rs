@@ -126,9 +126,25 @@ fn a_packet_at_a_full_ring_of_a_veth_is_lost_once() {
     let rows: Vec<_> = sheet
         .losses
         .iter()
-        .map(|loss| (loss.stage, loss.count))
+        .map(|loss| (loss.stage, loss.netns, loss.count))
         .collect();
-    assert_eq!(rows, [(Stage::Transmit, 9)]);
+    assert_eq!(rows, [(Stage::Transmit, 8, 9)]);
+}
+
+/// Nothing of the namespaces that were read lost it.
+#[test]
+fn a_packet_of_an_unknown_sender_is_no_loss_of_its_receiver() {
+    for (whole_host, expected) in [(true, &[(0, 9)][..]), (false, &[])] {
+        let (before, mut after) = (host(whole_host), host(whole_host));
+        add_drop(&mut after, NETNS, "NOT_SPECIFIED", 9, 9);
+        if let Some(drop) = after.events.as_mut().and_then(|it| it.drops.last_mut()) {
+            drop.place = Some("veth_xmit".into());
+        }
+        let sheet = balance(&before, &after).expect("a sheet");
+        let rows = sheet.losses.iter().map(|loss| (loss.netns, loss.count));
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+        assert_eq!(sheet.edges, []);
+    }
 }
 
 #[test]

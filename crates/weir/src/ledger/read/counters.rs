@@ -7,7 +7,7 @@ use hostnet::ethtool;
 use hostnet::mib::{self, Mib};
 use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink, TcHandle};
 
-use crate::ledger::snapshot::{Counters, Device, Namespace, Reading, Snapshot};
+use crate::ledger::snapshot::{Counters, Device, Namespace, Reading, Snapshot, is_pair};
 
 /// The counters of a namespace by one reading.
 #[derive(Debug)]
@@ -243,18 +243,18 @@ pub fn note_motion_of(namespace: &mut Namespace, later: &Namespace) {
     }
 }
 
-/// Finds the other end of each veth, by the two indices that each end knows; none where two pairs have the same.
+/// Finds the other end of each veth and netkit, by the two indices that each end knows; none where two pairs have the same.
 pub fn find_peers(snapshot: &mut Snapshot, quick: &BTreeMap<u64, Quick>) {
-    let veths: Vec<(u64, u32, u32, bool)> = quick
+    let ends: Vec<(u64, u32, u32, bool)> = quick
         .iter()
         .flat_map(|(inode, quick)| quick.links.iter().map(move |link| (*inode, link)))
-        .filter(|(_, link)| link.kind.as_deref() == Some("veth"))
+        .filter(|(_, link)| is_pair(link.kind.as_deref()))
         .filter_map(|(inode, link)| {
             Some((inode, link.index, link.lower?, link.lower_netns.is_some()))
         })
         .collect();
-    for &(inode, index, lower, is_foreign) in &veths {
-        let mut peers = veths.iter().filter(|&&(other, its_index, its_lower, _)| {
+    for &(inode, index, lower, is_foreign) in &ends {
+        let mut peers = ends.iter().filter(|&&(other, its_index, its_lower, _)| {
             its_index == lower && its_lower == index && (other != inode) == is_foreign
         });
         if let (Some(peer), None) = (peers.next(), peers.next())

@@ -4,6 +4,7 @@
     reason = "functions that prepare a fault have one type, and most can fail"
 )]
 
+mod devices;
 mod ip;
 mod packet;
 mod sending;
@@ -21,6 +22,7 @@ pub fn all() -> Vec<Fault> {
         stack::FAULTS,
         packet::FAULTS,
         sending::FAULTS,
+        devices::FAULTS,
         ip::FAULTS,
         xdp::FAULTS,
         xdp_sockets::FAULTS,

@@ -1,6 +1,7 @@
 //! The ground of a namespace's edges.
 
 use super::draft::Draft;
+use crate::ledger::balance::books::Refusal;
 use crate::ledger::balance::delta::{Delta, Deltas, Key};
 use crate::ledger::balance::method::Method;
 use crate::ledger::sheet::{Class, Direction, Edge, Loss};
@@ -12,6 +13,9 @@ pub const TOO_BIG: &str = "too big to be forwarded";
 /// Devices on top of another, whose frames the lower one has counted.
 const STACKED: [&str; 5] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"];
 
+/// Controllers that count each frame before a port sends it. A bond counts what its ports have sent.
+const BRIDGES: [&str; 2] = ["bridge", "openvswitch"];
+
 /// Everything that an edge is made of.
 pub struct Ground<'a> {
     pub method: Method,
@@ -19,6 +23,7 @@ pub struct Ground<'a> {
     pub after: &'a Snapshot,
     pub deltas: &'a Deltas,
     pub losses: &'a [Loss],
+    pub refusals: &'a [Refusal],
     pub netns: u64,
     pub namespace: &'a Namespace,
 }
@@ -85,6 +90,16 @@ impl<'a> Ground<'a> {
                 .kind
                 .as_deref()
                 .is_some_and(|kind| STACKED.contains(&kind))
+    }
+
+    /// Whether a bridge has counted the frames of a device already.
+    pub fn is_bridged(&self, device: &Device) -> bool {
+        let controller = device
+            .controller
+            .and_then(|index| self.namespace.devices.get(&index));
+        controller
+            .and_then(|it| it.kind.as_deref())
+            .is_some_and(|kind| BRIDGES.contains(&kind))
     }
 
     pub fn leave_arp(&self, draft: &mut Draft) {

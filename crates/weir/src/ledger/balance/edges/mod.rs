@@ -7,9 +7,10 @@ mod transmit;
 mod xdp;
 
 use self::ground::Ground;
+use super::books::Closed;
 use super::delta::Deltas;
 use super::method::Method;
-use crate::ledger::sheet::{Edge, Loss};
+use crate::ledger::sheet::Edge;
 use crate::ledger::snapshot::Snapshot;
 
 /// All balances of the namespaces.
@@ -18,7 +19,7 @@ pub fn edges(
     before: &Snapshot,
     after: &Snapshot,
     deltas: &Deltas,
-    losses: &[Loss],
+    closed: &Closed,
 ) -> Vec<Edge> {
     let mut edges = Vec::new();
     for (&netns, namespace) in &after.namespaces {
@@ -27,7 +28,8 @@ pub fn edges(
             before,
             after,
             deltas,
-            losses,
+            losses: &closed.losses,
+            refusals: &closed.refusals,
             netns,
             namespace,
         };

@@ -112,7 +112,9 @@ impl Ground<'_> {
         let lost = self.lost(|loss| {
             // A driver frees packets before the stack notes that they were received.
             let is_sent = loss.stage == Stage::Stack && loss.is_received == Some(false);
+            let is_of_target = loss.proof == "event xdp:xdp_devmap_xmit";
             !is_sent
+                && !is_of_target
                 && loss.device.as_ref() == Some(&device.name)
                 && (early.contains(&loss.stage) || loss.reason.to_lowercase().contains("otherhost"))
         });

@@ -1,9 +1,9 @@
 //! From IP to the devices.
 
-use super::draft::signed;
+use super::draft::{Draft, signed};
 use super::ground::{Ground, TOO_BIG};
 use crate::ledger::balance::delta::Delta;
-use crate::ledger::sheet::{Class, Direction, Edge};
+use crate::ledger::sheet::{Class, Direction, Edge, Loss};
 use crate::ledger::snapshot::{Counters, Device};
 use crate::ledger::stage::{Stage, Unit};
 
@@ -56,16 +56,9 @@ impl Ground<'_> {
                 self.queued(index, device),
             );
         }
-        let lost = self.lost(|loss| {
-            let is_late = matches!(
-                loss.stage,
-                Stage::Qdisc | Stage::Transmit | Stage::Neighbour
-            );
-            (is_late && loss.class == Class::Lost)
-                || (loss.stage == Stage::Tc && loss.reason == "TC_EGRESS")
-                || (loss.stage == Stage::Netfilter && loss.is_received == Some(false))
-        });
+        let lost = self.lost(|loss| self.is_lost_behind_ip(loss));
         draft.lose(lost);
+        self.leave_refused(&mut draft);
         let [_, after] = self.too_big(&self.received_by_ip());
         draft.leave_signed(TOO_BIG, "Ip.FragFails, Ip6.InTooBigErrors", after);
         // An skb of TCP is cut into segments before a device that cannot do that itself.
@@ -79,6 +72,44 @@ impl Ground<'_> {
             );
         }
         draft.close()
+    }
+
+    fn is_lost_behind_ip(&self, loss: &Loss) -> bool {
+        let mut devices = self.namespace.devices.values();
+        let device = devices.find(|device| loss.device.as_ref() == Some(&device.name));
+        let is_late = match loss.stage {
+            Stage::Qdisc | Stage::Transmit | Stage::Neighbour => loss.class == Class::Lost,
+            Stage::Tc => loss.reason == "TC_EGRESS",
+            // The loopback counts neither.
+            Stage::Backlog => device.is_some_and(|device| device.loopback),
+            Stage::Netfilter => loss.is_received == Some(false),
+            _ => false,
+        };
+        is_late && !device.is_some_and(|device| self.is_bridged(device))
+    }
+
+    /// Packets that a device did not count as sent since they were lost elsewhere: at the other end of a veth, below a
+    /// device in another namespace, or as what a tunnel made of them, which IP sent too.
+    fn leave_refused(&self, draft: &mut Draft) {
+        for refusal in self.refusals.iter().filter(|it| it.netns == self.netns) {
+            let Some(device) = self.namespace.devices.get(&refusal.device) else {
+                continue;
+            };
+            let is_elsewhere = match refusal.stage {
+                Stage::Backlog => true,
+                Stage::Qdisc | Stage::Transmit => {
+                    refusal.lost_netns != self.netns || device.is_tunnel()
+                }
+                _ => false,
+            };
+            if is_elsewhere && device.controller.is_none() && !Self::is_stacked(device) {
+                draft.leave_signed(
+                    format!("{}: lost behind it", device.name),
+                    format!("{} tx_dropped", device.name),
+                    signed(refusal.count),
+                );
+            }
+        }
     }
 
     /// How many more segments TCP sent than skbs: IP counts the skbs of all protocols. `OutSegs` has only segments that are
