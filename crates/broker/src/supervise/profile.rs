@@ -151,16 +151,18 @@ fn entries(rules: &[&Rule], has_base: bool, was_allowed: bool) -> Vec<Value> {
     if !(has_base && was_allowed) {
         return notified.collect();
     }
-    match rules {
+    let others = match rules {
         [
             Rule {
                 conditions: [condition],
                 ..
             },
-        ] if let Some(others) = negate(condition) => {
-            notified.chain([entry(ALLOW, vec![others])]).collect()
-        }
-        _ => vec![entry(NOTIFY, Vec::new())],
+        ] => negate(condition),
+        _ => None,
+    };
+    match others {
+        Some(others) => notified.chain([entry(ALLOW, vec![others])]).collect(),
+        None => vec![entry(NOTIFY, Vec::new())],
     }
 }
 
