@@ -29,12 +29,9 @@ pub fn compile_bpf(directory: &str, name: &str, object: &str, flags: &[&str]) {
         .args(flags)
         .arg("-I")
         .arg(variable("DEP_BPF_INCLUDE"));
-    // Debian keeps asm/ where only a compiler for this machine, not one for BPF, looks.
-    let architecture = variable("CARGO_CFG_TARGET_ARCH");
-    let multiarch = Path::new("/usr/include").join(format!("{}-linux-gnu", architecture.display()));
     command
         .arg("-idirafter")
-        .arg(multiarch)
+        .arg(machine_headers())
         .arg("-c")
         .arg(&source)
         .arg("-o")
@@ -47,6 +44,18 @@ pub fn compile_bpf(directory: &str, name: &str, object: &str, flags: &[&str]) {
         Err(error) => panic!(
             "cannot run {clang} to compile {source}: {error}; install clang, or name it in CLANG"
         ),
+    }
+}
+
+/// Where Debian keeps `asm/`: a compiler for that machine looks there, one for BPF does not. Another machine's headers are
+/// rarely installed, and the programs take only integer types from them, so those of this machine do as well.
+fn machine_headers() -> PathBuf {
+    let of = |architecture| Path::new("/usr/include").join(format!("{architecture}-linux-gnu"));
+    let target = of(variable("CARGO_CFG_TARGET_ARCH").display().to_string());
+    if target.is_dir() {
+        target
+    } else {
+        of(env::consts::ARCH.to_owned())
     }
 }
 
