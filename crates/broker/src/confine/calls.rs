@@ -163,9 +163,9 @@ pub(super) const TABLE: &[Group] = &[
         when: always,
         calls: any![
             SYS_openat SYS_openat2 SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat
-            SYS_faccessat2 SYS_readlinkat SYS_getdents64 SYS_unlinkat SYS_mkdirat SYS_renameat
-            SYS_renameat2 SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_fsync SYS_fdatasync
-            SYS_flock SYS_getcwd SYS_umask
+            SYS_faccessat2 SYS_readlinkat SYS_getdents64 SYS_unlinkat SYS_mkdirat SYS_renameat2
+            SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_fsync SYS_fdatasync SYS_flock
+            SYS_getcwd SYS_umask
         ],
     },
     #[cfg(target_arch = "x86_64")]
@@ -177,6 +177,12 @@ pub(super) const TABLE: &[Group] = &[
             SYS_rename SYS_chmod SYS_chown SYS_poll SYS_select SYS_epoll_wait SYS_pipe SYS_dup2
             SYS_arch_prctl SYS_time
         ],
+    },
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    Group {
+        reason: "renames by a number that RISC-V and later architectures lack",
+        when: always,
+        calls: any![SYS_renameat],
     },
     Group {
         reason: "sockets: tenants and runtimes, netlink, AF_XDP, and one for device ioctls",
@@ -308,11 +314,17 @@ pub(super) const TABLE: &[Group] = &[
         when: |needs| needs.fuse,
         calls: any![
             SYS_execve SYS_execveat SYS_prlimit64 SYS_splice SYS_vmsplice SYS_tee SYS_setsid
-            SYS_getpgrp SYS_setpgid SYS_getsid SYS_getgroups SYS_fallocate SYS_fadvise64
-            SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2 SYS_statfs SYS_utimensat SYS_sysinfo
-            SYS_linkat SYS_symlinkat SYS_ioctl SYS_prctl SYS_get_robust_list SYS_getxattr
-            SYS_fgetxattr SYS_listxattr SYS_flistxattr
+            SYS_setpgid SYS_getsid SYS_getgroups SYS_fallocate SYS_fadvise64 SYS_preadv SYS_pwritev
+            SYS_preadv2 SYS_pwritev2 SYS_statfs SYS_utimensat SYS_sysinfo SYS_linkat SYS_symlinkat
+            SYS_ioctl SYS_prctl SYS_get_robust_list SYS_getxattr SYS_fgetxattr SYS_listxattr
+            SYS_flistxattr
         ],
+    },
+    #[cfg(target_arch = "x86_64")]
+    Group {
+        reason: "the process group of these programs by the number that older interfaces have",
+        when: |needs| needs.fuse,
+        calls: any![SYS_getpgrp],
     },
     Group {
         reason: "rules of Landlock for these programs",

@@ -868,7 +868,7 @@ pub fn flip_descriptor(_: &[&str]) -> Result<()> {
             while !stop.load(Relaxed) {
                 for from in [&xdp, &other] {
                     let args = [from.as_raw_fd() as u64, number, 0, 0, 0];
-                    call(libc::SYS_dup2, args);
+                    call(libc::SYS_dup3, args);
                 }
             }
         });

@@ -2,13 +2,11 @@
 #![allow(unsafe_code)] // A call of another architecture.
 #![allow(clippy::unnecessary_wraps)] // Scenes and tests are functions of one kind.
 
-use crate::Skip;
 use crate::supervised::{self, Result, Supervised, start_storm, wait_until};
 use broker::seccomp::{Answer, Notification};
 use broker::supervise::metrics::Outcome;
 use broker::supervise::{Call, Handler};
 use rustix::io::Errno;
-use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -316,6 +314,8 @@ pub fn foreign(_: &[&str]) -> Result<()> {
 
 #[cfg(target_arch = "x86_64")]
 fn calls_of_other_architectures_are_refused() -> Result<()> {
+    use std::os::unix::process::ExitStatusExt as _;
+
     let handler = Test::boxed(|_| Ok(Answer::Value(1)));
     let mut child = Supervised::by("foreign", vec![handler])?;
     let refused = (-libc::ENOSYS).to_string();
@@ -323,7 +323,7 @@ fn calls_of_other_architectures_are_refused() -> Result<()> {
     let line = child.line()?;
     // The kernel may know no such calls at all.
     if line.is_empty() && child.child.wait()?.signal() == Some(libc::SIGSEGV) {
-        return Err(Skip("CONFIG_IA32_EMULATION".to_owned()).into());
+        return Err(crate::Skip("CONFIG_IA32_EMULATION".to_owned()).into());
     }
     assert_eq!(line, refused);
     child.wait_for_end()?;
