@@ -297,12 +297,10 @@ mod tests {
         };
         let none = refused(&refusal(Errno::OPNOTSUPP));
         assert_eq!(none.kind(), ErrorKind::Unsupported);
-        assert_eq!(
-            none.to_string(),
-            "cannot add a flow rule to eth0: its driver has none for this card: RSS can send all \
-             packets to one queue, `ethtool -X eth0 equal 1` to queue 0 (EOPNOTSUPP 95: Operation not \
-             supported)"
-        );
+        // The rest is the C library's text.
+        let refusal_and_cure = "cannot add a flow rule to eth0: its driver has none for this card: RSS can send all \
+                                packets to one queue, `ethtool -X eth0 equal 1` to queue 0 (EOPNOTSUPP 95: ";
+        assert!(none.to_string().starts_with(refusal_and_cure), "{none}");
         let off = refused(&|card| {
             refusal(Errno::OPNOTSUPP)(card);
             card.state().ntuple = [true, false];

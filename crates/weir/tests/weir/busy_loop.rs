@@ -107,10 +107,17 @@ fn burn(cpu: usize, share: f64, stop: &AtomicBool, ready: &Sender<Result<()>>) -
 
 /// Gives a thread, 0 for the calling one, a priority above all normal tasks.
 fn real_time(thread: i32, sched_priority: i32) -> Result<()> {
-    let priority = libc::sched_param { sched_priority };
-    // SAFETY: needed because rustix has no sched_setscheduler. The kernel reads one
-    // `sched_param` at the address given, and changes no memory of this process.
-    let result = unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) };
+    // The kernel's `sched_param` has this field alone, musl's has more.
+    // SAFETY: needed because rustix has no sched_setscheduler. The kernel reads one int at the address
+    // given, and changes no memory of this process.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            thread,
+            libc::SCHED_FIFO,
+            &raw const sched_priority,
+        )
+    };
     let error = std::io::Error::last_os_error();
     ensure!(result == 0, "no real-time priority here: {error}");
     Ok(())

@@ -197,7 +197,13 @@ fn numa_node() -> Outcome {
         .lines()
         .find(ours)
         .ok_or("no mapping with the policy")?;
-    assert!(line.contains(" N0=32"), "64 chunks in 32 pages: {line}");
+    let figure = |name| {
+        let mut fields = line.split(' ');
+        fields.find_map(|field| field.strip_prefix(name)?.parse::<usize>().ok())
+    };
+    let [pages, kilobytes] = ["N0=", "kernelpagesize_kB="].map(figure);
+    let kilobytes = pages.ok_or("pages")? * kilobytes.ok_or("their size")?;
+    assert_eq!(kilobytes, 128, "64 chunks: {line}");
     drop((all, umem));
     for node in [1000, 1023, 1024, u32::MAX] {
         let error = on(node).expect_err("no such node");
