@@ -115,6 +115,9 @@ fn missing_capabilities(needed: CapabilitySet) -> Option<String> {
     (!names.is_empty()).then(|| format!("needs root: CAP_{} missing", names.join(", CAP_")))
 }
 
+/// The variable that adds the tests of the second tier.
+pub const DEEP: &str = "WEIR_TEST_DEEP";
+
 /// A test.
 pub struct Test {
     name: String,
@@ -123,6 +126,7 @@ pub struct Test {
     limit: Option<Duration>,
     is_alone: bool,
     is_on_request: bool,
+    is_deep: bool,
     known: Option<String>,
     /// Among the tests of the program.
     place: usize,
@@ -143,6 +147,7 @@ impl Test {
             limit: None,
             is_alone: false,
             is_on_request: false,
+            is_deep: false,
             known: None,
             place: 0,
             body: Box::new(|| body().map_err(Into::into)),
@@ -193,6 +198,16 @@ impl Test {
     pub fn on_request(self) -> Self {
         Self {
             is_on_request: true,
+            ..self
+        }
+    }
+
+    /// Puts it into the second tier, of long measurements: it is left out unless [`DEEP`] is set in the environment, or
+    /// the filter of the command line is its name.
+    #[must_use]
+    pub fn deep(self) -> Self {
+        Self {
+            is_deep: true,
             ..self
         }
     }
@@ -320,17 +335,20 @@ impl Suite {
         tests: impl IntoIterator<Item = Test>,
     ) -> ExitCode {
         arguments.test_threads = arguments.test_threads.or(self.threads);
-        let tests = selected(tests.into_iter().collect(), &arguments);
+        let deep = std::env::var_os(DEEP).is_some();
+        let tests = selected(tests.into_iter().collect(), &arguments, deep);
         let tests = tests.into_iter().map(|test| test.in_suite(self));
         let trials = tests.map(Test::into_trial);
         libtest_mimic::run(&arguments, trials.collect()).exit_code()
     }
 }
 
-/// Without those on request, unless they are requested; those that are alone last, where no other has to wait for them.
-fn selected(mut tests: Vec<Test>, arguments: &Arguments) -> Vec<Test> {
+/// Without those on request and those of the second tier, unless they are requested; those that are alone last, where no other has to wait for them.
+fn selected(mut tests: Vec<Test>, arguments: &Arguments, deep: bool) -> Vec<Test> {
     let requested = arguments.ignored || arguments.include_ignored;
+    let is_named = |test: &Test| arguments.filter.as_ref() == Some(&test.name);
     tests.retain(|test| requested || !test.is_on_request);
+    tests.retain(|test| deep || !test.is_deep || is_named(test));
     tests.sort_by_key(|test| test.is_alone);
     for (place, test) in tests.iter_mut().enumerate() {
         test.place = place;
@@ -451,6 +469,22 @@ mod tests {
     }
 
     #[test]
+    fn a_deep_test_is_listed_by_its_name_or_with_its_tier() {
+        let listed = |filter: Option<&str>, deep| {
+            let test = Test::new("truth::softirq", || Ok::<(), Error>(())).deep();
+            let arguments = Arguments {
+                filter: filter.map(Into::into),
+                ..Arguments::default()
+            };
+            selected(vec![test], &arguments, deep).len() == 1
+        };
+        assert!(!listed(None, false));
+        assert!(!listed(Some("truth"), false));
+        assert!(listed(Some("truth::softirq"), false));
+        assert!(listed(Some("truth"), true));
+    }
+
+    #[test]
     fn a_panic_is_a_failure_with_its_words() {
         let error = run(|| panic!("gone wrong")).expect_err("a failure");
         assert_eq!(error.to_string(), "gone wrong");
@@ -518,7 +552,7 @@ mod tests {
         let test = |name: &str| Test::new(name, || Ok::<_, Error>(()));
         let tests = || vec![test("one").on_request(), test("two").alone(), test("three")];
         let names = |arguments| {
-            let selected = selected(tests(), &arguments);
+            let selected = selected(tests(), &arguments, false);
             selected
                 .into_iter()
                 .map(|test| test.name)
