@@ -302,7 +302,7 @@ guest_status() { sed -nE 's/^weir-guest: end [^ ]+ ([0-9]+) ([0-9]+)$/\1 \2/p' "
 
 # The initramfs of a run: the guest's, and after it a second archive with the payload, which the
 # kernel unpacks over it, and the files of the directory guest_files, if that is set, at the paths
-# that they have in it. crates/weir/tests/truth makes its guest with this too.
+# that they have in it. crates/weir/tests/weir/truth makes its guest with this too.
 guest_image() {
     local root=$guest_dir/payload file
     rm -rf "$root" && mkdir -p "$root" && cp -rL "$1" "$root/payload" || return

@@ -83,9 +83,9 @@ ledger_here() {
     install_needs "${build_needs[@]}" "${run_needs[@]}"
     fetch_crates
     say "building the test (release)"
-    program=$(cargo_program ledger_faults test --release --package weir --test ledger_faults) ||
+    program=$(cargo_program weir test --release --package weir --test weir) ||
         die "the build failed; the compiler's words are above"
-    as_root "$program" "$@"
+    as_root "$program" ledger_faults "$@"
 }
 
 # ledger_prepare KERNEL WORDS…: the guest, and the test with its words as guest_payload. Sets guest_missing when it
@@ -94,15 +94,15 @@ ledger_prepare() {
     local program kernel=$1 tool
     shift
     guest_prepare "$kernel" && guests_qemu || return
-    program=$(cargo_program ledger_faults test --package weir --test ledger_faults) || return
+    program=$(cargo_program weir test --package weir --test weir) || return
     guest_payload=$guest_dir/ledger-faults
-    rm -rf "$guest_payload" && mkdir "$guest_payload" && cp "$program" "$guest_payload/ledger_faults" &&
+    rm -rf "$guest_payload" && mkdir "$guest_payload" && cp "$program" "$guest_payload/tests" &&
         cp "$guest_sources/ledger-faults" "$guest_payload" || return
     for tool in "${ledger_tools[@]}"; do
         tool=$(command -v "$tool") || continue
         cp -L "$tool" "$guest_payload" || return
     done
-    printf '%s\n' "$@" >"$guest_payload/words"
+    printf '%s\n' ledger_faults "$@" >"$guest_payload/words"
     printf 'export WEIR_TEST_SCALE=%q\n' "${WEIR_TEST_SCALE:-1}" >"$guest_payload/settings"
 }
 

@@ -229,7 +229,7 @@ cargo_program() {
     local name=$1
     shift
     cargo "$@" --locked --no-run --message-format json-render-diagnostics |
-        sed -nE 's/^.*"executable":"([^"]*\/'"$name"'-[^"]*)".*$/\1/p' | grep .
+        sed -nE 's/^.*"executable":"([^"]*\/deps\/'"$name"'-[^"]*)".*$/\1/p' | grep .
 }
 
 # Separate from the build, so that a missing network is named as such.

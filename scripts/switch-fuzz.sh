@@ -18,9 +18,9 @@ switch_fuzz() {
     install_needs "${build_needs[@]}" "${run_needs[@]}"
     fetch_crates
     say "building the test (release)"
-    program=$(cargo_program switch_fuzz test --release --package weir --test switch_fuzz) ||
+    program=$(cargo_program weir test --release --package weir --test weir) ||
         die "the build failed; the compiler's words are above"
-    as_root "$program" run "$@"
+    as_root "$program" switch_fuzz run "$@"
 }
 
 # switch_fuzz_prepare KERNEL WORDS…: the guest, and the test with its words as guest_payload. Sets guest_missing
@@ -30,10 +30,10 @@ switch_fuzz_prepare() {
     shift
     guest_prepare "$kernel" || return
     [[ -z $kernel ]] || guests_qemu || return
-    program=$(cargo_program switch_fuzz test --workspace --all-features --test switch_fuzz) || return
+    program=$(cargo_program weir test --workspace --all-features --test weir) || return
     guest_payload=$guest_dir/switch-fuzz
     rm -rf "$guest_payload" && mkdir "$guest_payload" &&
-        cp "$program" "$guest_payload/switch_fuzz" && cp "$guest_sources/switch-fuzz" "$guest_payload" &&
+        cp "$program" "$guest_payload/tests" && cp "$guest_sources/switch-fuzz" "$guest_payload" &&
         printf '%s\n' "$@" >"$guest_payload/words"
 }
 
@@ -55,7 +55,7 @@ switch_fuzz_in_guest() {
     check_scale
     fetch_crates
     begin_steps
-    switch_fuzz_prepare "$kernel" run "$@" || die "there is no guest: $(guest_reason)"
+    switch_fuzz_prepare "$kernel" switch_fuzz run "$@" || die "there is no guest: $(guest_reason)"
     switch_fuzz_run "$kernel" || exit
     cat "$log.script"
 }
@@ -63,7 +63,7 @@ switch_fuzz_in_guest() {
 # The tests of VLANs.
 test_switch_fuzz() {
     local status=0
-    if ! switch_fuzz_prepare newest vlans; then
+    if ! switch_fuzz_prepare newest switch_fuzz::vlans; then
         no_guest switch-fuzz
         return
     fi

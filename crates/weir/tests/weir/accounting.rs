@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use hostnet::cpulist::CpuList;
@@ -12,7 +12,7 @@ use weir::accounting::interrupts::NET_RX;
 use weir::accounting::tracepoints::{CpuTotals, Tracepoints};
 use weir::lab::{Lab, LabConfig};
 
-use crate::{Test, scale, skip, tests, weir};
+use crate::{Test, skip, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -52,11 +52,7 @@ impl Load {
             .stdout(Stdio::null());
         let process = lab.load().spawn(&mut command)?;
         let load = Self { lab, process };
-        let end = Instant::now() + scale(Duration::from_secs(10));
-        while load.packets()? == 0 {
-            ensure!(Instant::now() < end, "no frame came");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("frames come", || Ok(load.packets()? > 0))?;
         Ok(load)
     }
 

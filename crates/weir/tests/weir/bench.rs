@@ -1,20 +1,20 @@
 //! `weir bench`: whole runs, in labs.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::{Skip, Temporary};
 use weir::engine::bench::Bench;
 use weir::lab::{Lab, LabConfig};
 use xsk::Feature;
 
-use crate::{SOON, Test, a_cpu, failure, scale, skip, success, tests, weir};
+use crate::{Test, a_cpu, failure, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -106,7 +106,7 @@ fn a_split_socket_forwards_every_packet() -> Result<()> {
 fn long_frames_are_moved_whole() -> Result<()> {
     Feature::Fragments
         .probe()
-        .map_err(|missing| skip(&missing.to_string()))?;
+        .map_err(|missing| Skip::new(missing.to_string()))?;
     for (size, mode, batch) in [("3521", "drv", "1"), ("9000", "skb", "64")] {
         let words = ["--lab", "--rounds", "1", "--seconds", "0.1", "--verify"];
         let sizes = ["--size", size, "--mode", mode, "--batch", batch];
@@ -141,7 +141,7 @@ fn long_frames_are_moved_whole() -> Result<()> {
 fn frames_of_two_lengths_are_forwarded() -> Result<()> {
     Feature::Fragments
         .probe()
-        .map_err(|missing| skip(&missing.to_string()))?;
+        .map_err(|missing| Skip::new(missing.to_string()))?;
     let lab = Lab::anonymous(&LabConfig {
         mtu: 9000,
         ..LabConfig::default()
@@ -239,8 +239,8 @@ fn bad_input_is_one_error() -> Result<()> {
 }
 
 fn a_page_is_written_whole() -> Result<()> {
-    let directory = Directory::new("page")?;
-    let page = directory.path.join("report.html");
+    let directory = Temporary::new("page")?;
+    let page = directory.join("report.html");
     let path = page.to_string_lossy().into_owned();
     success(bench("rxdrop", &SHORT).args(["--html", &path]))?;
     let html = fs::read_to_string(&page)?;
@@ -252,31 +252,10 @@ fn a_page_is_written_whole() -> Result<()> {
     ensure!(stderr.contains("--force"), "{stderr}");
     success(bench("rxdrop", &SHORT).args(["--html", &path, "--force"]))?;
     ensure!(
-        fs::read_dir(&directory.path)?.count() == 1,
+        fs::read_dir(directory.path())?.count() == 1,
         "something is left"
     );
     Ok(())
-}
-
-/// A directory that is removed at the end.
-pub struct Directory {
-    pub path: PathBuf,
-}
-
-impl Directory {
-    pub fn new(name: &str) -> Result<Self> {
-        let name = format!("weir-bench-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path)?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // A test that failed for another reason should report that one.
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }
 
 /// A lab with a name, which is taken down at the end: its devices are real ones for a bench that
@@ -341,7 +320,7 @@ fn an_xdp_program_on_the_device_is_named() -> Result<()> {
     let words = ["bench", "txpush", "--dev", "weir0", "--engine", "xsk"];
     let long = ["--mode", "drv", "--rounds", "1", "--seconds", "60"];
     let mut first = Started::new(lab.weir(&words).args(long))?;
-    soon("the first bench has its program in place", || {
+    until("the first bench has its program in place", || {
         let status = success(weir().args(["lab", "status", "--json"]))?;
         let status: Value = serde_json::from_str(&status)?;
         let labs = array(&status, "labs")?;
@@ -423,30 +402,17 @@ impl Drop for Started {
     }
 }
 
-pub fn soon(event: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + scale(SOON);
-    while !is_so()? {
-        ensure!(
-            Instant::now() < end,
-            "not within {:?}: {event}",
-            scale(SOON)
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 fn ctrl_c_prints_what_is_finished() -> Result<()> {
     let words = ["--lab", "--engine", "packet-v2", "--seconds", "0.1"];
     let mut started =
         Started::new(bench("rxdrop", &words).args(["--rounds", "1000", "--format", "json"]))?;
     let mut children = Vec::new();
-    soon("the first run has begun", || {
+    until("the first run has begun", || {
         children = started.children()?;
         Ok(!children.is_empty())
     })?;
     let first = children.clone();
-    soon("the first run is over", || {
+    until("the first run is over", || {
         children = started.children()?;
         Ok(!children.is_empty() && !children.iter().any(|pid| first.contains(pid)))
     })?;
@@ -461,7 +427,7 @@ fn ctrl_c_prints_what_is_finished() -> Result<()> {
 }
 
 pub fn gone(children: &[i32]) -> Result<()> {
-    soon("all children are gone", || {
+    until("all children are gone", || {
         let there = |pid: &i32| PathBuf::from(format!("/proc/{pid}")).exists();
         Ok(!children.iter().any(there))
     })
@@ -479,7 +445,7 @@ fn a_killed_bench_leaves_nothing() -> Result<()> {
     ];
     let mut started = Started::new(&mut bench("l2fwd", &words))?;
     let mut children = Vec::new();
-    soon("sink, worker and load run", || {
+    until("sink, worker and load run", || {
         children = started.children()?;
         Ok(children.len() == 3)
     })?;
@@ -498,9 +464,9 @@ fn man_pages_and_completions_are_printed() -> Result<()> {
     success(weir().args(["man", "lab", "up"]))?;
     failure(weir().args(["man", "bench-worker"]), 1)?;
 
-    let directory = Directory::new("man")?;
-    success(weir().arg("man").arg("--dir").arg(&directory.path))?;
-    let mut pages: Vec<String> = fs::read_dir(&directory.path)?
+    let directory = Temporary::new("man")?;
+    success(weir().arg("man").arg("--dir").arg(directory.path()))?;
+    let mut pages: Vec<String> = fs::read_dir(directory.path())?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<Result<_>>()?;
     pages.sort();

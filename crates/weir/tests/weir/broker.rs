@@ -6,8 +6,8 @@ use std::process::Output;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use testkit::Temporary;
 
-use crate::bench::Directory;
 use crate::{Test, output, tests, weir};
 
 pub fn trials() -> Vec<Test> {
@@ -17,7 +17,7 @@ pub fn trials() -> Vec<Test> {
         json_has_all_of_it,
         what_cannot_be_read_is_no_fault_of_the_policy,
     ];
-    of_anyone.into_iter().map(Test::without_root).collect()
+    of_anyone.into_iter().map(Test::for_everyone).collect()
 }
 
 /// An error in line 3, and a tenant whose executable alone is noted.
@@ -30,20 +30,20 @@ calls.sysinfo = 1
 ";
 
 struct Policy {
-    directory: Directory,
+    directory: Temporary,
 }
 
 impl Policy {
     /// In a directory of this name, one for each test.
     fn new(name: &str, text: &str) -> Result<Self> {
-        let directory = Directory::new(&format!("broker-{name}"))?;
+        let directory = Temporary::new(&format!("broker-{name}"))?;
         let policy = Self { directory };
         fs::write(policy.path(), text)?;
         Ok(policy)
     }
 
     fn path(&self) -> PathBuf {
-        self.directory.path.join("broker.toml")
+        self.directory.join("broker.toml")
     }
 
     fn check(&self, arguments: &[&str]) -> Result<Output> {

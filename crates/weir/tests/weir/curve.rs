@@ -5,13 +5,14 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum as _;
 use hostnet::cpulist::CpuList;
 use rustix::process::Signal;
 use serde_json::Value;
+use testkit::Temporary;
 use weir::bpf::program_ids;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
@@ -19,11 +20,10 @@ use weir::process::stop::StopSignal;
 use weir::traffic::frame::{LOAD_MAC, Template, check};
 use weir::traffic::programs::receiver_mac;
 
-use crate::bench::{Directory, Started, soon};
+use crate::bench::Started;
 use crate::load::programs_of;
-use crate::packet::PacketSocket;
 use crate::quiet::when_quiet;
-use crate::{SOON, Test, a_cpu, failure, scale, skip, success, tests, tests_alone, weir};
+use crate::{Test, a_cpu, failure, packets, skip, success, tests, tests_alone, until, weir};
 
 pub fn trials() -> Vec<Test> {
     let alone = tests_alone![
@@ -39,7 +39,7 @@ pub fn trials() -> Vec<Test> {
         ctrl_c_prints_what_is_finished,
         a_killed_curve_leaves_nothing,
     ];
-    [alone, others].concat()
+    alone.into_iter().chain(others).collect()
 }
 
 fn curve(words: &[&str]) -> Command {
@@ -153,17 +153,17 @@ fn measure_a_guest(guest: &str) -> Result<()> {
 
 /// The next frame of a tap; an error if none comes.
 fn read(stage: &Stage<'_>, tap: usize) -> Result<Vec<u8>> {
-    let end = Instant::now() + scale(SOON);
     let mut buffer = [0; 2048];
-    loop {
+    let mut length = 0;
+    until(&format!("a frame comes to tap{tap}"), || {
         match rustix::io::read(stage.taps[tap].descriptor(), &mut buffer) {
-            Ok(length) => return Ok(buffer[..length].to_vec()),
+            Ok(read) => length = read,
             Err(rustix::io::Errno::AGAIN) => {}
             Err(errno) => return Err(errno.into()),
         }
-        ensure!(Instant::now() < end, "nothing came to tap{tap}");
-        sleep(Duration::from_millis(1));
-    }
+        Ok(length > 0)
+    })?;
+    Ok(buffer[..length].to_vec())
 }
 
 fn is_silent(stage: &Stage<'_>) -> bool {
@@ -183,7 +183,7 @@ fn tagged(frame: &[u8], tag: [u8; 2]) -> Vec<u8> {
 fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
     let stop = StopSignal::default();
     let stage = Stage::make(Path::Xdp, 2, a_cpu()?, None, &stop)?;
-    let mut load = PacketSocket::open(stage.lab.load())?;
+    let load = packets(stage.lab.load())?;
     let frame = |receiver, number| -> Result<Vec<u8>> {
         let template = Template::new(64, LOAD_MAC, receiver_mac(receiver))?;
         let mut frame = template.bytes().to_vec();
@@ -201,11 +201,9 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
     // Another address, and the same one in another VLAN.
     load.send(&frame(9, 6)?)?;
     load.send(&tagged(&frame(0, 7)?, [0xe0, 1]))?;
-    let end = Instant::now() + scale(SOON);
-    while stage.counts()?.path.unknown < 2 {
-        ensure!(Instant::now() < end, "{:?}", stage.counts()?);
-        sleep(Duration::from_millis(1));
-    }
+    until("two frames are unknown", || {
+        Ok(stage.counts()?.path.unknown >= 2)
+    })?;
     ensure!(is_silent(&stage), "a frame went where it should not");
     let forward = stage.counts()?.path;
     ensure!(
@@ -218,7 +216,7 @@ fn the_forwarder_knows_stations_and_takes_tags_off() -> Result<()> {
 fn a_bridge_sends_nothing_of_its_own() -> Result<()> {
     let stop = StopSignal::default();
     let stage = Stage::make(Path::Bridge, 2, a_cpu()?, None, &stop)?;
-    let mut load = PacketSocket::open(stage.lab.load())?;
+    let load = packets(stage.lab.load())?;
     for receiver in [0, 1] {
         let template = Template::new(64, LOAD_MAC, receiver_mac(receiver))?;
         load.send(template.bytes())?;
@@ -246,8 +244,8 @@ const SHORT: [&str; 8] = [
 ];
 
 fn files_are_written_whole_and_kept() -> Result<()> {
-    let directory = Directory::new("curve")?;
-    let file = |name: &str| directory.path.join(name).to_string_lossy().into_owned();
+    let directory = Temporary::new("curve")?;
+    let file = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let (svg, html) = (file("curve.svg"), file("curve.html"));
     let files = ["--svg", &svg, "--html", &html];
     let csv = success(curve(&SHORT).args(files).args(["--format", "csv"]))?;
@@ -268,7 +266,7 @@ fn files_are_written_whole_and_kept() -> Result<()> {
     let table = success(curve(&SHORT).args(files).arg("--force"))?;
     ensure!(table.contains("softirq %"), "{table}");
     ensure!(table.lines().all(|line| line.len() <= 100), "{table}");
-    let left = fs::read_dir(&directory.path)?.count();
+    let left = fs::read_dir(directory.path())?.count();
     ensure!(left == 2, "{left} files are left");
     Ok(())
 }
@@ -337,11 +335,11 @@ fn ctrl_c_prints_what_is_finished() -> Result<()> {
     let endless = ["--rounds", "1000", "--format", "json"];
     let mut started = Started::new(curve(&SHORT).args(endless))?;
     let mut first = Vec::new();
-    soon("a receiver and the load run", || {
+    until("a receiver and the load run", || {
         first = descendants(started.child.id());
         Ok(first.len() == 2)
     })?;
-    soon("the first run is over", || {
+    until("the first run is over", || {
         let now = descendants(started.child.id());
         Ok(now.len() == 2 && !now.iter().any(|pid| first.contains(pid)))
     })?;
@@ -363,7 +361,7 @@ fn a_killed_curve_leaves_nothing() -> Result<()> {
     let mut started = Started::new(&mut curve(&words))?;
     let mut children = Vec::new();
     // Where there is Open vSwitch, there are three more for each number of receivers.
-    soon("a receiver and the load run", || {
+    until("a receiver and the load run", || {
         children = descendants(started.child.id());
         let load = |pid: &u32| {
             let words = fs::read_to_string(format!("/proc/{pid}/cmdline"));
@@ -375,10 +373,10 @@ fn a_killed_curve_leaves_nothing() -> Result<()> {
     ensure!(!programs.is_empty(), "it has no programs");
     started.signal(Signal::KILL)?;
     started.child.wait()?;
-    soon("all processes are gone", || {
+    until("all processes are gone", || {
         Ok(!children.iter().any(|pid| is_there(*pid)))
     })?;
-    soon("all programs are gone", || {
+    until("all programs are gone", || {
         Ok(!program_ids().iter().any(|id| programs.contains(id)))
     })
 }

@@ -8,8 +8,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::netns;
@@ -17,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 use crate::bench::NamedLab;
-use crate::{SOON, Test, failure, output, scale, skip, success, tests, weir};
+use crate::{Test, failure, output, skip, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -422,22 +420,18 @@ fn killed_at_a_mount(test: &str, first: &str) -> Result<String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = shell.spawn()?;
-    let deadline = Instant::now() + scale(SOON);
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Ok(status);
-        }
-        if Instant::now() > deadline {
-            break Err(anyhow::anyhow!("it did not end"));
-        }
-        sleep(Duration::from_millis(10));
-    };
+    let mut status = None;
+    let ended = until("it ends", || {
+        status = child.try_wait()?;
+        Ok(status.is_some())
+    });
     // The sleep outlives the doctor, and has its output open.
     let group = Pid::from_raw(child.id().cast_signed()).context("no process")?;
     let _ = kill_process_group(group, Signal::KILL);
     let output = child.wait_with_output()?;
     let noted = String::from_utf8_lossy(&output.stderr);
-    ensure!(status?.success(), "{noted}");
+    ended?;
+    ensure!(status.is_some_and(|it| it.success()), "{noted}");
     ensure_contains(&noted, &["\"check\": \"bpffs\"", "\"set\": null"])?;
     ensure!(patient.entries()?.is_empty(), "the journal still has it");
     Ok(String::from_utf8(output.stdout)?)
@@ -565,14 +559,12 @@ impl Watching {
     fn end(&mut self, signal: Signal) -> Result<Option<i32>> {
         let pid = Pid::from_child(&self.doctor);
         kill_process(pid, signal)?;
-        let deadline = Instant::now() + scale(SOON) / 2;
-        while Instant::now() < deadline {
-            if let Some(status) = self.doctor.try_wait()? {
-                return Ok(status.code());
-            }
-            sleep(Duration::from_millis(10));
-        }
-        bail!("it did not end")
+        let mut status = None;
+        until("it ends", || {
+            status = self.doctor.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        Ok(status.context("it goes on")?.code())
     }
 }
 
@@ -609,17 +601,12 @@ fn a_watch_ends_by_a_signal_at_once() -> Result<()> {
 }
 
 /// Waits until a process catches SIGINT (`SigCgt` in /proc/PID/status).
-fn wait_for_handler(pid: u32) -> Result<()> {
-    let deadline = Instant::now() + scale(SOON);
-    while Instant::now() < deadline {
+pub fn wait_for_handler(pid: u32) -> Result<()> {
+    until("it handles SIGINT", || {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let mut lines = status.lines();
         let caught = lines.find_map(|line| line.strip_prefix("SigCgt:"));
         let caught = u64::from_str_radix(caught.context("no SigCgt")?.trim(), 16)?;
-        if caught & 1 << (Signal::INT.as_raw() - 1) != 0 {
-            return Ok(());
-        }
-        sleep(Duration::from_millis(10));
-    }
-    bail!("it does not handle SIGINT")
+        Ok(caught & 1 << (Signal::INT.as_raw() - 1) != 0)
+    })
 }

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use testkit::Temporary;
 
-use crate::bench::Directory;
 use crate::{Test, failure, output, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
@@ -33,23 +33,23 @@ pub fn trials() -> Vec<Test> {
     let of_root = tests![nothing_of_the_host_is_needed];
     let of_anyone = of_anyone.into_iter().chain(office::tests());
     let of_anyone = of_anyone.chain(capture::tests()).chain(reports::tests());
-    of_anyone.map(Test::without_root).chain(of_root).collect()
+    of_anyone.map(Test::for_everyone).chain(of_root).collect()
 }
 
 const WRONG: &str = "block\npass in proto tpc to port 22\npass out on $ext\n";
 
 /// A directory with a file `pf.conf`.
-struct Rules(Directory);
+struct Rules(Temporary);
 
 impl Rules {
     fn new(name: &str, text: &str) -> Result<Self> {
-        let rules = Self(Directory::new(&format!("filter-{name}"))?);
+        let rules = Self(Temporary::new(&format!("filter-{name}"))?);
         rules.write("pf.conf", text)?;
         Ok(rules)
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf> {
-        let path = self.0.path.join(name);
+        let path = self.0.join(name);
         fs::write(&path, text)?;
         Ok(path)
     }
@@ -59,7 +59,7 @@ impl Rules {
         let mut weir = weir();
         weir.arg("filter")
             .args(words.split_whitespace())
-            .current_dir(&self.0.path);
+            .current_dir(self.0.path());
         weir
     }
 }
@@ -155,10 +155,7 @@ fn what_cannot_be_read_is_named() -> Result<()> {
         "[[interfaces]]\nname = 'em0'\naddresses = ['10.0.0.1/33']\n",
     )?;
     rules.write("secret", "pass\n")?;
-    fs::set_permissions(
-        rules.0.path.join("secret"),
-        fs::Permissions::from_mode(0o000),
-    )?;
+    fs::set_permissions(rules.0.join("secret"), fs::Permissions::from_mode(0o000))?;
     for (words, expected) in [
         (
             "check missing.conf",
@@ -200,7 +197,7 @@ fn what_cannot_be_read_is_named() -> Result<()> {
     let mut secret = rules.weir("check secret");
     if rustix::process::geteuid().is_root() {
         // Root may read it.
-        fs::set_permissions(&rules.0.path, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(rules.0.path(), fs::Permissions::from_mode(0o755))?;
         secret.uid(65_534).gid(65_534);
     }
     let error = failure(&mut secret, 2)?;
@@ -259,7 +256,7 @@ fn a_reader_may_leave_early() -> Result<()> {
     let program = env!("CARGO_BIN_EXE_weir");
     let mut shell = Command::new("bash");
     let script = format!("{program} filter check pf.conf | head -1; echo ${{PIPESTATUS[0]}}");
-    let output = output(shell.args(["-c", &script]).current_dir(&rules.0.path))?;
+    let output = output(shell.args(["-c", &script]).current_dir(rules.0.path()))?;
     let text = stdout(&output);
     ensure!(
         text.lines().nth(1) == Some("1") && text.lines().count() == 2,
@@ -271,7 +268,7 @@ fn a_reader_may_leave_early() -> Result<()> {
 
 fn formatting_is_atomic_and_checked() -> Result<()> {
     let rules = Rules::new("format", "pass   in\n")?;
-    let path = rules.0.path.join("pf.conf");
+    let path = rules.0.join("pf.conf");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640))?;
     let text = expect(1, rules.weir("fmt --check pf.conf"))?;
     ensure!(text == "pf.conf\n", "{text}");
@@ -280,7 +277,7 @@ fn formatting_is_atomic_and_checked() -> Result<()> {
     ensure!(fs::read_to_string(&path)? == "pass in\n");
     ensure!(fs::metadata(&path)?.permissions().mode() & 0o7777 == 0o640);
     ensure!(
-        fs::read_dir(&rules.0.path)?.count() == 1,
+        fs::read_dir(rules.0.path())?.count() == 1,
         "a temporary file is left"
     );
     let text = expect(0, rules.weir("fmt --check pf.conf"))?;
@@ -289,7 +286,7 @@ fn formatting_is_atomic_and_checked() -> Result<()> {
     rules.write("other.conf", "pass   out\n")?;
     let error = failure(&mut rules.weir("fmt missing.conf other.conf"), 2)?;
     ensure!(error.contains("missing.conf"), "{error}");
-    ensure!(fs::read_to_string(rules.0.path.join("other.conf"))? == "pass out\n");
+    ensure!(fs::read_to_string(rules.0.join("other.conf"))? == "pass out\n");
     Ok(())
 }
 
@@ -328,8 +325,8 @@ fn words_that_are_no_packet_are_pointed_at() -> Result<()> {
 /// Rules are checked by a user who may do nothing, in a network namespace without devices.
 fn nothing_of_the_host_is_needed() -> Result<()> {
     let rules = Rules::new("nobody", "block\npass on em0 from em0:network to (em0)\n")?;
-    fs::set_permissions(&rules.0.path, fs::Permissions::from_mode(0o755))?;
-    let path = rules.0.path.join("pf.conf");
+    fs::set_permissions(rules.0.path(), fs::Permissions::from_mode(0o755))?;
+    let path = rules.0.join("pf.conf");
     let mut unshare = Command::new("unshare");
     unshare
         .args([

@@ -1,16 +1,15 @@
 //! `weir cost flame`, on the load of a bench.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::Temporary;
 
-use crate::bench::soon;
-use crate::{Test, failure, output, success, tests, weir};
+use crate::{Test, failure, output, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -76,27 +75,8 @@ impl Drop for Started {
     }
 }
 
-/// A directory that is removed at the end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Result<Self> {
-        let name = format!("weir-flame-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // The error of a failed test must stay the first one.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn file(directory: &Temporary, name: &str) -> String {
+    directory.join(name).to_string_lossy().into_owned()
 }
 
 /// The stacks, each with its samples.
@@ -129,7 +109,7 @@ fn the_packet_path_of_a_bench_is_seen() -> Result<()> {
     if setting("bpf_jit_kallsyms") == "1" && setting("bpf_jit_harden") == "0" {
         expected.push("_load"); // bpf_prog_TAG_load
     }
-    soon("all of the bench's path is seen", || {
+    until("all of the bench's path is seen", || {
         seen = success(&mut flame(&["--seconds", "1"]))?;
         Ok(expected.iter().all(|function| seen.contains(function)))
     })
@@ -147,8 +127,8 @@ fn the_packet_path_of_a_bench_is_seen() -> Result<()> {
 }
 
 fn the_graph_is_self_contained() -> Result<()> {
-    let directory = Directory::new("graph")?;
-    let (graph, stacks) = (directory.file("a.svg"), directory.file("a.txt"));
+    let directory = Temporary::new("graph")?;
+    let (graph, stacks) = (file(&directory, "a.svg"), file(&directory, "a.txt"));
     let files = ["--output", &graph, "--folded", &stacks];
     let short = ["--seconds", "0.5", "--all", "--title", "a < b & c"];
     let stdout = success(flame(&short).args(files))?;
@@ -177,7 +157,7 @@ fn the_graph_is_self_contained() -> Result<()> {
     let root = format!("all ({total} samples, 100.00%)");
     ensure!(text.contains(&root), "no {root} in {text}");
     ensure!(
-        fs::read_dir(&directory.0)?.count() == 2,
+        fs::read_dir(directory.path())?.count() == 2,
         "something is left"
     );
 
@@ -250,7 +230,7 @@ fn programs_of(process: u32) -> Result<Vec<u32>> {
 fn running(words: &[&str]) -> Result<(Started, Vec<u32>)> {
     let started = Started::new(&mut flame(words))?;
     let mut programs = Vec::new();
-    soon("it samples", || {
+    until("it samples", || {
         programs = programs_of(started.0.id())?;
         Ok(!programs.is_empty())
     })?;
@@ -258,9 +238,9 @@ fn running(words: &[&str]) -> Result<(Started, Vec<u32>)> {
 }
 
 fn ctrl_c_writes_the_samples_so_far() -> Result<()> {
-    let directory = Directory::new("interrupt")?;
+    let directory = Temporary::new("interrupt")?;
     let _busy = Started::busy()?;
-    let graph = directory.file("a.svg");
+    let graph = file(&directory, "a.svg");
     let (mut started, _) = running(&["--seconds", "600", "--all", "--output", &graph])?;
     thread::sleep(Duration::from_millis(300));
     started.signal(Signal::INT)?;
@@ -273,16 +253,19 @@ fn ctrl_c_writes_the_samples_so_far() -> Result<()> {
 }
 
 fn a_killed_run_leaves_no_program() -> Result<()> {
-    let directory = Directory::new("killed")?;
-    let graph = directory.file("a.svg");
+    let directory = Temporary::new("killed")?;
+    let graph = file(&directory, "a.svg");
     let (mut started, programs) = running(&["--seconds", "600", "--output", &graph])?;
     started.signal(Signal::KILL)?;
     started.0.wait()?;
-    soon("its programs are gone", || {
+    until("its programs are gone", || {
         let left = weir::bpf::program_ids();
         Ok(!left.iter().any(|id| programs.contains(id)))
     })?;
-    ensure!(fs::read_dir(&directory.0)?.count() == 0, "a file is left");
+    ensure!(
+        fs::read_dir(directory.path())?.count() == 0,
+        "a file is left"
+    );
     Ok(())
 }
 
@@ -291,8 +274,8 @@ const NOBODY: u32 = 65534;
 
 fn without_permission_the_error_names_the_capability() -> Result<()> {
     // The build directory may be closed to other users, so the program is copied.
-    let directory = Directory::new("nobody")?;
-    let program = directory.file("weir");
+    let directory = Temporary::new("nobody")?;
+    let program = file(&directory, "weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;
     let mut command = Command::new(&program);
     command.args(["cost", "flame", "--seconds", "60"]);
@@ -304,8 +287,8 @@ fn without_permission_the_error_names_the_capability() -> Result<()> {
 
 /// An ordinary user with the capabilities for sampling, without the one for /proc/kallsyms.
 fn hidden_symbols_are_a_note() -> Result<()> {
-    let directory = Directory::new("hidden")?;
-    let program = directory.file("weir");
+    let directory = Temporary::new("hidden")?;
+    let program = file(&directory, "weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;
     let capabilities = "+perfmon,+bpf,+net_admin";
     let mut command = Command::new("setpriv");

@@ -14,12 +14,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use markdown::{Block, Page, include};
+use testkit::Temporary;
 use weir::cli::Cli;
 use weir::switch::REASONS;
 use weir::top::view::View;
 use xsk::Feature;
 
-use crate::bench::Directory;
 use crate::{Test, tests, weir};
 
 pub fn trials() -> Vec<Test> {
@@ -34,7 +34,7 @@ pub fn trials() -> Vec<Test> {
         every_column_of_top_is_explained,
     ];
     let of_root = tests![marked_blocks_run];
-    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_anyone.chain(of_root).chain(reports::trials()).collect()
 }
 
@@ -356,12 +356,12 @@ fn marked_blocks_run() -> Result<()> {
     let mut run = 0;
     let lab = Leftover(format!("guide-{}", std::process::id()));
     for page in pages()? {
-        let directory = Directory::new("guide")?;
+        let directory = Temporary::new("guide")?;
         for block in page.blocks.iter().filter(|block| block.is("run")) {
             run += 1;
             let output = Command::new("sh")
                 .args(["-euc", &block.text.replace("guide", &lab.0)])
-                .current_dir(&directory.path)
+                .current_dir(directory.path())
                 .env("PATH", format!("{}:{path}", beside.display()))
                 .output()?;
             let stderr = String::from_utf8_lossy(&output.stderr);

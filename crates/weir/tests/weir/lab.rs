@@ -13,8 +13,7 @@ use hostnet::netns;
 use serde_json::Value;
 use weir::lab::{Lab, LabConfig};
 
-use crate::bench::soon;
-use crate::{Test, failure, success, tests, weir};
+use crate::{Test, failure, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -371,7 +370,7 @@ fn an_anonymous_lab_goes_with_its_process() -> Result<()> {
     owner.kill()?;
     owner.wait()?;
     ensure!(before? > 0, "no descriptor holds the lab: {line}");
-    soon("nothing holds the lab's namespaces", || {
+    until("nothing holds the lab's namespaces", || {
         Ok(references(&line)? == 0)
     })
 }

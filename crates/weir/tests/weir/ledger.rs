@@ -16,12 +16,12 @@ use hostnet::netns;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::Temporary;
 use weir::bpf::kernel_types::KernelTypes;
 use weir::doctor;
 use weir::ledger::balance::rules::{COUNTERS, RULES};
 
-use crate::bench::Directory;
-use crate::switch::rig::until;
+use crate::until;
 use crate::{Test, failure, output, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
@@ -43,7 +43,7 @@ pub fn trials() -> Vec<Test> {
         every_check_of_a_loss_is_one_of_the_doctors,
         the_kernel_tells_its_tracepoints_and_constants,
     ];
-    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_root.into_iter().chain(of_anyone).collect()
 }
 
@@ -211,10 +211,10 @@ fn a_command_gives_its_exit_status() -> Result<()> {
 
 fn an_ordinary_user_sees_counters() -> Result<()> {
     let namespace = namespace()?;
-    let directory = Directory::new("ledger-nobody")?;
-    let program = directory.path.join("weir");
+    let directory = Temporary::new("ledger-nobody")?;
+    let program = directory.join("weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &program)?;
-    let command = directory.path.join("overflow");
+    let command = directory.join("overflow");
     fs::copy(own()?, &command)?;
     let mut ledger = Command::new(&program);
     ledger
@@ -235,8 +235,8 @@ fn an_ordinary_user_sees_counters() -> Result<()> {
 
 fn saved_counters_are_compared() -> Result<()> {
     let namespace = namespace()?;
-    let directory = Directory::new("ledger-save")?;
-    let file = directory.path.join("before.json");
+    let directory = Temporary::new("ledger-save")?;
+    let file = directory.join("before.json");
     let file = file.to_str().context("a path")?;
     ledger_in(namespace.as_fd(), &["--seconds", "0.1", "--save", file])?;
     send(namespace.as_fd(), 30)?;
@@ -249,8 +249,8 @@ fn saved_counters_are_compared() -> Result<()> {
 }
 
 fn saved_counters_of_another_boot_are_refused() -> Result<()> {
-    let directory = Directory::new("ledger-boot")?;
-    let file = directory.path.join("before.json");
+    let directory = Temporary::new("ledger-boot")?;
+    let file = directory.join("before.json");
     let path = file.to_str().context("a path")?;
     success(weir().args(["ledger", "--seconds", "0.1", "--save", path]))?;
     let saved = fs::read_to_string(&file)?;
@@ -297,8 +297,8 @@ fn wrong_arguments_are_errors_with_a_cure() -> Result<()> {
 }
 
 fn files_are_not_overwritten() -> Result<()> {
-    let directory = Directory::new("ledger-files")?;
-    let file = directory.path.join("page.html");
+    let directory = Temporary::new("ledger-files")?;
+    let file = directory.join("page.html");
     fs::write(&file, "mine")?;
     let path = file.to_str().context("a path")?;
     let arguments = ["ledger", "--seconds", "0.1", "--html", path];
@@ -312,8 +312,8 @@ fn files_are_not_overwritten() -> Result<()> {
 
 fn the_page_is_complete() -> Result<()> {
     let namespace = namespace()?;
-    let directory = Directory::new("ledger-page")?;
-    let file = directory.path.join("page.html");
+    let directory = Temporary::new("ledger-page")?;
+    let file = directory.join("page.html");
     let path = file.to_str().context("a path")?;
     overflow(
         namespace.as_fd(),

@@ -20,9 +20,7 @@ use weir::ledger::events::Events;
 use weir::process::clock::realtime_ns;
 use weir::traffic::programs::{SinkHook, StationSink};
 
-use crate::bench::soon;
-use crate::packet::PacketSocket;
-use crate::{Test, a_cpu, skip, tests, weir};
+use crate::{Test, a_cpu, packets, skip, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -123,10 +121,10 @@ fn send(
         from.send_to(&payload(number, length), (APP, port))?;
         sent += 1;
         if sent % 100 == 0 {
-            soon("packets come", || has_come(sent))?;
+            until("packets come", || has_come(sent))?;
         }
     }
-    soon("packets come", || has_come(sent))
+    until("packets come", || has_come(sent))
 }
 
 /// The ledger's counts of a namespace, by reason.
@@ -339,7 +337,7 @@ fn every_lost_packet_is_in_the_file() -> Result<()> {
         other.send_to(&payload(number, LENGTH), (LOAD, CLOSED))?;
     }
     let load_netns = netns::identity(load.netns())?;
-    soon("packets come", || {
+    until("packets come", || {
         Ok(count_of(&counted(&mut events, load_netns)?, "NO_SOCKET") == 10)
     })?;
     let mut got = Vec::new();
@@ -514,7 +512,7 @@ fn a_file_is_whole_while_it_grows() -> Result<()> {
         for number in 0..100 {
             sender.send_to(&payload(number, 40), (APP, CLOSED))?;
         }
-        soon("packets are in the file", || {
+        until("packets are in the file", || {
             // A reader can be in the middle of a write.
             let read = Read::file(&rig.file());
             Ok(read.is_ok_and(|read| read.packets.len() == round * 100))
@@ -543,7 +541,7 @@ fn a_file_survives_its_writer() -> Result<()> {
         let packets = || Read::file(&rig.file()).map_or(0, |read| read.packets.len());
         // Until it is there nothing is captured.
         let mut number = 0;
-        soon("packets are in the file", || {
+        until("packets are in the file", || {
             sender.send_to(&payload(number, 40), (APP, CLOSED))?;
             number += 1;
             Ok(packets() >= 20)
@@ -588,11 +586,11 @@ fn a_frame_is_as_it_was_sent() -> Result<()> {
     let netns = rig.app_netns()?;
     let mut events = Events::attach(false)?;
     let capture = rig.capture(Options::default())?;
-    let mut sender = PacketSocket::open(load)?;
+    let sender = packets(load)?;
     for frame in &frames {
         sender.send(frame)?;
     }
-    soon("frames come", || {
+    until("frames come", || {
         Ok(counted(&mut events, netns)?.values().sum::<u64>() >= frames.len() as u64)
     })?;
     ensure_it_adds_up(&capture.finish()?)?;
@@ -621,7 +619,7 @@ fn a_packet_without_mac_header_is_an_ip_packet() -> Result<()> {
     for number in 0..PACKETS {
         sender.send_to(&payload(number, 40), (NOBODY, CLOSED))?;
     }
-    soon("packets are dropped", || {
+    until("packets are dropped", || {
         Ok(!counted(&mut events, netns)?.is_empty())
     })?;
     let report = capture.finish()?;
@@ -659,7 +657,7 @@ fn a_packet_is_cut() -> Result<()> {
         for (number, length) in (0..).zip([4, 60, 200, 1400, 2900]) {
             sender.send_to(&payload(number, length), (APP, CLOSED))?;
         }
-        soon("packets come", || {
+        until("packets come", || {
             Ok(count_of(&counted(&mut events, netns)?, "NO_SOCKET") == 5)
         })?;
         ensure!(
@@ -707,7 +705,7 @@ fn a_full_ring_is_counted() -> Result<()> {
         });
         sending.join().expect("no panic")
     })?;
-    soon("packets come", || {
+    until("packets come", || {
         Ok(count_of(&counted(&mut events, netns)?, "NO_SOCKET") == 40)
     })?;
     let report = capture.finish()?;
@@ -734,7 +732,7 @@ fn normal_frees_are_left_out() -> Result<()> {
     let netns = rig.app_netns()?;
     let load = rig.lab.load();
     let addresses = [[2, 0, 0, 0, 0, 0x99], load.mac].concat();
-    let mut sender = PacketSocket::open(load)?;
+    let sender = packets(load)?;
     for normal in [false, true] {
         let mut events = Events::attach(false)?;
         let capture = rig.capture(Options {
@@ -747,7 +745,7 @@ fn normal_frees_are_left_out() -> Result<()> {
             let head = [&addresses, &[8, 0, 0x45][..]].concat();
             sender.send(&[head, payload(number, 60)].concat())?;
             if (number + 1) % 100 == 0 {
-                soon("frames come", || {
+                until("frames come", || {
                     Ok(count_of(&counted(&mut events, netns)?, "OTHERHOST") > u64::from(number))
                 })?;
             }
@@ -789,7 +787,7 @@ fn a_limit_ends_the_file() -> Result<()> {
         for number in 0..100 {
             sender.send_to(&payload(number, 40), (APP, CLOSED))?;
         }
-        soon("the file ends", || Ok(capture.is_over()))?;
+        until("the file ends", || Ok(capture.is_over()))?;
         let report = capture.finish()?;
         ensure_it_adds_up(&report)?;
         let why = report
@@ -833,7 +831,7 @@ fn other_devices_are_left_out() -> Result<()> {
         for number in 0..10 {
             sender.send_to(&payload(number, 40), (APP, CLOSED))?;
         }
-        soon("packets come", || {
+        until("packets come", || {
             Ok(count_of(&counted(&mut events, netns)?, "NO_SOCKET") == 10)
         })?;
         let report = capture.finish()?;

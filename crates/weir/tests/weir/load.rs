@@ -9,16 +9,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::cpulist::CpuList;
 use hostnet::netns;
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::{PacketSocket, limit::longest};
 use weir::bpf::program_ids;
 use weir::lab::{Lab, LabConfig, Side};
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template, check};
 use weir::traffic::load::LoadEvent;
 use weir::traffic::programs::{SinkCounts, receiver_mac};
 
-use crate::bench::soon;
-use crate::packet::PacketSocket;
 use crate::quiet::when_quiet;
-use crate::{SOON, Test, a_cpu, failure, skip, tests, tests_alone, weir};
+use crate::{SOON, Test, a_cpu, failure, packets, skip, tests, tests_alone, until, weir};
 
 pub fn trials() -> Vec<Test> {
     let alone = tests_alone![a_paced_load_is_exact_and_every_frame_is_intact];
@@ -30,7 +29,7 @@ pub fn trials() -> Vec<Test> {
         a_killed_load_leaves_no_program,
         bad_loads_are_errors,
     ];
-    [alone, others].concat()
+    alone.into_iter().chain(others).collect()
 }
 
 /// A `weir bench-load` on the load's side.
@@ -99,7 +98,7 @@ struct Receiver {
 impl Receiver {
     fn open(at: &Side, size: usize) -> Result<Self> {
         Ok(Self {
-            socket: PacketSocket::open(at)?,
+            socket: packets(at)?,
             size,
             received: 0,
         })
@@ -128,7 +127,7 @@ impl Receiver {
     fn receive_for(&mut self, time: Duration) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < time {
-            ensure!(self.receive(SOON)?, "no frame came");
+            ensure!(self.receive(longest(SOON))?, "no frame came");
         }
         Ok(())
     }
@@ -139,7 +138,7 @@ impl Receiver {
         ensure!(sink.is_none(), "a sink that was not asked for");
         while self.received < sent {
             ensure!(
-                self.receive(SOON)?,
+                self.receive(longest(SOON))?,
                 "{} of {sent} frames received",
                 self.received
             );
@@ -174,7 +173,7 @@ fn paced_load() -> Result<()> {
     let lab = Lab::anonymous(&LabConfig::default())?;
     let mut receiver = Receiver::open(lab.app(), 64)?;
     let load = RunningLoad::start(lab.load(), &["--pps", "10000"])?;
-    ensure!(receiver.receive(SOON)?, "no frame came");
+    ensure!(receiver.receive(longest(SOON))?, "no frame came");
     let begin = Instant::now();
     receiver.receive_for(Duration::from_millis(1500))?;
     let rate = receiver.received as f64 / begin.elapsed().as_secs_f64();
@@ -202,7 +201,7 @@ fn every_size_is_intact() -> Result<()> {
 fn receivers_and_flows_take_turns() -> Result<()> {
     for (by_port, size) in [(false, 64), (true, 65)] {
         let lab = Lab::anonymous(&LabConfig::default())?;
-        let mut socket = PacketSocket::open(lab.app())?;
+        let socket = packets(lab.app())?;
         let size_word = size.to_string();
         let mut words = vec!["--pps", "10000", "--receivers", "3", "--flows", "1000"];
         words.extend(["--size", &size_word]);
@@ -211,7 +210,9 @@ fn receivers_and_flows_take_turns() -> Result<()> {
         let mut buffer = [0; 2048];
         // Enough for every flow of every receiver, and for those that begin again.
         for number in 0..4000 {
-            let frame = socket.receive(&mut buffer, SOON)?.context("no frame")?;
+            let frame = socket
+                .receive(&mut buffer, longest(SOON))?
+                .context("no frame")?;
             let found = check(frame, size).with_context(|| format!("corrupted: {frame:x?}"))?;
             ensure!(found == number, "frame {found} came as number {number}");
             let receiver = number % 3;
@@ -249,7 +250,7 @@ fn the_sink_counts_loss_reordering_and_duplicates() -> Result<()> {
         let lab = Lab::anonymous(&LabConfig::default())?;
         let arguments = ["--no-load", "--sink", "--size", &size.to_string()];
         let load = RunningLoad::start(lab.load(), &arguments)?;
-        let mut socket = PacketSocket::open(lab.app())?;
+        let socket = packets(lab.app())?;
         let template = Template::new(size, APP_MAC, LOAD_MAC)?;
         let frame = |number| {
             let mut frame = template.bytes().to_vec();
@@ -300,7 +301,7 @@ fn a_killed_load_leaves_no_program() -> Result<()> {
     ensure!(programs.len() >= 2, "the load has no programs");
     load.child.kill()?;
     load.child.wait()?;
-    soon("its programs are gone", || {
+    until("its programs are gone", || {
         Ok(!program_ids().iter().any(|id| programs.contains(id)))
     })
 }

@@ -21,30 +21,60 @@ mod guide;
 mod lab;
 mod ledger;
 mod ledger_capture;
+mod ledger_faults;
 mod load;
-mod packet;
 mod quiet;
 mod quiet_rule;
+mod random;
 mod rtt;
 mod storm;
 mod switch;
 mod switch_bench;
+mod switch_fuzz;
 mod switch_programs;
 mod top;
+mod truth;
 
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 use std::process::{Command, ExitCode, Output};
-use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use hostnet::cpulist::CpuList;
-use libtest_mimic::{Arguments, Completion, Trial};
-use quiet::Noise;
+use hostnet::netns;
+use testkit::{Need, PacketSocket, Suite, Test, skip, tests, tests_alone};
+use weir::lab::Side;
 
 fn main() -> ExitCode {
     lab::run_as_owner_of_an_anonymous_lab();
     ledger::run_as_overflow();
-    let arguments = Arguments::from_args();
-    let mut tests = [
+    truth::run_as_measurement();
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(result) = program(&words) {
+        return match result {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("weir: error: {error:?}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    Suite::new().needing([Need::Root]).run(trials())
+}
+
+/// The program that the first words ask for instead of tests: whether it succeeded.
+fn program(words: &[OsString]) -> Option<Result<bool>> {
+    match words.first()?.to_str()? {
+        ledger_faults::SUITE => ledger_faults::program(words),
+        switch_fuzz::SUITE => switch_fuzz::program(words),
+        _ => None,
+    }
+}
+
+fn trials() -> Vec<Test> {
+    let trials = [
         accounting::trials(),
         bench::trials(),
         broker::trials(),
@@ -61,128 +91,48 @@ fn main() -> ExitCode {
         lab::trials(),
         ledger::trials(),
         ledger_capture::trials(),
+        ledger_faults::trials(),
         load::trials(),
         quiet_rule::trials(),
         rtt::trials(),
         storm::trials(),
         switch_bench::trials(),
         switch::trials(),
+        switch_fuzz::trials(),
         switch_programs::trials(),
         top::trials(),
-    ]
-    .concat();
-    // At the end, where no other test has to wait for them.
-    tests.sort_by_key(|test| test.is_alone);
-    let trials = tests.into_iter().map(Test::into_trial).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+        truth::trials(),
+    ];
+    trials.into_iter().flatten().collect()
 }
-
-/// A test, which needs root unless it says otherwise.
-#[derive(Clone, Copy)]
-struct Test {
-    name: &'static str,
-    run: fn() -> Result<()>,
-    needs_root: bool,
-    /// No other test of this program runs meanwhile.
-    is_alone: bool,
-}
-
-/// Held by each test that runs: shared, or by one that is alone.
-static MACHINE: RwLock<()> = RwLock::new(());
-
-impl Test {
-    fn without_root(self) -> Self {
-        Self {
-            needs_root: false,
-            ..self
-        }
-    }
-
-    fn run(self) -> Result<()> {
-        // A test that panicked has left nothing in the lock.
-        if self.is_alone {
-            let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-            (self.run)()
-        } else {
-            let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-            (self.run)()
-        }
-    }
-
-    fn into_trial(self) -> Trial {
-        Trial::ignorable_test(self.name, move || {
-            if self.needs_root && !rustix::process::geteuid().is_root() {
-                return Ok(Completion::ignored_with("network namespaces need root"));
-            }
-            let Err(error) = self.run() else {
-                return Ok(Completion::Completed);
-            };
-            if error.is::<Skip>() || error.is::<Noise>() {
-                return Ok(Completion::ignored_with(error.to_string()));
-            }
-            Err(format!("{error:?}").into())
-        })
-    }
-}
-
-/// Why a test cannot run here.
-#[derive(Debug)]
-struct Skip(String);
-
-impl std::fmt::Display for Skip {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
-
-/// The error of a test that cannot run here: it is reported as ignored.
-fn skip(reason: &str) -> anyhow::Error {
-    Skip(reason.into()).into()
-}
-
-/// A [`Test`] of each function, under its name.
-macro_rules! tests {
-    ($($name:ident),* $(,)?) => {
-        vec![$(crate::Test {
-            name: concat!(module_path!(), "::", stringify!($name)),
-            run: $name,
-            needs_root: true,
-            is_alone: false,
-        }),*]
-    };
-}
-use tests;
-
-/// The same for tests that measure: no other test of this program runs beside them.
-/// [`quiet::when_quiet`] watches for other programs.
-macro_rules! tests_alone {
-    ($($name:ident),* $(,)?) => {
-        crate::tests![$($name),*].into_iter().map(|test| crate::Test { is_alone: true, ..test }).collect::<Vec<_>>()
-    };
-}
-use tests_alone;
 
 /// The `weir` that was built with these tests.
 fn weir() -> Command {
     Command::new(env!("CARGO_BIN_EXE_weir"))
 }
 
-/// How long to wait for an event that comes at once: many times as long as on any machine that has
-/// more to do, so that only a hang takes it.
-const SOON: std::time::Duration = std::time::Duration::from_secs(60);
+/// The limit of a wait for an event that comes at once: only a hang takes it.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Waits for an event that comes at once.
+fn until(event: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    testkit::until(SOON, event, is_so)
+}
+
+/// A socket on the device of a lab's side.
+fn packets(side: &Side) -> Result<PacketSocket> {
+    packets_of(side.netns(), side.index()?)
+}
+
+/// A socket on a device of a network namespace.
+fn packets_of(namespace: BorrowedFd<'_>, index: u32) -> Result<PacketSocket> {
+    netns::run_in(namespace, || Ok(PacketSocket::on(index).open()?))
+}
 
 /// A CPU that this process may use, for commands that name one.
 fn a_cpu() -> Result<usize> {
     let allowed = CpuList::allowed()?;
     allowed.as_slice().first().copied().context("no CPU")
-}
-
-/// A time limit, multiplied by `WEIR_TEST_SCALE`.
-fn scale(limit: std::time::Duration) -> std::time::Duration {
-    let scale = std::env::var("WEIR_TEST_SCALE").ok();
-    limit * scale.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 fn output(command: &mut Command) -> Result<Output> {

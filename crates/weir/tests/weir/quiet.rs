@@ -9,6 +9,7 @@ use std::{fmt, fs, panic, thread};
 
 use anyhow::Result;
 use hostnet::cpulist::{CpuList, pin};
+use testkit::Skip;
 
 /// How long a look takes. A neighbour with a fifth of the CPU, in bursts of some 25 ms, leaves it
 /// alone for so long once in 200 looks.
@@ -30,8 +31,7 @@ struct Loss {
 }
 
 /// Why a measurement is worth nothing: others were there before it or after it.
-#[derive(Debug)]
-pub struct Noise {
+struct Noise {
     loss: Loss,
     limit: f64,
     when: &'static str,
@@ -57,10 +57,8 @@ impl fmt::Display for Noise {
     }
 }
 
-impl std::error::Error for Noise {}
-
 /// Runs `test` where each of `cpus` loses at most `limit` percent of its time to others, before it
-/// and after it. [`Noise`] is the error where that is not so.
+/// and after it. The error where that is not so skips the test.
 pub fn when_quiet<T>(cpus: &CpuList, limit: f64, test: impl FnOnce() -> Result<T>) -> Result<T> {
     if let Some(loss) = wait_for_quiet(cpus, limit)? {
         return Err(noise(loss, limit, "before", None));
@@ -81,7 +79,7 @@ fn noise(loss: Loss, limit: f64, when: &'static str, failure: Option<String>) ->
         when,
         failure,
     };
-    noise.into()
+    Skip::new(noise.to_string()).into()
 }
 
 /// Looks until no CPU loses more than the limit, or [`PATIENCE`] ends; then returns the worst.

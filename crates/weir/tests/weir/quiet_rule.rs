@@ -8,8 +8,9 @@ use std::{hint, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::cpulist::{CpuList, pin};
+use testkit::Skip;
 
-use crate::quiet::{Noise, when_quiet};
+use crate::quiet::when_quiet;
 use crate::{Test, tests_alone};
 
 pub fn trials() -> Vec<Test> {
@@ -97,7 +98,7 @@ fn ensure_noise(result: Result<()>, one: &str, other: &str) -> Result<()> {
     let Err(error) = result else {
         bail!("it passed beside a neighbour");
     };
-    let noise = error.downcast::<Noise>()?.to_string();
+    let noise = error.downcast::<Skip>()?.to_string();
     ensure!(noise.contains(one) && noise.contains(other), "{noise}");
     Ok(())
 }

@@ -7,9 +7,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::Temporary;
 
-use crate::bench::{Directory, Started, array, gone, soon};
-use crate::{Test, failure, skip, success, tests, weir};
+use crate::bench::{Started, array, gone};
+use crate::{Test, failure, skip, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -89,7 +90,7 @@ fn a_stall_is_charged_with_all_packets_that_it_delays() -> Result<()> {
     let words = "--engine xsk --wait poll --pps 1k --rounds 1 --seconds 2 --format json";
     let started = Started::new(&mut rtt(words))?;
     let mut echo = None;
-    soon("packets of the window come", || {
+    until("packets of the window come", || {
         echo = named(&started.children()?, "weir-worker");
         Ok(echo.map_or(Ok(0), received)? > WARM_UP)
     })?;
@@ -97,7 +98,7 @@ fn a_stall_is_charged_with_all_packets_that_it_delays() -> Result<()> {
     let process = Pid::from_raw(echo).context("no process")?;
     kill_process(process, Signal::STOP)?;
     let before = received(echo)?;
-    soon(
+    until(
         "more packets come",
         || Ok(received(echo)? >= before + STALL),
     )?;
@@ -161,8 +162,8 @@ fn the_table_names_every_way() -> Result<()> {
 }
 
 fn a_page_has_a_chart_for_each_rate() -> Result<()> {
-    let directory = Directory::new("rtt-page")?;
-    let page = directory.path.join("rtt.html");
+    let directory = Temporary::new("rtt-page")?;
+    let page = directory.join("rtt.html");
     let path = page.to_string_lossy().into_owned();
     let words =
         format!("--pps 1k,2k --engine xsk --wait spin --rounds 1 --seconds 0.1 --html {path}");
@@ -229,7 +230,7 @@ fn ctrl_c_prints_what_is_finished() -> Result<()> {
     let words = "--engine udp --wait poll --pps 1k --rounds 1000 --seconds 0.1 --format json";
     let started = Started::new(&mut rtt(words))?;
     let mut first = None;
-    soon("the second run has begun", || {
+    until("the second run has begun", || {
         let pinger = named(&started.children()?, "weir-pinger");
         first = first.or(pinger);
         Ok(pinger.is_some() && pinger != first)
@@ -249,7 +250,7 @@ fn a_killed_measurement_leaves_nothing() -> Result<()> {
     let words = "--engine xsk --wait spin --pps 1k --seconds 60";
     let mut started = Started::new(&mut rtt(words))?;
     let mut children = Vec::new();
-    soon("echo and pinger run", || {
+    until("echo and pinger run", || {
         children = started.children()?;
         Ok(named(&children, "weir-pinger").is_some())
     })?;

@@ -11,11 +11,11 @@ use hostnet::netns;
 use hostnet::sysfs::Sysfs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::Temporary;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
 use weir::process::stop::StopSignal;
 
-use crate::bench::Directory;
 use crate::{Test, skip, success, tests_alone, weir};
 
 pub fn trials() -> Vec<Test> {
@@ -48,7 +48,7 @@ fn the_storm_is_found_fixed_and_measured() -> Result<()> {
     let [load_cpu, other_cpu, ..] = allowed.as_slice()[..] else {
         return Err(skip("a storm needs two CPUs"));
     };
-    let journal = Directory::new("storm")?;
+    let journal = Temporary::new("storm")?;
     let stop = StopSignal::default();
     let stage = Stage::make(Path::Bridge, 1, other_cpu, None, &stop)?;
     let host = stage.lab.app();
@@ -63,7 +63,7 @@ fn the_storm_is_found_fixed_and_measured() -> Result<()> {
     let doctor = |arguments: &[&str]| {
         let mut command = weir();
         command.arg("doctor").args(arguments);
-        command.env("WEIR_STATE_DIR", &journal.path);
+        command.env("WEIR_STATE_DIR", journal.path());
         command
     };
     inside(Command::new("tc").args("qdisc replace dev tap0 root pfifo limit 1000".split(' ')))?;

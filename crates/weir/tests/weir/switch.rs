@@ -6,13 +6,15 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::until;
 use anyhow::{Context as _, Result, ensure};
 use hostnet::rtnetlink::{BridgeOptions, FdbKind, PortChange};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use rig::{BROADCAST, Rig, mac, until};
+use rig::{BROADCAST, Rig, mac};
 use rustix::process::Signal;
 use serde_json::Value;
+use testkit::Temporary;
 use weir::bpf::hook::Place;
 use weir::switch::Settings;
 use weir::switch::daemon::request::{Request, ask};
@@ -56,13 +58,13 @@ pub fn trials() -> Vec<Test> {
         programs_of_others_at_tcx_are_not_skipped,
         filters_of_others_are_not_skipped,
     ];
-    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_anyone.chain(of_root).collect()
 }
 
 fn a_configuration_is_checked() -> Result<()> {
-    let directory = crate::bench::Directory::new("switch-check")?;
-    let file = directory.path.join("switch.toml");
+    let directory = Temporary::new("switch-check")?;
+    let file = directory.join("switch.toml");
     let check = |text: &str| {
         fs::write(&file, text)?;
         output(weir().args(["switch", "check"]).arg(&file))
@@ -896,7 +898,7 @@ fn filters_of_others_are_not_skipped() -> Result<()> {
         let done = rig.inside(|| Ok(Command::new("tc").args(words.split(' ')).output()?))?;
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
         if stderr.contains("not supported") || stderr.contains("unknown") {
-            return Err(skip(&format!("the kernel lacks it: tc {words}: {stderr}")));
+            return Err(skip(format!("the kernel lacks it: tc {words}: {stderr}")));
         }
         ensure!(done.status.success(), "tc {words}: {stderr}");
         Ok(())

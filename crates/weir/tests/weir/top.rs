@@ -21,10 +21,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
+use testkit::Temporary;
 use weir::top::record::Recording;
 
-use crate::bench::{Directory, soon};
-use crate::{Test, failure, success, tests, weir};
+use crate::{Test, failure, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_anyone = tests![
@@ -40,7 +40,7 @@ pub fn trials() -> Vec<Test> {
         a_recording_survives_a_kill_and_is_continued,
         a_recording_is_shown_on_a_terminal,
     ];
-    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_anyone.chain(of_root).collect()
 }
 
@@ -130,7 +130,7 @@ impl OnTerminal {
 
     /// Waits until a text was drawn, and forgets the output until then.
     fn until(&mut self, text: &str) -> Result<()> {
-        let shown = soon(text, || {
+        let shown = until(text, || {
             let output = lock(&self.output);
             Ok(output.windows(text.len()).any(|it| it == text.as_bytes()))
         });
@@ -151,7 +151,7 @@ impl OnTerminal {
 
     fn end(&mut self) -> Result<ExitStatus> {
         let mut status = None;
-        soon("the end", || {
+        until("the end", || {
             status = self.child.try_wait()?;
             Ok(status.is_some())
         })?;
@@ -258,7 +258,7 @@ fn it_stops_and_goes_on() -> Result<()> {
             _ => top.signal(Signal::TSTP)?,
         }
         let stat = format!("/proc/{}/stat", top.child.id());
-        soon(
+        until(
             "stopped",
             || Ok(fs::read_to_string(&stat)?.contains(") T ")),
         )?;
@@ -398,7 +398,7 @@ fn record_and_kill(file: &Path, frames: usize) -> Result<()> {
         .args(["top", "--interval", "0.1", "--record"])
         .arg(file);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    let recorded = soon("recorded", || {
+    let recorded = until("recorded", || {
         ensure!(child.try_wait()?.is_none(), "it ended");
         Ok(Recording::open(file).is_ok_and(|it| it.len() >= frames))
     });
@@ -409,8 +409,8 @@ fn record_and_kill(file: &Path, frames: usize) -> Result<()> {
 }
 
 fn a_recording_survives_a_kill_and_is_continued() -> Result<()> {
-    let directory = Directory::new("top-record")?;
-    let file = directory.path.join("host.weir");
+    let directory = Temporary::new("top-record")?;
+    let file = directory.join("host.weir");
     record_and_kill(&file, 5)?;
     let before = Recording::open(&file)?.len();
     record_and_kill(&file, before + 5)?;
@@ -436,8 +436,8 @@ fn a_recording_survives_a_kill_and_is_continued() -> Result<()> {
 }
 
 fn a_recording_is_shown_on_a_terminal() -> Result<()> {
-    let directory = Directory::new("top-replay")?;
-    let file = directory.path.join("host.weir");
+    let directory = Temporary::new("top-replay")?;
+    let file = directory.join("host.weir");
     record_and_kill(&file, 4)?;
     let frames = Recording::open(&file)?.len();
     let file = file.to_str().context("a path")?;

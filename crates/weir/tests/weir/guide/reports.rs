@@ -6,9 +6,10 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use testkit::Temporary;
 
 use super::{BOOK, files, none_of, sources};
-use crate::bench::{Directory, NamedLab};
+use crate::bench::NamedLab;
 use crate::switch::rig::Rig;
 use crate::{Test, broker, filter, output, success, tests, weir};
 
@@ -19,7 +20,7 @@ pub fn trials() -> Vec<Test> {
         reports_about_pf_rules_match_their_schemas,
     ];
     let of_root = tests![reports_match_their_schemas];
-    let of_anyone = of_anyone.into_iter().map(Test::without_root);
+    let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_anyone.chain(of_root).collect()
 }
 
@@ -176,8 +177,8 @@ fn watched() -> Result<Value> {
 
 /// The figures are times on a machine with several CPUs; only the form matters here.
 fn count() -> Result<Value> {
-    let directory = Directory::new("guide-count")?;
-    let file = directory.path.join("count.json");
+    let directory = Temporary::new("guide-count")?;
+    let file = directory.join("count.json");
     success(
         weir()
             .args(["bench-count", "--batch", "1", "--turns", "1", "--json"])

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::rc::Rc;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use hostnet::mount::DetachedMount;
@@ -14,10 +14,9 @@ use hostnet::rtnetlink::{BridgeOptions, Rtnetlink, VethEnd};
 use hostnet::{ethtool, netns};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::{Limit, PacketSocket, Temporary};
 
-use crate::bench::Directory;
-use crate::packet::PacketSocket;
-use crate::{SOON, output, scale, weir};
+use crate::{SOON, output, packets_of, until, weir};
 
 /// The time between two looks at a condition.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -30,20 +29,10 @@ pub fn mac(port: usize) -> [u8; 6] {
     [2, 0, 0, 0, 1, port as u8]
 }
 
-/// Waits for a condition.
-pub fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + scale(SOON);
-    while !holds()? {
-        ensure!(Instant::now() < end, "not in time: {what}");
-        sleep(PAUSE);
-    }
-    Ok(())
-}
-
 /// The bridge `br0` with the ports `port0`, `port1`…, whose other ends are `end0`, `end1`… The BPF
 /// filesystem is mounted nowhere, and goes with this.
 pub struct Rig {
-    pub directory: Directory,
+    pub directory: Temporary,
     name: &'static str,
     bpf: Rc<DetachedMount>,
     pub namespace: OwnedFd,
@@ -60,7 +49,7 @@ impl Rig {
         netns::disable_ipv6(namespace.as_fd())?;
         let rtnetlink = netns::run_in(namespace.as_fd(), Rtnetlink::open)?;
         let mut rig = Self {
-            directory: Directory::new(&format!("switch-{name}"))?,
+            directory: Temporary::new(&format!("switch-{name}"))?,
             name,
             bpf: Rc::new(DetachedMount::new("bpf")?),
             namespace,
@@ -107,7 +96,7 @@ impl Rig {
             self.rtnetlink.set_up(index)?;
         }
         let index = self.index(&end)?;
-        let socket = PacketSocket::open_on(self.namespace.as_fd(), index)?;
+        let socket = packets_of(self.namespace.as_fd(), index)?;
         self.ends.push(socket);
         Ok(())
     }
@@ -138,7 +127,7 @@ impl Rig {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path.join(name)
+        self.directory.join(name)
     }
 
     /// The BPF filesystem, as other processes find it.
@@ -274,23 +263,23 @@ impl Rig {
 
     /// Waits for a frame, and returns the port that it left by.
     pub fn arrival(&mut self, number: u32) -> Result<usize> {
-        let end = Instant::now() + scale(SOON);
+        let mut limit = Limit::new(SOON);
         loop {
             for port in 0..self.ends.len() {
-                while let Some(found) = next(&mut self.ends[port], PAUSE)? {
+                while let Some(found) = next(&self.ends[port], PAUSE)? {
                     if found == number {
                         return Ok(port);
                     }
                 }
             }
-            ensure!(Instant::now() < end, "frame {number} arrives nowhere");
+            ensure!(!limit.is_over(), "frame {number} arrives nowhere");
         }
     }
 
     /// The numbers of the frames that have left by a port, until none comes any more.
     pub fn arrived(&mut self, port: usize) -> Result<Vec<u32>> {
         let mut all = Vec::new();
-        while let Some(number) = next(&mut self.ends[port], Duration::from_millis(200))? {
+        while let Some(number) = next(&self.ends[port], Duration::from_millis(200))? {
             all.push(number);
         }
         Ok(all)
@@ -329,7 +318,7 @@ impl Rig {
     ) -> Result<T> {
         use std::sync::atomic::{AtomicBool, Ordering};
         let index = self.index(&format!("end{from}"))?;
-        let mut socket = PacketSocket::open_on(self.namespace.as_fd(), index)?;
+        let socket = packets_of(self.namespace.as_fd(), index)?;
         self.arrived(to)?;
         let is_over = AtomicBool::new(false);
         let first = self.sent + 1;
@@ -377,7 +366,7 @@ fn frame(to: [u8; 6], from: [u8; 6], number: u32) -> Vec<u8> {
 }
 
 /// The number of the next frame that is one of these tests.
-fn next(socket: &mut PacketSocket, wait: Duration) -> Result<Option<u32>> {
+fn next(socket: &PacketSocket, wait: Duration) -> Result<Option<u32>> {
     let mut buffer = [0; 2048];
     while let Some(frame) = socket.receive(&mut buffer, wait)? {
         if frame.get(12..14) == Some(&TYPE)
