@@ -83,6 +83,11 @@ impl Descriptor {
         (self.destination_port, self.new_destination_port) = (destination, destination);
     }
 
+    /// Whether it has IP options, and no rule or state with `allow-opts`.
+    pub fn lacks_permission(&self, allow_options: bool) -> bool {
+        self.packet.has_options() && !allow_options
+    }
+
     /// Whether the second of two priorities and queues holds for it: pure ACKs and low delay.
     pub fn is_urgent(&self) -> bool {
         let pure_ack = matches!(&self.packet.content, Content::Tcp(tcp) if tcp.flags & ACK != 0 && tcp.length == 0);

@@ -206,7 +206,7 @@ impl Engine<'_> {
         if actions.log_all {
             log_all(program, rule, &match_rules, &mut decision);
         }
-        if packet.packet.has_options() && !allows {
+        if packet.lacks_permission(allows) {
             decision.verdict = Verdict::Block(Answer::None);
             decision.cause = Cause::StateIpOptions;
             decision.log.push(LogEvent {
@@ -333,7 +333,7 @@ impl Engine<'_> {
 
     /// No rule matched: pass, without a state.
     fn pass_by_default(&mut self, walk: &mut Walk) -> Decision {
-        if walk.packet.packet.has_options() {
+        if walk.packet.lacks_permission(false) {
             return dropped_options(None);
         }
         let mut decision = Decision::new(Verdict::Pass, Cause::NoRule);
@@ -349,7 +349,7 @@ impl Engine<'_> {
 
     fn pass_by_rule(&mut self, program: &Program<'_>, id: RuleId, walk: &mut Walk) -> Decision {
         let rule = program.entry(id).rule;
-        if walk.packet.packet.has_options() && !rule.allow_options {
+        if walk.packet.lacks_permission(rule.allow_options) {
             return dropped_options(Some(id));
         }
         let mut decision = decided(id, Verdict::Pass, Cause::Rule);
