@@ -17,10 +17,10 @@ use xsk::Feature;
 use crate::{Test, a_cpu, failure, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
-    tests![
+    let deep = tests![long_frames_are_moved_whole];
+    let others = tests![
         the_counts_of_every_bench_add_up_with_every_engine,
         a_split_socket_forwards_every_packet,
-        long_frames_are_moved_whole,
         frames_of_two_lengths_are_forwarded,
         the_table_is_for_people,
         zero_copy_is_refused_with_its_reason,
@@ -31,7 +31,9 @@ pub fn trials() -> Vec<Test> {
         ctrl_c_prints_what_is_finished,
         a_killed_bench_leaves_nothing,
         man_pages_and_completions_are_printed,
-    ]
+    ];
+    let deep = deep.into_iter().map(Test::deep);
+    deep.chain(others).collect()
 }
 
 /// The shortest bench of one AF_PACKET engine.

@@ -26,10 +26,8 @@ use crate::quiet::when_quiet;
 use crate::{Test, a_cpu, failure, packets, skip, success, tests, tests_alone, until, weir};
 
 pub fn trials() -> Vec<Test> {
-    let alone = tests_alone![
-        the_numbers_of_every_path_add_up,
-        a_guest_receives_what_its_tap_has,
-    ];
+    let deep = tests_alone![the_numbers_of_every_path_add_up];
+    let alone = tests_alone![a_guest_receives_what_its_tap_has];
     let others = tests![
         the_forwarder_knows_stations_and_takes_tags_off,
         a_bridge_sends_nothing_of_its_own,
@@ -39,7 +37,8 @@ pub fn trials() -> Vec<Test> {
         ctrl_c_prints_what_is_finished,
         a_killed_curve_leaves_nothing,
     ];
-    alone.into_iter().chain(others).collect()
+    let deep = deep.into_iter().map(Test::deep);
+    deep.chain(alone).chain(others).collect()
 }
 
 fn curve(words: &[&str]) -> Command {

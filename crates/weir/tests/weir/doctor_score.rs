@@ -7,7 +7,7 @@ use weir::doctor::{Check, Context, Finding, Fix, Verdict};
 use weir::lab::{Lab, LabConfig};
 
 use crate::doctor_faults::{Fault, Fixture, Outcome, Way, host};
-use crate::{Test, doctor_faults, doctor_faults_device, doctor_faults_stack, tests};
+use crate::{Test, doctor_faults, doctor_faults_device, doctor_faults_stack, some_at_once, tests};
 
 pub fn trials() -> Vec<Test> {
     tests![
@@ -34,27 +34,10 @@ fn every_check_finds_its_fault() -> Result<()> {
     .into_iter()
     .flatten()
     .collect();
-    let mut missed = Vec::new();
-    let mut found = Vec::new();
-    for check in doctor::checks() {
-        let mut of_check = faults
-            .iter()
-            .filter(|fault| fault.check == check.id)
-            .peekable();
-        if of_check.peek().is_none() {
-            missed.push(format!("{}: it has no fault", check.id));
-        }
-        let mut ways = Vec::new();
-        for fault in of_check {
-            match inject(check, fault) {
-                Ok(None) => ways.push(fault.way),
-                Ok(Some(reason)) => println!("doctor score: {} not tried: {reason}", check.id),
-                Err(error) => missed.push(format!("{}: {error:#}", check.id)),
-            }
-        }
-        // The most real way counts.
-        found.extend(ways.into_iter().min_by_key(|way| *way as u8));
-    }
+    let checks: Vec<&Check> = doctor::checks().collect();
+    let scores = some_at_once(&checks, |check| Score::of(check, &faults));
+    let missed: Vec<String> = scores.iter().flat_map(|it| it.missed.clone()).collect();
+    let found: Vec<Way> = scores.iter().filter_map(|it| it.found).collect();
     for fault in &faults {
         ensure!(
             fault.way != Way::Guest || is_in_guest(fault.check),
@@ -82,6 +65,35 @@ fn every_check_finds_its_fault() -> Result<()> {
     ensure!(missed.is_empty(), "not found: {}", missed.join("; "));
     ensure!(alarms.is_empty(), "false alarms: {}", alarms.join("; "));
     Ok(())
+}
+
+/// The result of a check's faults.
+struct Score {
+    /// The most real way by which the check has found its fault.
+    found: Option<Way>,
+    missed: Vec<String>,
+}
+
+impl Score {
+    fn of(check: &Check, faults: &[&Fault]) -> Self {
+        let of_check = faults.iter().filter(|fault| fault.check == check.id);
+        let (mut missed, mut ways, mut count) = (Vec::new(), Vec::new(), 0);
+        for fault in of_check {
+            count += 1;
+            match inject(check, fault) {
+                Ok(None) => ways.push(fault.way),
+                Ok(Some(reason)) => println!("doctor score: {} not tried: {reason}", check.id),
+                Err(error) => missed.push(format!("{}: {error:#}", check.id)),
+            }
+        }
+        if count == 0 {
+            missed.push(format!("{}: it has no fault", check.id));
+        }
+        Self {
+            found: ways.into_iter().min_by_key(|way| *way as u8),
+            missed,
+        }
+    }
 }
 
 fn is_in_guest(check: &str) -> bool {

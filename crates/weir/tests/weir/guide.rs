@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser as _;
@@ -20,7 +21,7 @@ use weir::switch::REASONS;
 use weir::top::view::View;
 use xsk::Feature;
 
-use crate::{Test, tests, weir};
+use crate::{Test, some_at_once, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_anyone = tests![
@@ -348,31 +349,39 @@ impl Drop for Leftover {
 }
 
 /// Blocks marked `run` are run by a shell, in the order of their page, in a directory of their own.
-/// Their lab `guide` has a name of its own here, so that another run of this test does no harm.
 fn marked_blocks_run() -> Result<()> {
+    let pages = pages()?;
+    let run = some_at_once(&pages, run_blocks);
+    let run: Vec<usize> = run.into_iter().collect::<Result<_>>()?;
+    let count: usize = run.iter().sum();
+    ensure!(count > 3, "only {count} blocks are marked");
+    Ok(())
+}
+
+/// Runs the marked blocks of a page, and returns their number. Their lab `guide` has a name of its own here, so that
+/// those of other pages and another run of this test do no harm.
+fn run_blocks(page: &Page) -> Result<usize> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let lab = Leftover(format!("guide-{}-{number}", std::process::id()));
     let program = Path::new(env!("CARGO_BIN_EXE_weir"));
     let beside = program.parent().context("no directory")?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut run = 0;
-    let lab = Leftover(format!("guide-{}", std::process::id()));
-    for page in pages()? {
-        let directory = Temporary::new("guide")?;
-        for block in page.blocks.iter().filter(|block| block.is("run")) {
-            run += 1;
-            let output = Command::new("sh")
-                .args(["-euc", &block.text.replace("guide", &lab.0)])
-                .current_dir(directory.path())
-                .env("PATH", format!("{}:{path}", beside.display()))
-                .output()?;
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let (page, line) = (page.path.display(), block.line);
-            ensure!(
-                output.status.success(),
-                "{page}:{line}: {}: {stderr}",
-                output.status
-            );
-        }
+    let directory = Temporary::new("guide")?;
+    let marked = || page.blocks.iter().filter(|block| block.is("run"));
+    for block in marked() {
+        let output = Command::new("sh")
+            .args(["-euc", &block.text.replace("guide", &lab.0)])
+            .current_dir(directory.path())
+            .env("PATH", format!("{}:{path}", beside.display()))
+            .output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let (page, line) = (page.path.display(), block.line);
+        ensure!(
+            output.status.success(),
+            "{page}:{line}: {}: {stderr}",
+            output.status
+        );
     }
-    ensure!(run > 3, "only {run} blocks are marked");
-    Ok(())
+    Ok(marked().count())
 }

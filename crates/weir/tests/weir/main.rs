@@ -37,7 +37,9 @@ mod truth;
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
+use std::panic::resume_unwind;
 use std::process::{Command, ExitCode, Output};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -117,6 +119,23 @@ const SOON: Duration = Duration::from_secs(30);
 /// Waits for an event that comes at once.
 fn until(event: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     testkit::until(SOON, event, is_so)
+}
+
+/// Does something for each item, some at the same time: for work that waits most of the time. The results are in the
+/// order of the items.
+fn some_at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    const AT_ONCE: usize = 8;
+    let work = &work;
+    let some = |items: &[T]| -> Vec<R> {
+        thread::scope(|scope| {
+            let threads = items.iter().map(|item| scope.spawn(move || work(item)));
+            let threads: Vec<_> = threads.collect();
+            let done = threads.into_iter().map(ScopedJoinHandle::join);
+            done.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
+    };
+    items.chunks(AT_ONCE).flat_map(some).collect()
 }
 
 /// A socket on the device of a lab's side.

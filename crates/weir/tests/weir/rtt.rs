@@ -13,8 +13,8 @@ use crate::bench::{Started, array, gone};
 use crate::{Test, failure, skip, success, tests, until, weir};
 
 pub fn trials() -> Vec<Test> {
-    tests![
-        every_way_answers_every_packet,
+    let deep = tests![every_way_answers_every_packet];
+    let others = tests![
         a_stall_is_charged_with_all_packets_that_it_delays,
         the_table_names_every_way,
         a_page_has_a_chart_for_each_rate,
@@ -23,7 +23,9 @@ pub fn trials() -> Vec<Test> {
         bad_flags_are_refused,
         ctrl_c_prints_what_is_finished,
         a_killed_measurement_leaves_nothing,
-    ]
+    ];
+    let deep = deep.into_iter().map(Test::deep);
+    deep.chain(others).collect()
 }
 
 fn rtt(words: &str) -> Command {

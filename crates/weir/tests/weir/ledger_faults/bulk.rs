@@ -13,9 +13,13 @@ use weir::ledger::snapshot::Snapshot;
 use crate::ledger_faults::check::{describe, describe_edge, settle};
 use crate::ledger_faults::lab::{Lab, RIGHT};
 use crate::ledger_faults::programs::{Program, Xdp};
+use crate::ledger_faults::socket::set_receive_buffer;
 
 /// Bytes of a stream.
 const BYTES: usize = 16 << 20;
+/// The receive buffer where the device has a ring of 256 frames: fewer are on their way at any time, so that the ring
+/// loses none, however late its NAPI gets a CPU.
+const WINDOW: i32 = 128 << 10;
 /// Of frames that a program sees, it drops one of so many.
 const EVERY: u32 = 200;
 
@@ -84,6 +88,9 @@ fn stream(kind: Kind) -> Result<(Lab, Snapshot, Snapshot, Option<u64>)> {
     let program = set_up(&lab, kind)?;
     let port = lab.port();
     let listener = lab.right.run(|| Ok(TcpListener::bind((RIGHT, port))?))?;
+    if matches!(kind, Kind::Gro | Kind::XdpLoss) {
+        set_receive_buffer(&listener, WINDOW)?;
+    }
     let mut reader = lab.reader();
     let before = settle(&mut reader, |_| true)?;
     let sampled = program.as_ref().map(Program::sampled).transpose()?;

@@ -184,7 +184,7 @@ pub fn trials() -> Vec<Test> {
         ),
         comparison(
             "an_accelerated_bridge_equals_a_plain_one",
-            options(Mode::Accelerated, seconds(10, 120)),
+            options(Mode::Accelerated, seconds(6, 120)),
             none,
         ),
         comparison(
