@@ -63,7 +63,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    Suite::new().needing([Need::Root]).run(trials())
+    Suite::new().needing(&[Need::Root]).run(trials())
 }
 
 /// The program that the first words ask for instead of tests: whether it succeeded.

@@ -192,7 +192,7 @@ pub fn trials() -> Vec<Test> {
             aware(Mode::Accelerated, seconds(30, 600)),
             none,
         )
-        .needing([vlan_filtering()]),
+        .needing(&[vlan_filtering()]),
     ];
     let moves = [
         (
@@ -210,7 +210,7 @@ pub fn trials() -> Vec<Test> {
         let mode = Mode::Broken(defect);
         if accelerate::needs_vlans(defect) {
             let name = format!("vlans::{name}");
-            return comparison(&name, aware(mode, 180), found).needing([vlan_filtering()]);
+            return comparison(&name, aware(mode, 180), found).needing(&[vlan_filtering()]);
         }
         comparison(&name, options(mode, 180), found)
     });
@@ -238,7 +238,7 @@ fn comparison(
 }
 
 fn vlan_filtering() -> Need {
-    Need::probe(|| {
+    Need::Probe(|| {
         let lacks = matches!(side::has_vlan_filtering(), Ok(false));
         lacks.then(|| {
             "the kernel lacks bridges that can be VLAN-aware (CONFIG_BRIDGE_VLAN_FILTERING)".into()

@@ -109,7 +109,7 @@ pub fn run_as_measurement() {
 
 pub fn trials() -> Vec<Test> {
     let host = PLACES.map(|(name, _)| trial(name));
-    let guest = trial(guest::AROUND).needing([Need::probe(guest::cannot_run)]);
+    let guest = trial(guest::AROUND).needing(&[Need::Probe(guest::cannot_run)]);
     host.into_iter().chain([guest]).collect()
 }
 
@@ -131,7 +131,7 @@ fn trial(name: &'static str) -> Test {
             "most rows of the truth could not be made, for the reasons in the table",
         ))
     });
-    let test = test.needing([Need::probe(lacks_cpus)]);
+    let test = test.needing(&[Need::Probe(lacks_cpus)]);
     test.alone().deep().within(LIMIT)
 }
 

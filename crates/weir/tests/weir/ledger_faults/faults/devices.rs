@@ -77,7 +77,7 @@ fn ring(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
             });
             let rest = scope.spawn(|| {
                 cpulist::pin(own)?;
-                crate::until(|| Ok(hold.get(&0)? == Some(hold::HOLDING)))?;
+                crate::until("NAPI is held", || Ok(hold.get(&0)? == Some(hold::HOLDING)))?;
                 for _ in 0..RING + count {
                     sender.send(&[0])?;
                 }
@@ -91,7 +91,7 @@ fn ring(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
             anyhow::Ok(())
         })?;
         let mut seen = Vec::new();
-        crate::until(|| {
+        crate::until("the samples stand still", || {
             seen.push(program.sampled()? - before);
             Ok(seen.len() > STILL
                 && seen[seen.len() - STILL..]
@@ -153,8 +153,12 @@ fn bridge_port(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
         payload: LARGE.len(),
         ..plain()
     };
-    let frame = frame::udp([FAR_MAC, crate::lab::LEFT_MAC], [9, 9], &datagram);
-    crate::until(|| {
+    let frame = frame::udp(
+        [FAR_MAC, crate::ledger_faults::lab::LEFT_MAC],
+        [9, 9],
+        &datagram,
+    );
+    crate::until("the bridge's port forwards", || {
         Ok(lab
             .right
             .command("ip -d link show r1")?
