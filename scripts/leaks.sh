@@ -109,19 +109,26 @@ test_leaks() {
 
 # The look itself: something of each kind is left, and must be seen.
 test_that_leaks_are_seen() {
-    local seen kind
+    local seen kind missing try
     [[ -z $own_leaks_missing ]] || return 0
     # shellcheck disable=SC2016 # the inner shell expands it
     run_step leaks-are-seen 60 sh -c 'mkdir -p /run/netns "$TMPDIR/weir-left" && touch /run/netns/weir-left &&
         mount -t tmpfs tmpfs "$TMPDIR/weir-left" && { setsid sleep 60 >/dev/null 2>&1 & }' || true
-    seen=$(inventory | comm -13 "$log_dir/before" -)
-    for kind in "process [0-9]+ .*/sleep" "mount $own_temporary/weir-left" "file /run/netns/weir-left" \
-        "file $own_temporary/weir-left"; do
-        if grep -qxE "$kind" <<<"$seen"; then continue; fi
-        fail "leaks-are-seen: not seen: $kind"
+    for try in 1 2 3 4 5 6; do
+        seen=$(inventory | comm -13 "$log_dir/before" -)
+        missing=""
+        for kind in "process [0-9]+ .*/sleep" "mount $own_temporary/weir-left" "file /run/netns/weir-left" \
+            "file $own_temporary/weir-left"; do
+            grep -qxE "$kind" <<<"$seen" || missing=$kind
+        done
+        [[ -n $missing ]] || break
+        ((try == 6)) || sleep 1
+    done
+    if [[ -n $missing ]]; then
+        fail "leaks-are-seen: not seen: $missing"
         outcome FAILED
         return
-    done
+    fi
     kill "$(sed -nE 's/^process ([0-9]+) .*\/sleep$/\1/p' <<<"$seen")"
     inside_own_mounts sh -c "umount '$own_temporary/weir-left'; rm -r '$own_temporary/weir-left' /run/netns"
     passed=$((passed + 1))
