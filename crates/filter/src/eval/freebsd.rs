@@ -348,6 +348,17 @@ mod tests {
     }
 
     #[test]
+    fn a_translation_that_changes_nothing_is_none() {
+        let rules = "rdr on em0 inet proto tcp to port 80 -> 192.0.2.1\n";
+        let decisions = run(rules, &[SYN]);
+        assert!(decisions[0].state.is_none());
+        assert_eq!(
+            decisions[0].notes,
+            ["the translation that matched has no address or port for the packet"]
+        );
+    }
+
+    #[test]
     fn scrub_changes_packets_before_rules_and_no_scrub_leaves_them() {
         let rules = "no scrub from 198.51.100.7 to any\nscrub in all min-ttl 64\npass\n";
         let low = |from: &str| {

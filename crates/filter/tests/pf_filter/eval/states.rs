@@ -18,6 +18,41 @@ fn established(conf: &str) -> Net {
     net
 }
 
+#[test]
+fn the_window_is_kept_from_the_first_high_sequence_number() {
+    let mut net = Net::new(SSH);
+    net.expect(SYN, "pass @2");
+    let answer = |flags: &str, seq: u32| {
+        format!("out tcp 192.0.2.1:22 > 10.0.0.5:4000 flags {flags} seq {seq} ack 1001")
+    };
+    net.expect(&answer("SA", 0x9000_0000), "pass state");
+    net.expect(
+        "in tcp 10.0.0.5:4000 > 192.0.2.1:22 flags A seq 1001 ack 2415919105",
+        "pass state",
+    );
+    net.expect(
+        &format!("{} length 100", answer("PA", 0xb000_0000)),
+        "block window",
+    );
+}
+
+#[test]
+fn both_ends_of_udp_count_from_their_first_packet() {
+    let mut net = Net::new("block all\npass in proto udp\n");
+    let (there, back) = (
+        "in udp 10.0.0.5:9 > 192.0.2.1:53",
+        "out udp 192.0.2.1:53 > 10.0.0.5:9",
+    );
+    net.expect(there, "pass @2");
+    assert_eq!(only(&net).0, "SINGLE");
+    net.expect(back, "pass state");
+    net.expect(there, "pass state");
+    assert_eq!(
+        only(&net),
+        ("MULTIPLE", "MULTIPLE", Timeout::UdpMultiple, 60)
+    );
+}
+
 /// States of both ends, and the timeout, of the only state.
 fn only(net: &Net) -> (&'static str, &'static str, Timeout, u64) {
     let states: Vec<_> = net.engine.states().collect();

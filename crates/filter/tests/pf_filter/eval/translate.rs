@@ -103,6 +103,19 @@ fn rdr_in_and_back() {
 }
 
 #[test]
+fn a_port_alone_is_translated_and_back() {
+    let conf = "block all\npass in on em0 inet proto tcp to port 80 rdr-to 192.0.2.1 port 8080\n";
+    let mut net = Net::new(conf);
+    let decision = net.expect("in tcp 198.51.100.1:4000 > 192.0.2.1:80", "pass @2");
+    assert_eq!(ends(&decision), "198.51.100.1:4000 > 192.0.2.1:8080");
+    let decision = net.expect(
+        "out tcp 192.0.2.1:8080 > 198.51.100.1:4000 flags SA seq 5000 ack 1001",
+        "pass state",
+    );
+    assert_eq!(ends(&decision), "192.0.2.1:80 > 198.51.100.1:4000");
+}
+
+#[test]
 fn an_icmp_error_is_translated_with_what_it_is_about() {
     let conf =
         "pass out on em0 inet proto udp from 10.0.0.0/24 nat-to 192.0.2.1 static-port\nblock in\n";

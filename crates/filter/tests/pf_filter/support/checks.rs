@@ -5,7 +5,7 @@ use pf_filter::host::Host;
 use pf_filter::lex::{Kind, Lexer};
 use pf_filter::parse::{Config, Dialect, Parsed, parse};
 use pf_filter::print;
-use pf_filter::rule::{Address, Anchor, KeepState, On, Preamble, Rule, Ruleset, Table};
+use pf_filter::rule::{Address, Anchor, Family, KeepState, On, Preamble, Rule, Ruleset, Table};
 use pf_filter::source::{Memory, Sources, Span};
 
 /// Each place is inside its file, and between characters.
@@ -226,6 +226,12 @@ fn is_plain_rule(rule: &Rule) -> bool {
         let wrapped = pool.ports.0 > pool.ports.1 && pool.ports.1 != 0;
         is_plain_address(&pool.address) && !is_everything(&pool.address) && !wrapped
     });
+    // `rdr-to` beside `af-to` without a destination is printed as its destination, of whatever family.
+    let destination = rule.rdr.as_deref().map(|pool| &pool.address);
+    let fits = rule.af_to.is_none_or(|family| match destination {
+        Some(Address::Network(network)) => Family::of(network.address) == family,
+        _ => true,
+    });
     let label = rule
         .label
         .as_deref()
@@ -252,6 +258,7 @@ fn is_plain_rule(rule: &Rule) -> bool {
     let split = rule.probability.is_some() && rule.state_options.is_some();
     on && received
         && !split
+        && fits
         && peers
         && pools
         && label
