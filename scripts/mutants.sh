@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by ./run: changes the library's state handling, and the reading of pf's rules, in one place at a time
-# (cargo-mutants, with .cargo/mutants*.toml), and fails where no unit test notices.
+# Sourced by ./run: changes the library's state handling, and the reading and the meaning of pf's rules, in one place
+# at a time (cargo-mutants, with .cargo/mutants*.toml), and fails where no test notices.
 
 # Changes that survived once: the wake-up of FILL left out, a missed wake-up of TX never repeated,
 # chunks freed that the kernel may touch, and packets left in TX while a socket waits.
@@ -12,13 +12,22 @@ mutants_sample=(
     'replace > with < in Waiting.*::look_after'
 )
 
-# Of pf's rules, in two files: a combination of two families or interfaces is kept, a rule has no family.
+# Of pf's rules. Their reader: a combination of two families or interfaces is kept, a rule has no family. Their
+# interpreter: the faults of other filters that docs/MUTANTS.md lists.
 filter_mutants_sample=(
     'replace != with == in agreed_family'
     'replace scopes_disagree -> bool with false'
     'replace decide_family with \(\)'
+    'replace Descriptor::source_index -> usize with 0'
+    'replace Descriptor::lacks_permission -> bool with false'
+    'replace fragment_fails -> bool with false'
+    'replace flags_fail -> bool with false'
+    'replace icmp_reply_fails -> bool with false'
+    'replace == with != in Engine.*::matched'
+    'replace != with == in Engine.*::call'
+    'replace Walk::take_tag with \(\)'
 )
-filter_mutants_file='crates/filter/src/expand/{combination,mod}.rs'
+filter_mutants_files='crates/filter/src/{eval/descriptor,eval/facts,eval/match_rule,eval/walk,expand/combination,expand/mod}.rs'
 
 # A survivor is no failure where docs/MUTANTS.md gives the reason that it changes nothing.
 run_mutants() {
@@ -26,11 +35,11 @@ run_mutants() {
     cargo_tool cargo-mutants || die "cargo-mutants could not be installed"
     fetch_crates
     mutants_of xsk .cargo/mutants.toml "${1-}" "" "${mutants_sample[@]}"
-    mutants_of pf-filter .cargo/mutants-filter.toml "${1-}" "$filter_mutants_file" "${filter_mutants_sample[@]}"
+    mutants_of pf-filter .cargo/mutants-filter.toml "${1-}" "$filter_mutants_files" "${filter_mutants_sample[@]}"
     say "mutants: every change was noticed, or has its reason in docs/MUTANTS.md"
 }
 
-# mutants_of PACKAGE CONFIGURATION WHAT FILE SAMPLE…: changes the sample, in one file if it is given, or all where
+# mutants_of PACKAGE CONFIGURATION WHAT FILES SAMPLE…: changes the sample, in these files if any are given, or all where
 # WHAT is --all.
 mutants_of() {
     local status=0 missed output=$target_dir/mutants only=() package=$1 configuration=$2

@@ -293,8 +293,8 @@ fn first_peers(packet: &Descriptor) -> (Peer, Peer, Timeout) {
     };
     match &packet.packet.content {
         Content::Tcp(segment) => {
+            // It is closed, as an end is by default.
             let dst = Peer {
-                state: peer_state::CLOSED,
                 seqhi: 1,
                 max_win: 1,
                 ..Peer::default()

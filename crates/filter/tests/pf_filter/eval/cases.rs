@@ -349,6 +349,20 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
+        name: "codes of ICMP errors",
+        conf: "block all\npass in inet proto icmp icmp-type unreach code port-unr\n",
+        packets: &[
+            (
+                "in icmp 10.0.0.5 > 192.0.2.1 icmp-type unreach code port-unr",
+                "pass @2",
+            ),
+            (
+                "in icmp 10.0.0.5 > 192.0.2.1 icmp-type unreach code host-unr",
+                "block @1",
+            ),
+        ],
+    },
+    Case {
         name: "neighbour advertisements match, and make no state",
         conf: "block all\npass inet6 proto icmp6 icmp6-type { neighbrsol neighbradv }\n",
         packets: &[

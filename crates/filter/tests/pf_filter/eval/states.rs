@@ -37,6 +37,17 @@ fn the_window_is_kept_from_the_first_high_sequence_number() {
 }
 
 #[test]
+fn a_repeated_syn_keeps_its_state() {
+    let mut net = Net::new(SSH);
+    net.expect(SYN, "pass @2");
+    for _ in 0..2 {
+        net.wait(20);
+        net.expect(SYN, "pass state");
+    }
+    assert_eq!(only(&net), ("SYN_SENT", "CLOSED", Timeout::TcpOpening, 30));
+}
+
+#[test]
 fn both_ends_of_udp_count_from_their_first_packet() {
     let mut net = Net::new("block all\npass in proto udp\n");
     let (there, back) = (
