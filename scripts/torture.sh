@@ -32,12 +32,12 @@ run_torture() {
     fi
     say "building the test (release)"
     program=$(torture_program --release) || die "the build failed; the compiler's words are above"
-    as_root env WEIR_TEST_SCALE="${WEIR_TEST_SCALE:-1}" "$program" run "${words[@]}"
+    as_root env WEIR_TEST_SCALE="${WEIR_TEST_SCALE:-1}" "$program" torture run "${words[@]}"
 }
 
 # torture_program WORDS…: builds the program, prints its path.
 torture_program() {
-    cargo_program torture test --package xsk --features testing,delays --test torture "$@"
+    cargo_program xsk test --package xsk --features testing,tokio,delays --test xsk "$@"
 }
 
 # torture_broken NAME WORDS…: each defect must be found in time.
@@ -100,7 +100,7 @@ torture_search() {
     say "building with the defect $name"
     program=$(torture_program) || return
     report=$(as_root env WEIR_TEST_SCALE="$scale" timeout --kill-after=10 $(((torture_set_up + torture_search) * scale)) \
-        "$program" run --minutes "$((torture_search * scale / 60))" "$@") || status=$?
+        "$program" torture run --minutes "$((torture_search * scale / 60))" "$@") || status=$?
     # 1: an invariant was broken. Other ends, a time limit for one, say nothing of this defect.
     if ((status != 1)); then
         printf '%s\n%s: NOT found by torture, status %s\n' "$report" "$name" "$status"

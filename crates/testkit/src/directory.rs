@@ -12,10 +12,15 @@ pub struct Temporary(PathBuf);
 impl Temporary {
     /// Makes a directory that no other test uses, with `name` in its name.
     pub fn new(name: &str) -> io::Result<Self> {
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// The same below another directory than that of temporary files.
+    pub fn below(parent: &Path, name: &str) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("weir-{name}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         fs::create_dir(&path)?;
         Ok(Self(path))
     }

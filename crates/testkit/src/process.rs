@@ -54,7 +54,7 @@ pub(crate) fn output_of(
     }
     // An error means that it has ended just now.
     let _ = kill_process_group(group, Signal::KILL);
-    Err(Failure::new(format!("{command:?} does not end")))
+    Err(Failure::new(format!("{} does not end", shown(command))))
 }
 
 /// The standard output of a command that has succeeded.
@@ -64,8 +64,17 @@ pub(crate) fn text_of(command: &Command, output: &Output) -> Result<String, Fail
         return Ok(text.into_owned());
     }
     let (status, words) = (output.status, String::from_utf8_lossy(&output.stderr));
-    let words = format!("{command:?}: {status}: {words}{text}");
+    let words = format!("{}: {status}: {words}{text}", shown(command));
     Err(Failure::new(words.trim_end()))
+}
+
+/// The command as it is typed.
+fn shown(command: &Command) -> String {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    format!("`{}`", words.join(" "))
 }
 
 pub(crate) fn not_started(command: &Command, error: &dyn std::error::Error) -> Failure {
@@ -146,6 +155,19 @@ impl Process {
             return Ok(());
         }
         Err(Failure::new(format!("{line:?} instead of {expected:?}")))
+    }
+
+    /// Reads lines until one is this.
+    pub fn wait_for_line(&mut self, expected: &str) -> Result<(), Failure> {
+        let (mut limit, mut last) = (Limit::new(STEP), String::new());
+        while !limit.is_over() {
+            last = self.line()?;
+            if last == expected {
+                return Ok(());
+            }
+        }
+        let words = format!("{last:?}, and not {expected:?}");
+        Err(Failure::new(words))
     }
 
     /// Writes a line to its input.

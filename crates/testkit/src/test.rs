@@ -238,17 +238,20 @@ impl Test {
     }
 
     fn run(self) -> Result<Completion, Failed> {
+        if self.is_alone {
+            alone(self.place, || self.run_here())
+        } else {
+            beside_others(|| self.run_here())
+        }
+    }
+
+    /// Looks for its needs, too, when no other test is in the way: their probes start programs.
+    fn run_here(self) -> Result<Completion, Failed> {
         if let Some(reason) = self.needs.iter().find_map(Need::missing) {
             return Ok(Completion::ignored_with(reason));
         }
         let limit = self.limit.unwrap_or(TEST);
-        let run = || run_in_time(&self.name, limit, self.body);
-        let outcome = if self.is_alone {
-            alone(self.place, run)
-        } else {
-            beside_others(run)
-        };
-        let Err(error) = outcome else {
+        let Err(error) = run_in_time(&self.name, limit, self.body) else {
             return Ok(Completion::Completed);
         };
         match reason(&*error).or(self.known) {

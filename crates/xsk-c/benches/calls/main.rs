@@ -1,41 +1,23 @@
 //! Instructions a packet of the calls from C, beside the same moves in Rust, on real rings: counted by
 //! Callgrind, without the kernel's part. It needs root, valgrind and a C compiler.
 
-#[path = "../../../xsk/tests/xsk/budget.rs"]
-#[expect(dead_code, reason = "some is for the tests of xsk")]
-mod budget;
 #[path = "../../tests/xsk_c/compile.rs"]
 #[expect(dead_code, reason = "some is for the tests")]
 mod compile;
-#[path = "../../../xsk/tests/xsk/netns.rs"]
-#[expect(dead_code, reason = "some is for the tests of xsk")]
-mod netns;
 mod rust;
 
-use compile::{Scratch, measured_program, succeed};
-use netns::Side;
+use compile::{measured_program, scratch, succeed};
 use rust::{BATCH, IN_C, MOVES, ROUNDS};
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use testkit::{Side, Temporary};
 
 /// A result whose error is for people only.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Result<T> = testkit::Result<T>;
 /// The result of a part.
 type Outcome = Result<()>;
-
-/// The error of a missing tool.
-#[derive(Debug)]
-struct Skipped(String);
-
-impl std::fmt::Display for Skipped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skipped {}
 
 /// The first of this program's arguments, when it makes a move itself.
 const RUST: &str = "--rust";
@@ -47,7 +29,7 @@ fn main() -> Outcome {
     {
         return Ok(rust::run(device, peer, name)?);
     }
-    let scratch = Scratch::new("calls")?;
+    let scratch = scratch("calls")?;
     let in_c = measured_program(&scratch, "benches/calls/count.c")?;
     let in_rust = env::current_exe()?;
     let side = Side::new("tx0")?;
@@ -71,12 +53,12 @@ fn main() -> Outcome {
 /// Instructions a packet.
 fn count(
     side: &Side,
-    scratch: &Scratch,
+    scratch: &Temporary,
     program: &Path,
     first: &[&str],
     name: &str,
 ) -> Result<f64> {
-    let output = scratch.path("callgrind");
+    let output = scratch.join("callgrind");
     let mut command = Command::new("valgrind");
     command
         .args([

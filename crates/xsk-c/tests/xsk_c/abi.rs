@@ -1,25 +1,25 @@
 //! The ABI, against the list that is committed: what a program was built with stays as it is.
 
-use crate::compile::{CRATE, Scratch, program, shared, succeed};
-use crate::{Outcome, Result, compiling};
-use libtest_mimic::Trial;
+use crate::compile::{CRATE, program, scratch, shared, succeed};
+use crate::{Outcome, Result};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
+use testkit::{Test, skip};
 
-pub fn tests() -> Vec<Trial> {
+pub fn tests() -> Vec<Test> {
     vec![
-        compiling("the layout in C is the one committed", layout_in_c),
-        compiling("the layout in Rust is the one committed", layout_in_rust),
-        compiling("no field or constant is missing in the list", complete),
-        compiling(
+        Test::new("the layout in C is the one committed", layout_in_c),
+        Test::new("the layout in Rust is the one committed", layout_in_rust),
+        Test::new("no field or constant is missing in the list", complete),
+        Test::new(
             "the symbols are those committed, and those of the header",
             symbols,
         ),
-        compiling("the header is one of C++ too", header_in_cpp),
+        Test::new("the header is one of C++ too", header_in_cpp),
     ]
 }
 
@@ -44,10 +44,9 @@ fn compare(file: &str, now: &str) -> Outcome {
 }
 
 fn layout_in_c() -> Outcome {
-    let scratch = Scratch::new("layout")?;
+    let scratch = scratch("layout")?;
     let program = program(&scratch, "tests/c/layout.c")?;
-    let output = succeed(&mut Command::new(program))?;
-    compare("layout.txt", &String::from_utf8(output.stdout)?)
+    compare("layout.txt", &succeed(&mut Command::new(program))?)
 }
 
 /// The size of a field, which names its structure's type.
@@ -150,13 +149,13 @@ fn declared(header: &str) -> BTreeSet<String> {
 }
 
 fn symbols() -> Outcome {
-    let scratch = Scratch::new("symbols")?;
+    let scratch = scratch("symbols")?;
     let library = shared(&scratch)?;
     let mut command = Command::new("nm");
     command
         .args(["--dynamic", "--defined-only", "--with-symbol-versions"])
         .arg(&library);
-    let output = String::from_utf8(succeed(&mut command)?.stdout)?;
+    let output = succeed(&mut command)?;
     let mut exported: Vec<&str> = output
         .lines()
         .filter_map(|line| line.split_whitespace().last())
@@ -178,7 +177,7 @@ fn header_in_cpp() -> Outcome {
     let mut there = compilers.filter(|it| Command::new(it).arg("--version").output().is_ok());
     let Some(compiler) = there.next() else {
         let needs = "needs a C++ compiler: c++, g++ or clang++ (Debian: g++)";
-        return Err(crate::Skipped(needs.into()).into());
+        return Err(skip(needs));
     };
     let mut command = Command::new(compiler);
     command

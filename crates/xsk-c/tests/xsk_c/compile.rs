@@ -1,12 +1,14 @@
 //! Builds the library, and programs in C with it.
 
-use crate::{Result, Skipped};
+use crate::Result;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
+use testkit::{Temporary, skip};
 
 /// The crate's directory.
 pub const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -27,27 +29,13 @@ const FLAGS: [&str; 7] = [
 ];
 const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// A directory for the files of these tests, removed at the end.
-pub struct Scratch(PathBuf);
+/// Longest time of a build.
+pub const BUILD: Duration = Duration::from_secs(600);
 
-impl Scratch {
-    pub fn new(name: &str) -> Result<Self> {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let directory = directory.join(format!("{name}-{}", std::process::id()));
-        fs::create_dir_all(&directory)?;
-        Ok(Self(directory))
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Files of a test that failed half-way are no reason to fail twice.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A directory for the files of a test: programs run there, which a directory of temporary files may forbid.
+pub fn scratch(name: &str) -> Result<Temporary> {
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    Ok(Temporary::below(parent, name)?)
 }
 
 /// The static library, built as these tests are: with checks for debugging or without.
@@ -66,8 +54,7 @@ fn build() -> Result<PathBuf> {
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
-    let output = succeed(&mut command)?;
-    let lines = String::from_utf8(output.stdout)?;
+    let lines = succeed(&mut command)?;
     let strings = lines.split('"');
     let library = strings.rev().find(|it| it.ends_with("/libweir_xsk.a"));
     library
@@ -84,20 +71,20 @@ fn compiler() -> Result<OsString> {
             return Ok(name);
         }
     }
-    Err(Skipped("needs a C compiler: cc, gcc or clang (Debian: gcc)".into()).into())
+    Err(skip("needs a C compiler: cc, gcc or clang (Debian: gcc)"))
 }
 
 /// Whether programs with sanitizers can be linked, which takes libraries of their own.
 fn check_sanitizers(compiler: &OsString) -> Result<()> {
     static WORKS: OnceLock<bool> = OnceLock::new();
     let works = WORKS.get_or_init(|| {
-        let scratch = Scratch::new("sanitizers");
+        let scratch = scratch("sanitizers");
         scratch.is_ok_and(|scratch| {
-            let source = scratch.path("empty.c");
+            let source = scratch.join("empty.c");
             let written = fs::write(&source, "int main(void) { return 0; }\n");
             let mut command = Command::new(compiler);
             command.args(SANITIZERS).arg(source);
-            command.arg("-o").arg(scratch.path("empty"));
+            command.arg("-o").arg(scratch.join("empty"));
             written.is_ok() && succeed(&mut command).is_ok()
         })
     });
@@ -105,14 +92,13 @@ fn check_sanitizers(compiler: &OsString) -> Result<()> {
         return Ok(());
     }
     let name = compiler.to_string_lossy();
-    Err(Skipped(format!(
+    Err(skip(format!(
         "needs the address sanitizer, which {name} lacks (Debian: gcc)"
-    ))
-    .into())
+    )))
 }
 
 /// Compiles and links a program of one file, with sanitizers.
-pub fn program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+pub fn program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
     let compiler = compiler()?;
     check_sanitizers(&compiler)?;
     let mut command = Command::new(compiler);
@@ -121,7 +107,7 @@ pub fn program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
 }
 
 /// The same as it is released, to be measured.
-pub fn measured_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+pub fn measured_program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
     let mut command = Command::new(compiler()?);
     command
         .arg("-O2")
@@ -131,7 +117,7 @@ pub fn measured_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
 }
 
 /// The same with the shared library, and without sanitizers.
-pub fn shared_program(scratch: &Scratch, source: &str, shared: &Path) -> Result<PathBuf> {
+pub fn shared_program(scratch: &Temporary, source: &str, shared: &Path) -> Result<PathBuf> {
     finish(
         scratch,
         Command::new(compiler()?),
@@ -142,7 +128,7 @@ pub fn shared_program(scratch: &Scratch, source: &str, shared: &Path) -> Result<
 }
 
 fn finish(
-    scratch: &Scratch,
+    scratch: &Temporary,
     mut command: Command,
     source: &str,
     library: &std::ffi::OsStr,
@@ -150,7 +136,7 @@ fn finish(
 ) -> Result<PathBuf> {
     let source = Path::new(CRATE).join(source);
     let name = source.file_stem().ok_or("a file")?;
-    let program = scratch.path(&name.to_string_lossy());
+    let program = scratch.join(name);
     command
         .args(FLAGS)
         .arg("-I")
@@ -166,24 +152,24 @@ fn finish(
 
 /// Installs the library below a directory, and compiles a program as the guide says, which then runs with
 /// the installed shared library.
-pub fn installed_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
+pub fn installed_program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
     let compiler = compiler()?;
     if Command::new("pkg-config")
         .arg("--version")
         .output()
         .is_err()
     {
-        return Err(Skipped("needs pkg-config (Debian: pkg-config)".into()).into());
+        return Err(skip("needs pkg-config (Debian: pkg-config)"));
     }
-    let prefix = scratch.path("prefix");
+    let prefix = scratch.join("prefix");
     let script = Path::new(CRATE).join("../../scripts/install-clib.sh");
     succeed(Command::new(script).arg(library()?).arg(&prefix))?;
     let mut flags = Command::new("pkg-config");
     flags
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
         .args(["--cflags", "--libs", "weir-xsk"]);
-    let flags = String::from_utf8(succeed(&mut flags)?.stdout)?;
-    // Beside the library, where `Running` looks for it.
+    let flags = succeed(&mut flags)?;
+    // Beside the library, where `lab::start` looks for it.
     let program = prefix.join("lib/program");
     let mut command = Command::new(compiler);
     command
@@ -196,9 +182,9 @@ pub fn installed_program(scratch: &Scratch, source: &str) -> Result<PathBuf> {
 }
 
 /// The shared library, linked as it is installed.
-pub fn shared(scratch: &Scratch) -> Result<PathBuf> {
+pub fn shared(scratch: &Temporary) -> Result<PathBuf> {
     let compiler = compiler()?;
-    let output = scratch.path("libweir-xsk.so.0");
+    let output = scratch.join("libweir-xsk.so.0");
     let mut command = Command::new(Path::new(CRATE).join("../../scripts/link-shared.sh"));
     command
         .env("CC", compiler)
@@ -210,14 +196,7 @@ pub fn shared(scratch: &Scratch) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// Runs a command; a failure is an error with its output.
-pub fn succeed(command: &mut Command) -> Result<Output> {
-    let output = command
-        .output()
-        .map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(output);
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{command:?} failed: {}", words.trim()).into())
+/// Runs a command, and returns its output; a failure is an error with that.
+pub fn succeed(command: &mut Command) -> Result<String> {
+    Ok(testkit::success(command, BUILD)?)
 }

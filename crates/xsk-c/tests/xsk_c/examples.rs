@@ -1,18 +1,17 @@
 //! The examples, with packets of the test's.
 
-use crate::budget::STALL;
-use crate::compile::{Scratch, installed_program, program, shared, shared_program, succeed};
-use crate::netns::{Lab, Side};
-use crate::process::Running;
-use crate::{Outcome, Skipped, compiling, moving, packet};
-use libtest_mimic::Trial;
+use crate::compile::{installed_program, program, scratch, shared, shared_program, succeed};
+use crate::lab::{Lab, STALL, has_no_program, open, start};
+use crate::{Outcome, moving, packet};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use xsk::{Feature, Mode, Socket, Umem};
+use testkit::limit::longest;
+use testkit::{Side, Test, skip};
+use xsk::{Device, Feature, Socket, Umem};
 
-pub fn tests() -> Vec<Trial> {
+pub fn tests() -> Vec<Test> {
     vec![
         moving("rxdrop counts every packet", rxdrop),
         moving("l2fwd returns every packet as it was", l2fwd),
@@ -24,7 +23,7 @@ pub fn tests() -> Vec<Trial> {
         ),
         moving("a program with the installed library runs", installed),
         moving("a killed program leaves nothing on the device", killed),
-        compiling("an error has cause and cure", error),
+        Test::new("an error has cause and cure", error),
     ]
 }
 
@@ -34,7 +33,7 @@ const WINDOW: u64 = 64;
 
 fn sender(side: &Side) -> xsk::Result<Socket> {
     let umem = Umem::builder().build()?;
-    side.open(&umem, Mode::Driver, |socket| socket)
+    open(side, &umem)
 }
 
 /// Sends packets from `first` on, at most a window.
@@ -48,7 +47,7 @@ fn send(socket: &mut Socket, first: u64, count: u64) -> Outcome {
 }
 
 fn rxdrop() -> Outcome {
-    let scratch = Scratch::new("rxdrop")?;
+    let scratch = scratch("rxdrop")?;
     let program = program(&scratch, "examples/rxdrop.c")?;
     count(&program)
 }
@@ -56,7 +55,7 @@ fn rxdrop() -> Outcome {
 /// Runs rxdrop, which counts all packets.
 fn count(program: &Path) -> Outcome {
     let lab = Lab::new()?;
-    let mut running = Running::start(&lab.rx, program, &["rx0"])?;
+    let mut running = start(&lab.rx, program, &["rx0"])?;
     running.wait_for_line("mode drv")?;
     let mut socket = sender(&lab.tx)?;
     for first in (0..PACKETS).step_by(50) {
@@ -67,14 +66,14 @@ fn count(program: &Path) -> Outcome {
     let sum = format!("{PACKETS} packets, {} bytes", PACKETS * packet::MIN as u64);
     running.wait_for_line(&sum)?;
     running.stop()?;
-    running.wait_for_line(&sum)
+    Ok(running.wait_for_line(&sum)?)
 }
 
 fn l2fwd() -> Outcome {
-    let scratch = Scratch::new("l2fwd")?;
+    let scratch = scratch("l2fwd")?;
     let program = program(&scratch, "examples/l2fwd.c")?;
     let lab = Lab::new()?;
-    let mut running = Running::start(&lab.rx, &program, &["rx0"])?;
+    let mut running = start(&lab.rx, &program, &["rx0"])?;
     running.wait_for_line("ready")?;
     let mut socket = sender(&lab.tx)?;
     let (mut sent, mut seen) = (0, 0);
@@ -82,7 +81,10 @@ fn l2fwd() -> Outcome {
         let more = WINDOW.min(PACKETS - sent).min(seen + WINDOW - sent);
         send(&mut socket, sent, more)?;
         sent += more;
-        assert!(socket.wait(STALL)?, "packet {seen} of {sent} is lost");
+        assert!(
+            socket.wait(longest(STALL))?,
+            "packet {seen} of {sent} is lost"
+        );
         let mut batch = socket.recv(64);
         while let Some(packet) = batch.next_packet() {
             packet::check(&packet, seen);
@@ -92,23 +94,23 @@ fn l2fwd() -> Outcome {
         }
     }
     running.stop()?;
-    running.wait_for_line(&format!("{PACKETS} received, {PACKETS} sent"))
+    Ok(running.wait_for_line(&format!("{PACKETS} received, {PACKETS} sent"))?)
 }
 
 fn jumbo() -> Outcome {
     if let Err(missing) = Feature::Fragments.probe() {
-        return Err(Skipped(missing.to_string()).into());
+        return Err(skip(missing.to_string()));
     }
-    let scratch = Scratch::new("jumbo")?;
+    let scratch = scratch("jumbo")?;
     let program = program(&scratch, "examples/jumbo.c")?;
     let lab = Lab::new()?;
     for side in [&lab.rx, &lab.tx] {
         side.ip(&format!("link set dev {} mtu 9000", side.device))?;
     }
-    let mut running = Running::start(&lab.rx, &program, &["rx0"])?;
+    let mut running = start(&lab.rx, &program, &["rx0"])?;
     running.wait_for_line("ready")?;
     let umem = Umem::builder().fragments(true).build()?;
-    let mut socket = lab.tx.open(&umem, Mode::Driver, |socket| socket)?;
+    let mut socket = open(&lab.tx, &umem)?;
     for sequence in 0..256 {
         let mut bytes = vec![0; 60 + sequence as usize * 35];
         packet::write(&mut bytes, 1, sequence);
@@ -117,26 +119,26 @@ fn jumbo() -> Outcome {
         let sent = socket.send_fragments(frames);
         sent.map_err(|refused| refused.to_string())?;
         socket.flush()?;
-        assert!(socket.wait(STALL)?, "packet {sequence} is lost");
+        assert!(socket.wait(longest(STALL))?, "packet {sequence} is lost");
         let back = socket.recv(1).next_fragments().ok_or("a packet")?.to_vec();
         packet::check(&back, sequence);
         assert_eq!(back.len(), bytes.len());
         assert_eq!(back[..6], [2, 0, 0, 0, 0, 0xff], "the sender's address");
     }
-    running.stop()
+    Ok(running.stop()?)
 }
 
 fn udp_echo() -> Outcome {
-    let scratch = Scratch::new("udp_echo")?;
+    let scratch = scratch("udp_echo")?;
     let program = program(&scratch, "examples/udp_echo.c")?;
     let lab = Lab::new()?;
     lab.rx.ip("address add 192.0.2.1/24 dev rx0")?;
     lab.tx.ip("address add 192.0.2.2/24 dev tx0")?;
-    let mut running = Running::start(&lab.rx, &program, &["rx0", "7"])?;
+    let mut running = start(&lab.rx, &program, &["rx0", "7"])?;
     running.wait_for_line("ready")?;
     // The kernel's own UDP on this side: it checks addresses, ports, lengths and checksums.
     let client = lab.tx.inside(|| UdpSocket::bind("192.0.2.2:0"))?;
-    client.set_read_timeout(Some(STALL))?;
+    client.set_read_timeout(Some(longest(STALL)))?;
     client.connect("192.0.2.1:7")?;
     for size in [0, 1, 2, 100, 1400, 1472] {
         let text: Vec<u8> = (0..size).map(|at| (at * 7 + size) as u8).collect();
@@ -150,39 +152,38 @@ fn udp_echo() -> Outcome {
     client.send(b"anybody?")?;
     let refused = client.recv(&mut [0; 64]).map_err(|error| error.kind());
     assert_eq!(refused, Err(std::io::ErrorKind::ConnectionRefused));
-    running.stop()
+    Ok(running.stop()?)
 }
 
 fn with_shared_library() -> Outcome {
-    let scratch = Scratch::new("shared")?;
+    let scratch = scratch("shared")?;
     let shared = shared(&scratch)?;
     let program = shared_program(&scratch, "examples/rxdrop.c", &shared)?;
     let symbols = succeed(Command::new("nm").arg("--dynamic").arg(&program))?;
-    let symbols = String::from_utf8(symbols.stdout)?;
     assert!(symbols.contains("weir_xsk_open@WEIR_XSK_0.1"), "{symbols}");
     count(&program)
 }
 
 fn installed() -> Outcome {
-    let scratch = Scratch::new("installed")?;
+    let scratch = scratch("installed")?;
     count(&installed_program(&scratch, "examples/rxdrop.c")?)
 }
 
 fn killed() -> Outcome {
-    let scratch = Scratch::new("killed")?;
+    let scratch = scratch("killed")?;
     let program = program(&scratch, "examples/rxdrop.c")?;
     let lab = Lab::new()?;
-    let mut running = Running::start(&lab.rx, &program, &["rx0"])?;
+    let mut running = start(&lab.rx, &program, &["rx0"])?;
     running.wait_for_line("mode drv")?;
-    let attached = lab.rx.lookup()?.programs;
+    let attached = lab.rx.inside(|| Device::lookup("rx0"))?.programs;
     assert_eq!(attached.len(), 1, "{attached:?}");
     running.kill()?;
-    assert!(lab.rx.has_no_program(STALL), "its XDP program is left");
+    assert!(has_no_program(&lab.rx), "its XDP program is left");
     Ok(())
 }
 
 fn error() -> Outcome {
-    let scratch = Scratch::new("error")?;
+    let scratch = scratch("error")?;
     let program = program(&scratch, "examples/rxdrop.c")?;
     let output = Command::new(program).arg("none0").output()?;
     let text = String::from_utf8(output.stderr)?;

@@ -2,70 +2,38 @@
 //! undefined-behaviour sanitizer, on real sockets in network namespaces of their own.
 
 mod abi;
-#[path = "../../../xsk/tests/xsk/budget.rs"]
-#[expect(dead_code, reason = "some is for the tests of xsk")]
-mod budget;
 #[expect(dead_code, reason = "some is for the bench")]
 mod compile;
 mod examples;
+mod lab;
 mod misuse;
-#[path = "../../../xsk/tests/xsk/netns.rs"]
-#[expect(dead_code, reason = "some is for the tests of xsk")]
-mod netns;
 #[path = "../../../xsk/tests/xsk/packet.rs"]
 #[expect(dead_code, reason = "some is for the tests of xsk")]
 mod packet;
-mod process;
 
-use libtest_mimic::{Arguments, Completion, Trial};
 use std::process::ExitCode;
+use testkit::{Need, Suite, Test};
 use xsk::Feature;
 
 /// A result whose error is for people only.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Result<T> = testkit::Result<T>;
 /// The result of a test's body.
 type Outcome = Result<()>;
 
-/// The error of a test that turns out not to apply here.
-#[derive(Debug)]
-struct Skipped(String);
-
-impl std::fmt::Display for Skipped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+/// A test that needs sockets.
+fn moving(name: &str, body: fn() -> Outcome) -> Test {
+    let sockets = Need::Probe(|| missing(Feature::Sockets));
+    let links = Need::Probe(|| missing(Feature::XdpLink));
+    Test::new(name, body).needing(&[Need::SOCKETS, sockets, links])
 }
 
-impl std::error::Error for Skipped {}
-
-/// A test that needs a C compiler alone.
-fn compiling(name: &str, body: fn() -> Outcome) -> Trial {
-    Trial::ignorable_test(name, move || match body() {
-        Ok(()) => Ok(Completion::Completed),
-        Err(error) => match error.downcast::<Skipped>() {
-            Ok(skipped) => Ok(Completion::ignored_with(skipped.to_string())),
-            Err(error) => Err(error.into()),
-        },
-    })
-}
-
-/// A test that needs sockets, too.
-fn moving(name: &str, body: fn() -> Outcome) -> Trial {
-    let missing = [Feature::Sockets, Feature::XdpLink]
-        .into_iter()
-        .find_map(|feature| feature.probe().err());
-    match missing {
-        None => compiling(name, body),
-        Some(missing) => Trial::ignorable_test(name, move || {
-            Ok(Completion::ignored_with(format!("{missing} (run as root)")))
-        }),
-    }
+fn missing(feature: Feature) -> Option<String> {
+    feature.probe().err().map(|error| error.to_string())
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let mut tests = abi::tests();
-    tests.extend(misuse::tests());
-    tests.extend(examples::tests());
-    libtest_mimic::run(&arguments, tests).exit_code()
+    let tests = [abi::tests(), misuse::tests(), examples::tests()];
+    // Compilers with sanitizers take their time.
+    let suite = Suite::new().within(compile::BUILD);
+    suite.run(tests.into_iter().flatten())
 }

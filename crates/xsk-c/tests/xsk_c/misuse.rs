@@ -1,16 +1,15 @@
 //! Programs in C that check packets and errors themselves.
 
-use crate::budget::STALL;
-use crate::compile::{Scratch, program};
-use crate::netns::Side;
-use crate::process::Running;
-use crate::{Outcome, Result, Skipped, moving};
-use libtest_mimic::Trial;
+use crate::compile::{program, scratch};
+use crate::lab::{has_no_program, join_up, start_with};
+use crate::{Outcome, Result, moving};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+use testkit::{Side, Skip, Test, skip};
 use xsk::testing::programs::{self, Kind};
 use xsk::{Device, Feature, Umem};
 
-pub fn tests() -> Vec<Trial> {
+pub fn tests() -> Vec<Test> {
     vec![
         moving("SKB packets arrive as they were sent, by each call", || {
             moves("1")
@@ -68,6 +67,9 @@ pub fn tests() -> Vec<Trial> {
     ]
 }
 
+/// Longest time of a program that checks packets.
+const PROGRAM: Duration = Duration::from_secs(120);
+
 /// A namespace with two veth pairs in it.
 fn both_ends() -> Result<Side> {
     both_ends_of(2)
@@ -76,16 +78,9 @@ fn both_ends() -> Result<Side> {
 /// The same with a number of queues.
 fn both_ends_of(queues: u32) -> Result<Side> {
     let side = Side::new("rx0")?;
-    for (end, other) in [("rx0", "tx0"), ("spare0", "spare1")] {
-        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
-        side.ip(&format!(
-            "link add {end} {queues} type veth peer name {other} {queues}"
-        ))?;
-    }
-    for device in ["rx0", "tx0", "spare0", "spare1"] {
-        side.run("ethtool", &format!("-K {device} tx off"))?;
-        side.ip(&format!("link set dev {device} up"))?;
-    }
+    join_up([&side, &side.beside("tx0")?], 0xa, queues)?;
+    let spare = [side.beside("spare0")?, side.beside("spare1")?];
+    join_up([&spare[0], &spare[1]], 0xc, queues)?;
     Ok(side)
 }
 
@@ -106,12 +101,12 @@ fn run_with(
     descriptors: Vec<OwnedFd>,
 ) -> Outcome {
     let name = [source.rsplit('/').next().unwrap_or(source)];
-    let scratch = Scratch::new(&[&name, arguments].concat().join("-"))?;
+    let scratch = scratch(&[&name, arguments].concat().join("-"))?;
     let program = program(&scratch, source)?;
     let arguments = [&["tx0", "rx0"], arguments].concat();
-    let mut running = Running::start_with(side, &program, &arguments, descriptors)?;
-    running.end()?;
-    running.wait_for_line(line)
+    let mut running = start_with(side, &program, &arguments, descriptors)?;
+    running.end_within(PROGRAM)?;
+    Ok(running.wait_for_line(line)?)
 }
 
 fn faults(mode: &str) -> Outcome {
@@ -146,7 +141,7 @@ fn hints(mode: &str) -> Outcome {
     let side = both_ends_of(1)?;
     let device = side.inside(|| Device::lookup("tx0"))?;
     let tagging = side.inside(|| programs::tag_sent(&device, VLAN));
-    let _tagging = tagging.map_err(|error| Skipped(format!("no tcx: {error}")))?;
+    let _tagging = tagging.map_err(|error| Skip::new(format!("no tcx: {error}")))?;
     run_on(
         &side,
         "tests/c/hints.c",
@@ -159,7 +154,7 @@ fn hints(mode: &str) -> Outcome {
 fn needs(feature: Feature) -> Outcome {
     Ok(feature
         .probe()
-        .map_err(|missing| Skipped(missing.to_string()))?)
+        .map_err(|missing| Skip::new(missing.to_string()))?)
 }
 
 fn own(mode: &str) -> Outcome {
@@ -174,7 +169,7 @@ fn own(mode: &str) -> Outcome {
         "the packets came by the caller's program",
         vec![program, map],
     )?;
-    assert!(side.has_no_program(STALL), "the program is still attached");
+    assert!(has_no_program(&side), "the program is still attached");
     Ok(())
 }
 
@@ -182,7 +177,7 @@ fn own(mode: &str) -> Outcome {
 fn numa() -> Outcome {
     let umem = Umem::builder().chunks(64).numa_node(0).build();
     if let Err(error) = umem {
-        return Err(Skipped(error.to_string()).into());
+        return Err(skip(error.to_string()));
     }
     run("tests/c/numa.c", "0", "the memory is on its node")
 }

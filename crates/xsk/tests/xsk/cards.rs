@@ -1,13 +1,14 @@
 //! Tests of a whole card, or a veth: its mode, traffic with a peer outside of this machine, resets, and
 //! queues. `./run guests` runs them on emulated cards.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side, umem_builder};
 use crate::outside::{Outside, Questions};
 use crate::traffic::{all_home, deliver, deliver_within, drain};
-use crate::{Outcome, Test, modes, packet, rings};
+use crate::{Outcome, modes, packet, rings};
 use rustix::io::Errno;
 use std::time::Duration;
+use testkit::{Test, wait_until};
 use xsk::{Mode, Refusal, Socket, Umem};
 
 /// Packets of a test with a peer outside.
@@ -185,7 +186,7 @@ fn reset(side: &Side, round: u64) -> Outcome {
         }
         _ => {
             side.ip(&format!("link set dev {device} down"))?;
-            side.ip(&format!("link set dev {device} up"))
+            Ok(side.ip(&format!("link set dev {device} up"))?)
         }
     }
 }

@@ -1,21 +1,20 @@
 //! The kernel's conformance tests of AF_XDP (`tools/testing/selftests/bpf/xskxceiver.c`), with their
 //! names and assertions, for packets in one buffer. Those of packets in several are in `fragments.rs`.
 
-use crate::budget::{STALL, scaled, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side, umem_builder};
 use crate::rings;
 use crate::traffic::{
     WINDOW, all_home, deliver, deliver_within, drain, exchange, flush_checked, frame, put,
     receive_all, receive_checked, receive_unaligned, send_all, send_one,
 };
-use crate::{Outcome, Result, Skipped, Test, attach_mode, modes, packet};
+use crate::{Outcome, Result, attach_mode, modes, needs, packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
+use testkit::{Limit, Test, skip, wait_until};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
-use xsk::{
-    ErrorKind, Feature, Mode, ModeObtained, Pages, Program, SendErrorKind, Socket, Umem, Wait,
-};
+use xsk::{ErrorKind, Mode, ModeObtained, Pages, Program, SendErrorKind, Socket, Umem, Wait};
 
 /// Packets in a test.
 const PACKETS: u64 = 4096;
@@ -75,15 +74,12 @@ pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for (name, body) in CASES {
         for (prefix, mode) in modes() {
-            let mut test = Test::new(format!("{prefix} {name}"), move || body(mode));
-            match name {
-                "TX_QUEUE_CONSUMER" => test.needs = &[Feature::XdpLink, Feature::TxBudget],
-                "STAT_RX_FULL" | "STAT_FILL_EMPTY" => {
-                    test.needs = &[Feature::XdpLink, Feature::RingStatistics];
-                }
-                _ => {}
-            }
-            tests.push(test);
+            let test = Test::new(format!("{prefix} {name}"), move || body(mode));
+            tests.push(match name {
+                "TX_QUEUE_CONSUMER" => test.needing(&[needs::TX_BUDGET]),
+                "STAT_RX_FULL" | "STAT_FILL_EMPTY" => test.needing(&[needs::RING_STATISTICS]),
+                _ => test,
+            });
         }
     }
     tests
@@ -106,7 +102,7 @@ fn unaligned_umem(mode: Mode, chunk_size: u32) -> Result<Umem> {
         .huge_pages(is_huge)
         .build()?;
     match umem.pages() {
-        Pages::FellBack(why) => Err(Skipped(why.clone()).into()),
+        Pages::FellBack(why) => Err(skip(why.clone())),
         _ => Ok(umem),
     }
 }
@@ -137,7 +133,7 @@ fn program(lab: &Lab, mode: Mode, kind: Kind) -> xsk::Result<Program> {
 /// Skips a test that says nothing in zero-copy mode.
 fn only_copies(mode: Mode) -> Outcome {
     if mode == Mode::ZeroCopy {
-        return Err(Skipped(ONLY_COPIES.into()).into());
+        return Err(skip(ONLY_COPIES));
     }
     Ok(())
 }
@@ -264,7 +260,7 @@ fn busy_poll(mode: Mode) -> Outcome {
     if rx.napi_id()?.is_none() {
         let reason =
             "the device gives the socket no NAPI instance to poll, as veth since Linux 6.13";
-        return Err(Skipped(reason.into()).into());
+        return Err(skip(reason));
     }
     Ok(())
 }
@@ -350,9 +346,9 @@ fn poll_tx_times_out(mode: Mode) -> Outcome {
         assert_eq!(sent, expected);
     }
     raw::publish(&mut tx);
-    let start = Instant::now();
+    let mut limit = Limit::new(STALL);
     poll_for(&tx, PollFlags::OUT, Duration::from_millis(100))?;
-    assert!(start.elapsed() < scaled(STALL));
+    assert!(!limit.is_over());
     drain(&mut tx);
     assert_eq!(
         tx.statistics()?.completed,

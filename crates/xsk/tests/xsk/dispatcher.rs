@@ -1,21 +1,24 @@
 //! libxdp's dispatcher, in processes of their own: each has a bpffs that is gone with it, and with it all
 //! that libxdp pins. xdp-tools' xdp-filter is the other XDP program.
 
-use crate::Result;
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::filter::receive_one;
 use crate::netns::{Lab, Side};
-use libtest_mimic::{Completion, Failed, Trial};
+use crate::{Outcome, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
+use testkit::{Test, skip, wait_until};
 use xsk::testing::programs;
-use xsk::{AttachMode, ErrorKind, Feature, Filter, Mode, Rule, Socket, SocketBuilder, Umem};
+use xsk::{AttachMode, ErrorKind, Filter, Mode, Rule, Socket, SocketBuilder, Umem};
 
 /// The environment variable with the name of the test that a child runs.
 const VARIABLE: &str = "XSK_TEST_DISPATCHER";
+
+/// Longest time of a case.
+const CASE: Duration = Duration::from_secs(60);
 
 /// A test in a child.
 struct Case {
@@ -61,34 +64,28 @@ const CASES: &[Case] = &[
     },
 ];
 
-pub fn trials() -> impl Iterator<Item = Trial> {
-    CASES.iter().map(|case| {
-        Trial::ignorable_test(case.name, || {
-            if let Some(reason) = crate::missing(&[Feature::Sockets, Feature::XdpLink]) {
-                return Ok(Completion::ignored_with(reason));
-            }
-            run(case)
-        })
-    })
+pub fn tests() -> Vec<Test> {
+    let tests = CASES.iter();
+    let tests = tests.map(|case| Test::new(case.name, || run(case)));
+    tests.collect()
 }
 
 /// Runs a case in a child, whose last line is its result.
-fn run(case: &Case) -> std::result::Result<Completion, Failed> {
+fn run(case: &Case) -> Outcome {
     let script = format!("set -e; {}; exec \"$0\"", case.mounts);
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]);
-    let output = command
+    command
         .arg(std::env::current_exe()?)
-        .env(VARIABLE, case.name)
-        .stdin(Stdio::null())
-        .output()?;
+        .env(VARIABLE, case.name);
+    let output = testkit::output(&mut command, CASE)?;
     let words = String::from_utf8_lossy(&output.stdout);
     let last = words.lines().last().unwrap_or_default();
     if let Some(reason) = last.strip_prefix("skip: ") {
-        return Ok(Completion::ignored_with(reason));
+        return Err(skip(reason));
     }
     if last == "ok" {
-        return Ok(Completion::Completed);
+        return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
     Err(format!("{}\n{words}{errors}", output.status).into())

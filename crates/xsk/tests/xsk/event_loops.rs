@@ -4,15 +4,17 @@
 #[allow(dead_code)] // Its main function.
 mod udp_echo;
 
-use crate::budget::{STALL, rounds, scaled, wait_until};
+use crate::budget::{STALL, rounds};
 use crate::filter::{RX, TX, connect, ping};
 use crate::netns::{Lab, are_cards, umem_builder};
 use crate::traffic::drain;
-use crate::{Outcome, Result, Test, packet};
+use crate::{Outcome, Result, packet};
 use mio::unix::SourceFd;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Limit, Test, wait_until};
 use tokio::runtime::{Builder, Runtime};
 use xsk::{AsyncSocket, Interest, Mode, Socket, Umem, Wait};
 
@@ -96,16 +98,16 @@ fn put(socket: &mut Socket, sequence: u64) -> Outcome {
 /// Waits for the packets `expected`, in order and unchanged.
 fn expect(socket: &mut Socket, expected: std::ops::Range<u64>) -> Outcome {
     let mut next = expected.start;
-    let mut progress = Instant::now();
+    let mut limit = Limit::new(STALL);
     while next < expected.end {
         socket.wait(Duration::from_millis(100))?;
         let mut batch = socket.recv(64);
         while let Some(received) = batch.next_packet() {
             packet::check(&received, next);
             next += 1;
-            progress = Instant::now();
+            limit.restart();
         }
-        if progress.elapsed() > scaled(STALL) {
+        if limit.is_over() {
             return Err(format!("packet {next} of {expected:?} has not come back").into());
         }
     }
@@ -268,7 +270,7 @@ fn freed_elsewhere(mode: Mode) -> Outcome {
     let lent = wait_until(STALL, || umem.accounting().receiving > 0);
     assert!(lent, "{:?}", umem.accounting());
     send(1)?;
-    let frame = kept.recv_timeout(scaled(STALL))?;
+    let frame = Limit::new(STALL).receive(&kept)?;
     packet::check(&frame, packet::sequence(&frame));
     assert!(!task.is_finished());
     Ok(())
@@ -403,7 +405,7 @@ fn ask(lab: &Lab, number: u8) -> Outcome {
     let number = usize::from(number);
     let client = lab.tx.inside(|| UdpSocket::bind((from, 0)))?;
     client.connect((to, 53))?;
-    client.set_read_timeout(Some(scaled(STALL)))?;
+    client.set_read_timeout(Some(longest(STALL)))?;
     for query in 0..300_usize {
         let twice = query.is_multiple_of(3);
         let mut text = if twice { b"twice".to_vec() } else { Vec::new() };

@@ -1,13 +1,15 @@
 //! The events of a device, the faults of a socket, and its successor.
 
-use crate::budget::{STALL, scaled};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side, are_cards};
 use crate::traffic::{all_home, deliver};
-use crate::{Outcome, Result, Skipped, Test, attach_mode, modes};
+use crate::{Outcome, Result, attach_mode, modes};
 use hostnet::genetlink::ethtool::ChannelMonitor;
 use hostnet::rtnetlink::Rtnetlink;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Limit, Test, skip};
 use xsk::testing::programs;
 use xsk::{DeviceEvent, DeviceWatch, ErrorKind, Fault, Mode, Socket, SocketBuilder, Umem};
 
@@ -40,9 +42,9 @@ fn watch(side: &Side) -> xsk::Result<DeviceWatch> {
 /// Events until the last of `expected`, which come in this order. The kernel follows the carrier in the
 /// background, so it does not count.
 fn expect(watch: &mut DeviceWatch, expected: &[DeviceEvent]) -> Outcome {
-    let deadline = Instant::now() + scaled(STALL);
+    let mut limit = Limit::new(STALL);
     let mut seen = Vec::new();
-    while seen.len() < expected.len() && Instant::now() < deadline {
+    while seen.len() < expected.len() && !limit.is_over() {
         let event = watch.wait(Duration::from_millis(50))?;
         let carrier =
             |event: &DeviceEvent| matches!(event, DeviceEvent::CarrierOn | DeviceEvent::CarrierOff);
@@ -54,10 +56,10 @@ fn expect(watch: &mut DeviceWatch, expected: &[DeviceEvent]) -> Outcome {
 
 /// Waits for one event, whatever comes before it.
 fn await_event(watch: &mut DeviceWatch, expected: &DeviceEvent) -> Outcome {
-    let deadline = Instant::now() + scaled(STALL);
+    let mut limit = Limit::new(STALL);
     let mut seen = Vec::new();
     while seen.last() != Some(expected) {
-        if Instant::now() >= deadline {
+        if limit.is_over() {
             return Err(format!("no {expected:?}, but {seen:?}").into());
         }
         seen.extend(watch.wait(Duration::from_millis(50))?);
@@ -90,7 +92,7 @@ fn need_channels() -> Outcome {
         return Ok(());
     }
     let missing = "missing: notifications of channels (Linux 5.6, CONFIG_ETHTOOL_NETLINK)";
-    Err(Skipped(missing.into()).into())
+    Err(skip(missing))
 }
 
 fn queues() -> Outcome {
@@ -206,7 +208,7 @@ fn readable() -> Outcome {
     assert_eq!(sleep(&watch, Duration::ZERO)?, 1);
     await_event(&mut watch, &DeviceEvent::Mtu(1400))?;
     // Without a change it is readable for the next look, and quiet after it.
-    assert_eq!(sleep(&watch, scaled(STALL))?, 1);
+    assert_eq!(sleep(&watch, longest(STALL))?, 1);
     while watch.next()?.is_some() {}
     Ok(())
 }
@@ -256,7 +258,7 @@ fn end(mut from: Station<'_>, mut to: Station<'_>) -> Outcome {
 
 fn need_veth() -> Outcome {
     if are_cards() {
-        return Err(Skipped("a card cannot be deleted".into()).into());
+        return Err(skip("a card cannot be deleted"));
     }
     Ok(())
 }

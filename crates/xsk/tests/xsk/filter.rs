@@ -3,7 +3,7 @@
 
 use crate::filter_model::{Spec, matches, packet, spec};
 use crate::netns::{Lab, Side};
-use crate::{Outcome, Result, Test};
+use crate::{Outcome, Result};
 use proptest::collection::vec;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
@@ -12,7 +12,9 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Limit, Test};
 use xsk::testing::programs;
 use xsk::{Filter, Mode, Rule, Socket, Umem};
 
@@ -162,8 +164,8 @@ fn beside_the_stack(mode: Mode) -> Outcome {
 }
 
 pub fn receive_one(socket: &mut Socket) -> Result<Vec<u8>> {
-    let deadline = Instant::now() + crate::budget::scaled(LIMIT);
-    while Instant::now() < deadline {
+    let mut limit = Limit::new(LIMIT);
+    while !limit.is_over() {
         socket.wait(Duration::from_millis(100))?;
         if let Some(packet) = socket.recv(1).next_packet() {
             return Ok(packet.to_vec());
@@ -178,7 +180,7 @@ pub fn ping(from: &Side) -> Outcome {
     const REQUEST: [u8; 8] = [8, 0, 0xe5, 0xca, 0x12, 0x34, 0, 1];
     let icmp = Some(rustix::net::ipproto::ICMP);
     let socket = from.inside(|| rustix::net::socket(AddressFamily::INET, SocketType::RAW, icmp))?;
-    let limit = Some(crate::budget::scaled(LIMIT));
+    let limit = Some(longest(LIMIT));
     rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, limit)?;
     rustix::net::connect(&socket, &SocketAddrV4::new(RX, 0))?;
     rustix::net::send(&socket, &REQUEST, SendFlags::empty())?;
@@ -193,7 +195,7 @@ pub fn ping(from: &Side) -> Outcome {
 pub fn connect(lab: &Lab) -> Outcome {
     let listener = lab.rx.inside(|| TcpListener::bind((RX, PORT)))?;
     let to = (RX, PORT).into();
-    let limit = crate::budget::scaled(LIMIT);
+    let limit = longest(LIMIT);
     let mut client = lab.tx.inside(|| TcpStream::connect_timeout(&to, limit))?;
     let (mut server, _) = listener.accept()?;
     server.set_read_timeout(Some(limit))?;
@@ -207,7 +209,7 @@ pub fn connect(lab: &Lab) -> Outcome {
 /// UDP to another port.
 fn other_port(lab: &Lab) -> Outcome {
     let stack = lab.rx.inside(|| UdpSocket::bind((RX, PORT + 1)))?;
-    stack.set_read_timeout(Some(crate::budget::scaled(LIMIT)))?;
+    stack.set_read_timeout(Some(longest(LIMIT)))?;
     let sender = lab.tx.inside(|| UdpSocket::bind((TX, 0)))?;
     sender.send_to(b"for the stack", (RX, PORT + 1))?;
     let mut words = [0; 64];

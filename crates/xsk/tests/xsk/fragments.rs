@@ -1,15 +1,15 @@
 //! Packets of several chunks: the kernel's conformance tests, with its names, and our own.
 
-use crate::budget::{STALL, scaled, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side, are_cards};
 use crate::traffic::{Flight, all_home, drain, exchange};
-use crate::{Outcome, Result, Skipped, Test, attach_mode, modes, packet};
-use std::time::{Duration, Instant};
+use crate::{Outcome, Result, attach_mode, modes, needs, packet};
+use std::time::Duration;
+use testkit::{Limit, Test, skip, wait_until};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
 use xsk::{
-    ErrorKind, Feature, Fragments, MAX_FRAGMENTS, Mode, RxBatch, SendErrorKind, Socket,
-    SocketBuilder, Umem,
+    ErrorKind, Fragments, MAX_FRAGMENTS, Mode, RxBatch, SendErrorKind, Socket, SocketBuilder, Umem,
 };
 
 /// Length of a jumbo frame, without a tag.
@@ -65,9 +65,8 @@ pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for (name, body) in CASES {
         for (prefix, mode) in modes() {
-            let mut test = Test::new(format!("{prefix} {name}"), move || body(mode));
-            test.needs = &[Feature::XdpLink, Feature::Fragments];
-            tests.push(test);
+            let test = Test::new(format!("{prefix} {name}"), move || body(mode));
+            tests.push(test.needing(&[needs::FRAGMENTS]));
         }
     }
     tests
@@ -106,7 +105,7 @@ fn or_skipped<T>(result: xsk::Result<T>) -> Result<T> {
     match result {
         Err(error) if are_cards() && is_refusal(&error) => {
             let reason = format!("the card takes no packets of several buffers: {error}");
-            Err(Skipped(reason).into())
+            Err(skip(reason))
         }
         result => Ok(result?),
     }
@@ -161,17 +160,15 @@ fn receive(
     mut recv: impl FnMut(&mut dyn FnMut(Fragments)),
     mut each: impl FnMut(&Fragments, u64),
 ) {
-    let (mut next, mut last) = (0, Instant::now());
+    let (mut next, mut limit) = (0, Limit::new(STALL));
     while next < count && !flight.stopped() {
         recv(&mut |packet| {
             each(&packet, next);
             flight.saw(next);
-            (next, last) = (next + 1, Instant::now());
+            next += 1;
+            limit.restart();
         });
-        assert!(
-            last.elapsed() < scaled(STALL),
-            "packet {next} does not come"
-        );
+        assert!(!limit.is_over(), "packet {next} does not come");
     }
 }
 
@@ -476,7 +473,7 @@ fn invalid_descriptors(mode: Mode, unaligned: bool) -> Outcome {
 fn too_many(mode: Mode) -> Outcome {
     const PART: usize = 100;
     if mode == Mode::ZeroCopy {
-        return Err(Skipped("the kernel's limit for a card is the card's".into()).into());
+        return Err(skip("the kernel's limit for a card is the card's"));
     }
     let (from, to) = (umem(4096, 0)?, umem(4096, 0)?);
     let lab = lab()?;
@@ -600,7 +597,7 @@ fn adjust_tail(mode: Mode, delta: i16) -> Outcome {
     );
     if refused {
         let reason = "bpf_xdp_adjust_tail makes no packet of several buffers longer on this device";
-        return Err(Skipped(reason.into()).into());
+        return Err(skip(reason));
     }
     Ok(())
 }

@@ -1,14 +1,16 @@
 //! Frames, waiting and settings across real sends.
 
-use crate::budget::{STALL, scaled, wait_until};
+use crate::budget::STALL;
 use crate::netns::Lab;
 use crate::traffic::{
     all_home, deliver, drain, exchange, receive_all, receive_checked, send_all, send_one,
 };
-use crate::{Outcome, Skipped, Test, packet};
+use crate::{Outcome, needs, packet};
 use std::time::{Duration, Instant};
+use testkit::limit::longest;
+use testkit::{Limit, Test, skip, wait_until};
 use xsk::testing::raw;
-use xsk::{ErrorKind, Feature, Mode, Pages, Umem, Wait};
+use xsk::{ErrorKind, Mode, Pages, Umem, Wait};
 
 const PACKETS: u64 = 1024;
 
@@ -33,11 +35,12 @@ pub fn tests() -> Vec<Test> {
     ];
     for (prefix, mode) in [("SKB", Mode::Skb), ("DRV", Mode::Driver)] {
         let mut add = |name: &str, body: fn(Mode) -> Outcome| {
-            let mut test = Test::new(format!("{prefix} {name}"), move || body(mode));
-            if name.contains("budget") {
-                test.needs = &[Feature::XdpLink, Feature::TxBudget];
-            }
-            tests.push(test);
+            let test = Test::new(format!("{prefix} {name}"), move || body(mode));
+            tests.push(if name.contains("budget") {
+                test.needing(&[needs::TX_BUDGET])
+            } else {
+                test
+            });
         };
         add(
             "head and tail move across a forwarded packet",
@@ -183,10 +186,10 @@ fn numa_node() -> Outcome {
     let on = |node| Umem::builder().chunks(64).numa_node(node).build();
     let umem = match on(0) {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            return Err(Skipped(error.to_string()).into());
+            return Err(skip(error.to_string()));
         }
         Err(error) if error.kind() == ErrorKind::InvalidConfig => {
-            return Err(Skipped(format!("no node 0: {error}")).into());
+            return Err(skip(format!("no node 0: {error}")));
         }
         umem => umem?,
     };
@@ -266,7 +269,7 @@ fn freed_elsewhere() -> Outcome {
         let mut kept = Vec::new();
         for sequence in 0..64 {
             send_one(&mut tx, sequence)?;
-            assert!(rx.wait(STALL)?);
+            assert!(rx.wait(longest(STALL))?);
             kept.push(rx.recv(1).next_packet().ok_or("a packet")?.keep());
         }
         std::thread::scope(|scope| {
@@ -276,7 +279,7 @@ fn freed_elsewhere() -> Outcome {
                 std::thread::sleep(pause);
                 send_one(&mut tx, 64).expect("send");
             });
-            assert!(rx.wait(STALL).expect("wait"), "{wait:?}");
+            assert!(rx.wait(longest(STALL)).expect("wait"), "{wait:?}");
         });
         packet::check(&rx.recv(1).next_packet().ok_or("a packet")?, 64);
     }
@@ -347,10 +350,10 @@ fn waiting_ends() -> Outcome {
             .rx
             .open(&to, Mode::Driver, |b| b.tx_ring(0).wait(wait))?;
         for timeout in [SHORT, Duration::ZERO, SHORT] {
-            let start = Instant::now();
+            let (start, mut limit) = (Instant::now(), Limit::new(STALL));
             assert!(!rx.wait(timeout)?);
             assert!(start.elapsed() >= timeout, "{wait:?} ended early");
-            assert!(start.elapsed() < scaled(STALL), "{wait:?} ended late");
+            assert!(!limit.is_over(), "{wait:?} ended late");
         }
     }
     Ok(())

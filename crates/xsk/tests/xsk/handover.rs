@@ -1,10 +1,10 @@
 //! Sockets that move to another process, and the parts of one that are wrong.
 
-use crate::budget::{STALL, scaled, wait_until};
+use crate::budget::STALL;
 use crate::child::{Role, Started};
 use crate::netns::{LINK, Lab, umem_builder};
 use crate::traffic::deliver;
-use crate::{Outcome, Result, Test, attach_mode, modes, packet};
+use crate::{Outcome, Result, attach_mode, modes, needs, packet};
 use rustix::fs::MemfdFlags;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
-use xsk::{
-    ErrorKind, Fault, Feature, Mode, ModeObtained, Parts, Program, Socket, SocketBuilder, Umem,
-};
+use testkit::limit::longest;
+use testkit::{Test, wait_until};
+use xsk::{ErrorKind, Fault, Mode, ModeObtained, Parts, Program, Socket, SocketBuilder, Umem};
 
 /// Packets that are on their way at once: fewer than the 256 slots of a veth's ring.
 const WINDOW: u64 = 128;
@@ -40,10 +40,8 @@ pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("handover: frames and other sockets forbid it", stays),
         Test::new("handover: a message makes one socket", taken_once),
-        Test {
-            needs: &[Feature::Sockets, Feature::XdpLink, Feature::RxHints],
-            ..Test::new("handover: filters of a program with hints", hints_stay)
-        },
+        Test::new("handover: filters of a program with hints", hints_stay)
+            .needing(&[needs::RX_HINTS]),
         Test::new("handover: wrong parts are refused", wrong_parts),
         Test::new("handover: a withheld XSKMAP stays with the giver", withheld),
     ];
@@ -275,7 +273,7 @@ fn sender(mode: Mode) -> Outcome {
     let (from, attached) = (umem()?, attach_mode(mode));
     let program = lab.tx.inside(|| Program::attach_to("tx0", attached))?;
     let sends = Socket::builder(&from, "tx0", 0).mode(mode).rx_ring(0);
-    let sends = sends.program(&program).busy_timeout(scaled(LINK));
+    let sends = sends.program(&program).busy_timeout(longest(LINK));
     let mut tx = lab.tx.inside(|| sends.open())?;
     lab.tx.wait_for_link();
     deliver(&mut tx, &mut rx, 64, packet::MIN)?;

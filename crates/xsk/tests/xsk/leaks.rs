@@ -1,11 +1,12 @@
 //! Leaks of the tests in this process; `run` checks the rest of the system.
 
-use crate::budget::{STALL, wait_until};
-use crate::{Result, Test};
+use crate::budget::STALL;
+use crate::{Outcome, Result};
+use testkit::{Test, wait_until};
 
 /// A test that no file descriptor or mapping of ours is left after the other tests.
 pub fn test() -> Test {
-    Test::new("nothing is left in this process", || {
+    Test::new("nothing is left in this process", || -> Outcome {
         let mut left = Vec::new();
         let clean = wait_until(STALL, || {
             left = leftovers().unwrap_or_default();
@@ -16,6 +17,7 @@ pub fn test() -> Test {
         }
         Err(format!("left behind: {}", left.join(", ")).into())
     })
+    .alone()
 }
 
 fn leftovers() -> Result<Vec<String>> {

@@ -2,17 +2,18 @@
 //! packets flow. Both sides keep their sockets as the guide's loop does. Afterwards packets flow again,
 //! and no frame is missing.
 
-use crate::budget::{STALL, rounds, wait_until};
+use crate::budget::{STALL, rounds};
 use crate::child::{Role, Started};
 use crate::known::{disordered_by_full_ring, overtakes};
 use crate::netns::{Lab, Side, are_cards, umem_builder};
 use crate::traffic::all_home;
-use crate::{Outcome, Result, Skipped, Test, modes, packet, rings};
+use crate::{Outcome, Result, modes, packet, rings};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use testkit::{Skip, Test, skip, wait_until};
 use xsk::testing::programs;
 use xsk::{DeviceEvent, DeviceWatch, Mode, Program, Socket, SocketBuilder};
 
@@ -291,7 +292,7 @@ fn most_rounds() -> u32 {
 /// Disturbs packets under way, some times.
 fn live(prefix: &str, event: &str, mode: Mode, queues: u32, disturb: Disturb) -> Outcome {
     if are_cards() && matches!(event, "device deleted and made again") {
-        return Err(Skipped("a card cannot be deleted".into()).into());
+        return Err(skip("a card cannot be deleted"));
     }
     let umem = || umem_builder().chunks(CHUNKS).build();
     let (lab, from, to) = (Lab::with_queues(queues)?, umem()?, umem()?);
@@ -374,7 +375,7 @@ fn peer_down_and_up(scene: &Scene<'_>) -> Outcome {
 }
 
 fn set(side: &Side, setting: &str) -> Outcome {
-    side.ip(&format!("link set dev {} {setting}", side.device))
+    Ok(side.ip(&format!("link set dev {} {setting}", side.device))?)
 }
 
 /// Of the card, which resets.
@@ -401,8 +402,8 @@ fn queues(scene: &Scene<'_>) -> Outcome {
             let change = format!("-L {} combined {combined}", lab.rx.device);
             lab.rx.run("ethtool", &change)
         };
-        set(fewer).map_err(|error| Skipped(error.to_string()))?;
-        return set(*queues);
+        set(fewer).map_err(|error| Skip::new(error.to_string()))?;
+        return Ok(set(*queues)?);
     }
     let set = |side: &Side, rx, tx| {
         let device = side.device;
@@ -414,7 +415,7 @@ fn queues(scene: &Scene<'_>) -> Outcome {
     set(&lab.tx, fewer, fewer)?;
     set(&lab.rx, *queues, fewer)?;
     set(&lab.tx, *queues, *queues)?;
-    set(&lab.rx, *queues, *queues)
+    Ok(set(&lab.rx, *queues, *queues)?)
 }
 
 fn moved(scene: &Scene<'_>) -> Outcome {

@@ -1,12 +1,14 @@
 //! Opening again, closing in the middle of traffic, and devices that go away.
 
-use crate::budget::{STALL, rounds, scaled, wait_until};
+use crate::budget::{STALL, rounds};
 use crate::child::{Role, Started};
 use crate::netns::{Lab, are_cards, umem_builder};
 use crate::traffic::{all_home, deliver};
-use crate::{Outcome, Result, Skipped, Test, modes, packet};
+use crate::{Outcome, Result, modes, packet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Limit, Test, skip, wait_until};
 use xsk::testing::raw;
 use xsk::{ErrorKind, Mode, Socket, SocketBuilder, Umem};
 
@@ -148,7 +150,7 @@ fn close_in_traffic(mode: Mode) -> Outcome {
     let (mut left, mut right, lab) = (umem()?, umem()?, Lab::new()?);
     for round in rounds(CLOSES) {
         // The kernel lets go of a queue when its last packet is freed, late on a busy machine.
-        let patient = |b: SocketBuilder| b.busy_timeout(scaled(STALL));
+        let patient = |b: SocketBuilder| b.busy_timeout(longest(STALL));
         let mut rx = lab.rx.open(&left, mode, patient)?;
         let mut tx = lab.tx.open(&right, mode, patient)?;
         let stops = [AtomicBool::new(false), AtomicBool::new(false)];
@@ -187,7 +189,7 @@ fn disturbed(
     let mut rx = lab.rx.open(umems.0, mode, |b| b)?;
     let mut tx = lab.tx.open(umems.1, mode, |b| b)?;
     let stop = AtomicBool::new(false);
-    let start = Instant::now();
+    let mut limit = Limit::new(STALL * 2);
     let kind = std::thread::scope(|scope| -> Result<_> {
         // Its device may be gone as well.
         let receiving = scope.spawn(|| churn(&mut rx, &stop).err());
@@ -204,7 +206,7 @@ fn disturbed(
     let _ = rx.wait(Duration::from_millis(10));
     let _ = tx.wait(Duration::from_millis(10));
     drop((rx, tx));
-    assert!(start.elapsed() < scaled(STALL * 2), "closing took too long");
+    assert!(!limit.is_over(), "closing took too long");
     all_home(umems.0);
     all_home(umems.1);
     Ok(kind)
@@ -212,7 +214,7 @@ fn disturbed(
 
 fn device_down(mode: Mode) -> Outcome {
     let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
-    let down = || lab.tx.ip("link set dev tx0 down");
+    let down = || Ok(lab.tx.ip("link set dev tx0 down")?);
     let kind = disturbed(&lab, mode, (&left, &right), down)?;
     // In zero-copy mode the kernel is not called while the driver needs no wakeup.
     let unseen = mode == Mode::ZeroCopy && kind.is_none();
@@ -224,10 +226,10 @@ fn device_down(mode: Mode) -> Outcome {
 
 fn device_deleted(mode: Mode) -> Outcome {
     if are_cards() {
-        return Err(Skipped("a card cannot be deleted".into()).into());
+        return Err(skip("a card cannot be deleted"));
     }
     let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
-    let delete = || lab.tx.ip("link delete dev tx0");
+    let delete = || Ok(lab.tx.ip("link delete dev tx0")?);
     let kind = disturbed(&lab, mode, (&left, &right), delete)?;
     // It is down for a moment before it is deleted.
     let known = [Some(ErrorKind::DeviceMissing), Some(ErrorKind::DeviceDown)];
@@ -240,7 +242,7 @@ fn device_deleted(mode: Mode) -> Outcome {
 /// The kernel drops packets to a peer that is down, and completes them.
 fn peer_down(mode: Mode) -> Outcome {
     if are_cards() {
-        return Err(Skipped("a card does not know its peer".into()).into());
+        return Err(skip("a card does not know its peer"));
     }
     let (left, right, lab) = (umem()?, umem()?, Lab::new()?);
     let mut tx = lab.tx.open(&right, mode, |b| b.rx_ring(0))?;

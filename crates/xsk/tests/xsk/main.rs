@@ -4,6 +4,7 @@
 mod budget;
 mod cards;
 mod child;
+mod compile_fail;
 mod conformance;
 #[cfg(feature = "libxdp")]
 mod dispatcher;
@@ -21,6 +22,7 @@ mod life;
 mod lifecycle;
 mod memory;
 mod metadata;
+mod needs;
 mod netns;
 mod outside;
 mod packet;
@@ -31,32 +33,19 @@ mod rings;
 mod sharing;
 mod soundness;
 mod steering;
+#[cfg(feature = "delays")]
+mod torture;
 mod traffic;
 mod waiting;
 
-use budget::{TEST, scaled};
-use libtest_mimic::{Arguments, Completion, Conclusion, Trial};
-use rustix::thread::CapabilitySet;
 use std::process::ExitCode;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use xsk::{AttachMode, Feature, Mode};
+use testkit::{Suite, Test};
+use xsk::{AttachMode, Mode};
 
 /// A result whose error is for people only.
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub type Result<T> = testkit::Result<T>;
 /// The result of a test's body.
 pub type Outcome = Result<()>;
-
-/// The error of a test that turns out not to apply to the devices at hand.
-#[derive(Debug)]
-pub struct Skipped(pub String);
-
-impl std::fmt::Display for Skipped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skipped {}
 
 /// The modes and their prefix in the names of tests.
 pub const MODES: [(&str, Mode); 3] = [
@@ -86,86 +75,11 @@ pub fn attach_mode(mode: Mode) -> AttachMode {
     }
 }
 
-/// A test.
-pub struct Test {
-    /// As it is shown.
-    pub name: String,
-    /// Kernel features that it needs.
-    pub needs: &'static [Feature],
-    /// Runs on a thread of its own.
-    pub body: Box<dyn FnOnce() -> Outcome + Send>,
-}
-
-impl Test {
-    /// A test that needs the built-in program and no more.
-    pub fn new(name: impl Into<String>, body: impl FnOnce() -> Outcome + Send + 'static) -> Self {
-        Self {
-            name: name.into(),
-            needs: &[Feature::Sockets, Feature::XdpLink],
-            body: Box::new(body),
-        }
-    }
-
-    fn into_trial(self) -> Trial {
-        let known = known::reason(&self.name);
-        Trial::ignorable_test(self.name, move || {
-            if let Some(reason) = missing(self.needs) {
-                return Ok(Completion::ignored_with(reason));
-            }
-            let Err(error) = run_in_time(self.body) else {
-                return Ok(Completion::Completed);
-            };
-            match (error.downcast::<Skipped>(), known) {
-                (Ok(skipped), _) => Ok(Completion::ignored_with(skipped.to_string())),
-                (Err(_), Some(known)) => Ok(Completion::ignored_with(known)),
-                (Err(error), None) => Err(error.into()),
-            }
-        })
-    }
-}
-
-/// The reason that tests cannot run here.
-fn missing(features: &[Feature]) -> Option<String> {
-    let needed = [
-        ("CAP_NET_RAW", CapabilitySet::NET_RAW),
-        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
-        ("CAP_BPF", CapabilitySet::BPF),
-        ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
-    ];
-    let have = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |c| c.effective);
-    let absent = needed
-        .iter()
-        .filter(|(_, capability)| !have.contains(*capability));
-    let names: Vec<&str> = absent.map(|(name, _)| *name).collect();
-    if !names.is_empty() {
-        return Some(format!("missing: {} (run as root)", names.join(", ")));
-    }
-    let refused = features.iter().find_map(|feature| feature.probe().err());
-    refused.map(|missing| missing.to_string())
-}
-
-/// Runs a body on a thread of its own, which may change its network namespace. One that does not
-/// end is a failure, and is left behind.
-fn run_in_time(body: Box<dyn FnOnce() -> Outcome + Send>) -> Outcome {
-    let (done, result) = channel();
-    let thread = std::thread::Builder::new().name("test".into());
-    let thread = thread.spawn(move || {
-        // After the timeout no receiver is left.
-        let _ = done.send(body());
-    })?;
-    match result.recv_timeout(scaled(TEST)) {
-        Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(format!(
-            "no end within {:?}; WEIR_TEST_SCALE=2 doubles the limits",
-            scaled(TEST)
-        )
-        .into()),
-        Err(RecvTimeoutError::Disconnected) => {
-            let panic = thread.join().expect_err("it ended without a result");
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Err(words.unwrap_or_else(|| "panicked".into()).into())
-        }
+/// A test of which a failure that is known to be the driver's does not count.
+fn with_known(test: Test) -> Test {
+    match known::reason(test.name()) {
+        Some(reason) => test.known_to_fail(reason),
+        None => test,
     }
 }
 
@@ -177,7 +91,10 @@ fn main() -> ExitCode {
     if let Some(exit) = dispatcher::child() {
         return exit;
     }
-    let arguments = Arguments::from_args();
+    #[cfg(feature = "delays")]
+    if let Some(exit) = torture::program() {
+        return exit;
+    }
     let mut tests = conformance::tests();
     tests.extend(fragments::tests());
     tests.extend(metadata::tests());
@@ -199,21 +116,19 @@ fn main() -> ExitCode {
         tests.extend(event_loops::tests());
         tests.extend(handover::tests());
         tests.extend(events::tests());
+        #[cfg(feature = "libxdp")]
+        tests.extend(dispatcher::tests());
     }
-    let trials = tests.into_iter().map(Test::into_trial);
-    #[cfg(feature = "libxdp")]
-    let trials = trials.chain(dispatcher::trials());
-    let trials: Vec<Trial> = trials.collect();
-    let first = libtest_mimic::run(&arguments, trials);
-    if arguments.list {
-        return ExitCode::SUCCESS;
+    // Before, the other tests use these resources.
+    tests.push(memory::test());
+    if !netns::are_cards() {
+        #[cfg(feature = "delays")]
+        tests.push(torture::test());
+        tests.push(compile_fail::test());
     }
+    tests.push(leaks::test());
+    let suite = Suite::new().needing(needs::ALL);
+    let exit = suite.run(tests.into_iter().map(with_known));
     life::print_table();
-    // Alone and last: before, the other tests use these resources.
-    let alone = [memory::test(), leaks::test()];
-    let last = alone.map(|test| libtest_mimic::run(&arguments, vec![test.into_trial()]));
-    if first.has_failed() || last.iter().any(Conclusion::has_failed) {
-        return ExitCode::FAILURE;
-    }
-    ExitCode::SUCCESS
+    exit
 }

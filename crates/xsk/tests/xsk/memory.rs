@@ -1,7 +1,8 @@
 //! The memory of a socket, beside that of its packets.
 
 use crate::netns::{Lab, are_cards};
-use crate::{Outcome, Result, Skipped, Test};
+use crate::{Outcome, Result};
+use testkit::{Test, skip};
 use xsk::{Mode, Port, Umem};
 
 /// Queues that are opened at once, so that other allocations meanwhile are little beside theirs.
@@ -11,7 +12,7 @@ const TRIES: u32 = 3;
 const MOST: i64 = 1024;
 
 pub fn test() -> Test {
-    Test::new("memory of a queue beyond its UMEM", a_queue)
+    Test::new("memory of a queue beyond its UMEM", a_queue).alone()
 }
 
 /// Memory in use, in KiB: of the kernel, and of this process alone.
@@ -43,7 +44,7 @@ fn field(text: &str, name: &str) -> Result<i64> {
 /// Sockets with the settings by default, each on a UMEM of its own.
 fn a_queue() -> Outcome {
     if are_cards() {
-        return Err(Skipped("its queues are too few".into()).into());
+        return Err(skip("its queues are too few"));
     }
     let lab = Lab::with_queues(QUEUES)?;
     let mut least = i64::MAX;

@@ -1,18 +1,19 @@
 //! Metadata of packets that are sent: requests for a checksum, a timestamp and a launch time; and of those that
 //! are received: hints of the driver.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, are_cards, umem_builder};
 use crate::traffic::{all_home, drain, exchange, flush_checked, receive_all, receive_checked};
-use crate::{Outcome, Skipped, Test, modes, packet};
+use crate::{Outcome, modes, needs, packet};
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 use std::collections::{HashMap, HashSet};
 use std::net::UdpSocket;
 use std::time::Duration;
+use testkit::{Skip, Test, skip, wait_until};
 use xsk::testing::programs;
 use xsk::{
-    ErrorKind, Feature, Filter, Fragments, Mode, Packet, Received, Rule, RxHints, SendErrorKind,
-    Socket, TX_METADATA_LEN, TxRequest, TxTimestamp, Umem,
+    ErrorKind, Filter, Fragments, Mode, Packet, Received, Rule, RxHints, SendErrorKind, Socket,
+    TX_METADATA_LEN, TxRequest, TxTimestamp, Umem,
 };
 
 /// Packets in a test.
@@ -44,12 +45,13 @@ pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for (name, body) in CASES {
         for (prefix, mode) in modes() {
-            let mut test = Test::new(format!("{prefix} {name}"), move || body(mode));
-            test.needs = match name {
-                _ if name.starts_with("TX") => &[Feature::XdpLink, Feature::TxMetadata],
-                _ => &[Feature::XdpLink, Feature::RxHints],
+            let need = if name.starts_with("TX") {
+                needs::TX_METADATA
+            } else {
+                needs::RX_HINTS
             };
-            tests.push(test);
+            let test = Test::new(format!("{prefix} {name}"), move || body(mode));
+            tests.push(test.needing(&[need]));
         }
     }
     tests
@@ -130,7 +132,7 @@ fn several_chunks(mode: Mode) -> Outcome {
     const SPLIT: usize = packet::MIN;
     if mode == Mode::ZeroCopy {
         let reason = "no card here takes packets of several buffers";
-        return Err(Skipped(reason.into()).into());
+        return Err(skip(reason));
     }
     let (lab, rx_umem) = (Lab::new()?, umem_builder().chunks(1024).build()?);
     let umem = umem_builder().chunks(1024).tx_metadata(true);
@@ -518,7 +520,7 @@ fn bad_input(mode: Mode) -> Outcome {
 /// Datagrams with a VLAN tag beside their bytes arrive without their tag, which a hint has; and with the hash of their flow.
 fn hints(mode: Mode, fragments: bool) -> Outcome {
     if are_cards() {
-        return Err(Skipped("the datagrams are for a veth".into()).into());
+        return Err(skip("the datagrams are for a veth"));
     }
     let lab = Lab::new()?;
     let dev = lab.tx.device;
@@ -528,7 +530,7 @@ fn hints(mode: Mode, fragments: bool) -> Outcome {
     ))?;
     let device = lab.tx.lookup()?;
     let tagging = lab.tx.inside(|| programs::tag_sent(&device, 7));
-    let _tagging = tagging.map_err(|error| Skipped(format!("no tcx: {error}")))?;
+    let _tagging = tagging.map_err(|error| Skip::new(format!("no tcx: {error}")))?;
     let umem = umem_builder()
         .chunks(512)
         .headroom(64)

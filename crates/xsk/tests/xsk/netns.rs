@@ -1,18 +1,16 @@
 //! Two network namespaces joined by a veth pair. They have no names and live only as file
 //! descriptors of this process, so nothing is left when a test panics or the process is killed.
 //! In a guest of `./run guests` they are those that its script made of two network cards.
-//!
-//! Unsafe code is needed for unshare(2), which can end the sharing between a process's threads.
-#![allow(unsafe_code)]
 
-use crate::budget::{SET_UP, scaled, wait_until};
-use crate::{Outcome, Result, Skipped};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::{Command, Stdio};
+use crate::{Outcome, Result};
+use hostnet::ethtool::{self, Offload};
+use hostnet::netns;
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{join, skip, wait_until};
 use xsk::testing::programs::{self, Kind};
 use xsk::{
     AttachMode, DeferredInterrupts, Device, Mode, Program, Socket, SocketBuilder, Umem,
@@ -56,9 +54,7 @@ pub fn third_card() -> Result<Option<Side>> {
 
 /// One end of the veth pair, and its namespace.
 pub struct Side {
-    namespace: OwnedFd,
-    /// Name of the device.
-    pub device: &'static str,
+    kit: testkit::Side,
     /// A program that only has to be there; see [`Side::hold_redirect`].
     redirect: Mutex<Option<Program>>,
     /// Where sockets poll busily.
@@ -112,105 +108,42 @@ impl Lab {
 
     /// Makes the pair, in namespaces without one.
     pub fn add_veths(&self, queues: u32) -> Outcome {
-        let peer = self.tx.path();
-        self.rx.ip(&format!(
-            "link add rx0 address 02:00:00:00:00:0a numrxqueues {queues} numtxqueues {queues} type veth \
-             peer name tx0 address 02:00:00:00:00:0b numrxqueues {queues} numtxqueues {queues} netns {peer}"
-        ))?;
+        join([&self.rx, &self.tx], 0xa, queues, 1500)?;
         for side in [&self.rx, &self.tx] {
-            side.run("ethtool", &format!("-K {} tx off", side.device))?;
-            side.ip(&format!("link set dev {} mtu 1500 up", side.device))?;
+            // What `ethtool -K DEVICE tx off` sets.
+            side.inside(|| ethtool::set(side.device, Offload::TxChecksum, false))?;
+            side.set_up(true)?;
         }
         Ok(())
+    }
+}
+
+impl Deref for Side {
+    type Target = testkit::Side;
+
+    fn deref(&self) -> &testkit::Side {
+        &self.kit
     }
 }
 
 impl Side {
     /// A new namespace, with no device in it but `lo`.
     pub fn new(device: &'static str) -> Result<Self> {
-        let made = std::thread::spawn(|| -> Result<OwnedFd> {
-            // SAFETY: needed because the kernel's view of a namespace belongs to a thread. Sound
-            // because NEWNET leaves memory and file descriptors shared, and this thread ends
-            // here.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-            let namespace = File::open("/proc/thread-self/ns/net")?;
-            // Before any device exists: one that comes up sends solicitations. A
-            // kernel without IPv6 has no such file.
-            for scope in ["all", "default"] {
-                let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
-                if std::fs::exists(&path)? {
-                    std::fs::write(path, "1")?;
-                }
-            }
-            Ok(namespace.into())
-        });
-        let namespace = made.join().map_err(|_| "making a namespace panicked")??;
-        Ok(Self::of(namespace, device))
+        Ok(Self::of(testkit::Side::new(device)?))
     }
 
     /// A card in a namespace that exists.
     fn of_card(namespace: &str, device: &'static str) -> Result<Self> {
-        Ok(Self::of(File::open(namespace)?.into(), device))
+        let namespace = netns::open(Path::new(namespace))?;
+        Ok(Self::of(testkit::Side::of(namespace, device)))
     }
 
-    fn of(namespace: OwnedFd, device: &'static str) -> Self {
+    fn of(kit: testkit::Side) -> Self {
         Self {
-            namespace,
-            device,
+            kit,
             redirect: Mutex::default(),
             deferred: Mutex::default(),
         }
-    }
-
-    /// A path to the namespace, for commands that this process starts.
-    pub fn path(&self) -> String {
-        let (process, namespace) = (std::process::id(), self.namespace.as_raw_fd());
-        format!("/proc/{process}/fd/{namespace}")
-    }
-
-    /// Runs `work` on this thread, inside the namespace.
-    pub fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
-        let before = File::open("/proc/thread-self/ns/net").expect("/proc is mounted");
-        let _back = Back(before.into());
-        enter(self.namespace.as_fd());
-        work()
-    }
-
-    /// Runs `ip` inside the namespace.
-    pub fn ip(&self, arguments: &str) -> Outcome {
-        self.run("ip", arguments)
-    }
-
-    /// Runs a command inside the namespace; a failure is an error with its output.
-    pub fn run(&self, program: &str, arguments: &str) -> Outcome {
-        self.output(program, arguments).map(drop)
-    }
-
-    /// The same, and returns its output.
-    pub fn output(&self, program: &str, arguments: &str) -> Result<String> {
-        let mut command = Command::new(program);
-        command
-            .args(arguments.split_whitespace())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = self
-            .inside(|| command.spawn())
-            .map_err(|error| format!("{program}: {error}"))?;
-        let deadline = Instant::now() + scaled(SET_UP);
-        while child.try_wait()?.is_none() {
-            if Instant::now() >= deadline {
-                child.kill()?;
-                return Err(format!("`{program} {arguments}` does not end").into());
-            }
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        let output = child.wait_with_output()?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let words = String::from_utf8_lossy(&output.stderr);
-        Err(format!("`{program} {arguments}` failed: {}", words.trim()).into())
     }
 
     /// Opens a socket on queue 0, with further settings by `configure`.
@@ -238,7 +171,7 @@ impl Side {
         }
         if are_cards() {
             // A driver that resets its card lets go of a queue late.
-            builder = builder.busy_timeout(scaled(LINK));
+            builder = builder.busy_timeout(longest(LINK));
         }
         if are_cards() && mode == Mode::ZeroCopy && self.device == "tx0" {
             builder = builder.program(&self.hold_redirect()?);
@@ -290,7 +223,7 @@ impl Side {
         if now == queues || self.run("ethtool", &change).is_ok() || queues == 1 {
             return Ok(());
         }
-        Err(Skipped(format!("the device has {now} queues, not {queues}")).into())
+        Err(skip(format!("the device has {now} queues, not {queues}")))
     }
 
     /// Looks up the device.
@@ -304,18 +237,4 @@ impl Side {
         let none = || self.lookup().is_ok_and(|now| now.programs.is_empty());
         wait_until(limit, none)
     }
-}
-
-/// Returns to a namespace, also on a panic.
-struct Back(OwnedFd);
-
-impl Drop for Back {
-    fn drop(&mut self) {
-        enter(self.0.as_fd());
-    }
-}
-
-fn enter(namespace: BorrowedFd<'_>) {
-    move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))
-        .expect("entering a network namespace");
 }

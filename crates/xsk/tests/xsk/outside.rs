@@ -1,7 +1,7 @@
 //! A peer outside of the machine under test, that sends numbered packets, counts those that come, and is
 //! asked for both in packets: the process that runs an emulated guest, or the other end of a veth pair.
 
-use crate::budget::{STALL, scaled};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side, third_card};
 use crate::{Outcome, Result, packet};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use testkit::Limit;
 use xsk::{Mode, Packet, Socket, Umem};
 
 /// The environment variable that makes this program the peer of the guest that its arguments run.
@@ -270,10 +271,10 @@ impl Questions {
         const AGAIN: Duration = Duration::from_millis(500);
         self.asked += 1;
         let id = self.asked;
-        let begin = Instant::now();
+        let mut limit = Limit::new(STALL);
         let mut asked = None::<Instant>;
         loop {
-            assert!(begin.elapsed() < scaled(STALL), "the peer does not answer");
+            assert!(!limit.is_over(), "the peer does not answer");
             if asked.is_none_or(|at| at.elapsed() > AGAIN) {
                 put(socket, &Control { kind, id, values }.write());
                 asked = Some(Instant::now());

@@ -1,17 +1,18 @@
 //! The queues of a device as one port.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side};
 use crate::sharing::arrives_on;
 use crate::traffic::{
     Flight, all_home, deliver, drain, exchange, receive_all, receive_checked, send_all, send_one,
 };
-use crate::{Outcome, Result, Test, packet};
+use crate::{Outcome, Result, packet};
 use hostnet::cpulist::{CpuList, pin};
 use std::panic::resume_unwind;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
+use testkit::{Test, wait_until};
 use xsk::steering::{Addresses, FlowRule, Masked, Transport};
 use xsk::{
     ErrorKind, Filter, Mode, Port, PortBuilder, Rule, SendErrorKind, Socket, Umem, UmemBuilder,

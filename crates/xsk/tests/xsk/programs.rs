@@ -1,13 +1,14 @@
 //! A caller's own XDP program, attached by the library.
 
+use crate::Outcome;
 use crate::budget::STALL;
 use crate::netns::Lab;
 use crate::traffic::{deliver, send_one};
-use crate::{Outcome, Test};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use testkit::Test;
 use xsk::testing::programs::{self, Kind};
 use xsk::{AttachMode, ErrorKind, Filter, Mode, Program, Rule, Socket, SocketBuilder, Umem};
 

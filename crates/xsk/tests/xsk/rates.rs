@@ -1,11 +1,12 @@
 //! Rates of the moves between two devices, printed for `./run guests`. They judge nothing.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, umem_builder};
 use crate::outside::Outside;
 use crate::traffic::deliver;
 use crate::{Outcome, Result, packet};
 use std::time::{Duration, Instant};
+use testkit::wait_until;
 use xsk::Mode;
 
 /// Packets of one measurement.

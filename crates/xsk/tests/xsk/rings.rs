@@ -1,7 +1,8 @@
 //! The hardware rings of a card, which `ethtool -g` and `-G` are for.
 
 use crate::netns::Side;
-use crate::{Outcome, Result, Skipped};
+use crate::{Outcome, Result};
+use testkit::Skip;
 
 /// The slots of a device's RX and TX ring.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +17,7 @@ pub struct Rings {
 pub fn rings(side: &Side) -> Result<Rings> {
     let shown = side
         .output("ethtool", &format!("-g {}", side.device))
-        .map_err(|error| Skipped(format!("no hardware rings to resize: {error}")))?;
+        .map_err(|error| Skip::new(format!("no hardware rings to resize: {error}")))?;
     let sizes = |name| shown.lines().filter_map(move |line| size(line, name));
     let pair = |at| sizes("RX:").nth(at).zip(sizes("TX:").nth(at));
     let (most, now) = pair(0).zip(pair(1)).ok_or("two pairs of sizes")?;
@@ -46,7 +47,8 @@ pub fn set(side: &Side, (rx, tx): (u32, u32)) -> Outcome {
     if rings(side)?.now == (rx, tx) {
         return Ok(());
     }
-    side.run("ethtool", &format!("-G {} rx {rx} tx {tx}", side.device))
+    let change = format!("-G {} rx {rx} tx {tx}", side.device);
+    Ok(side.run("ethtool", &change)?)
 }
 
 impl Drop for Resized<'_> {

@@ -1,11 +1,13 @@
 //! Modes obtained, and one UMEM under several sockets.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::netns::{Lab, Side};
 use crate::traffic::{Flight, all_home, deliver, drain, exchange, receive_all, send_all, send_one};
-use crate::{Outcome, Test, packet};
+use crate::{Outcome, packet};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Test, wait_until};
 use xsk::{ErrorKind, Frame, Mode, ModeObtained, Refusal, SendErrorKind, Socket, Transmit, Umem};
 
 const PACKETS: u64 = 2048;
@@ -190,7 +192,7 @@ fn split_with_sibling() -> Outcome {
     for sequence in 0..8 {
         send_one(&mut peer, sequence)?;
     }
-    assert!(sibling.wait(STALL)?);
+    assert!(sibling.wait(longest(STALL))?);
     let mut frame = socket.alloc().ok_or("a frame")?;
     packet::fill(&mut frame, 0, 0, packet::MIN);
     let mut sibling = socket.sibling(id).ok_or("the sibling")?;

@@ -4,10 +4,10 @@
 //! and hidden map entries reach behind the library: it must not depend on nobody holding a descriptor.
 #![allow(unsafe_code)] // `pre_exec`, to keep a child between fork and exec.
 
-use crate::budget::{STALL, rounds, scaled, wait_until};
+use crate::budget::{STALL, rounds};
 use crate::netns::Lab;
 use crate::traffic::{all_home, deliver};
-use crate::{Outcome, Result, Test, packet};
+use crate::{Outcome, Result, packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -22,6 +22,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Test, wait_until};
 use xsk::testing::programs::{self, Kind};
 use xsk::testing::raw;
 use xsk::{AttachMode, Frame, Mode, Program, Socket, SocketBuilder, Umem};
@@ -408,7 +410,7 @@ fn open_and_close(
     for _ in rounds(40) {
         let mut socket = lab.rx.open_queue(umem, mode, queue, |b| {
             let b = b.rx_ring(256).fill_ring(256).tx_ring(64);
-            b.program(program).busy_timeout(scaled(STALL))
+            b.program(program).busy_timeout(longest(STALL))
         })?;
         for _ in 0..random.below(20) {
             socket.wait(Duration::from_millis(5))?;

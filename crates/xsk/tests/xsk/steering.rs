@@ -1,14 +1,15 @@
 //! Packets that arrive on another queue than the socket's: the library says so, and steering moves
 //! them.
 
-use crate::budget::{STALL, wait_until};
+use crate::budget::STALL;
 use crate::netns::Lab;
 use crate::traffic::{Flight, drain, exchange, flush_checked, frame, put, send_all};
-use crate::{Outcome, Result, Skipped, Test};
+use crate::{Outcome, Result};
 use hostnet::ethtool::{
     self, Addresses, FlowRule, InstalledRule, Masked, Rss, Steering, Transport,
 };
 use std::net::Ipv4Addr;
+use testkit::{Skip, Test, skip, wait_until};
 use xsk::{Device, Mode, QueueCounts, Silence, Socket, Umem};
 
 /// Packets of one exchange: fewer than may be in flight.
@@ -92,7 +93,7 @@ impl<'l> Receiver<'l> {
 /// that they were sent from, and without native XDP to queue 0.
 fn silence_of_veth(mode: Mode) -> Outcome {
     if are_cards() {
-        return Err(Skipped("a card chooses the queue by its RSS table".into()).into());
+        return Err(skip("a card chooses the queue by its RSS table"));
     }
     let (left, right, lab) = (umem()?, umem()?, Lab::with_queues(2)?);
     let open = lab
@@ -135,11 +136,11 @@ fn silence_of_veth(mode: Mode) -> Outcome {
 fn rss_of_card() -> Outcome {
     if !are_cards() {
         let why = format!("needs two network cards ({CARDS}): a veth has no RSS table");
-        return Err(Skipped(why).into());
+        return Err(skip(why));
     }
     let (left, right, lab) = (umem()?, umem()?, Lab::with_queues(2)?);
     let Some(rss_before) = rss(&lab)? else {
-        return Err(Skipped("the card has no RSS table".into()).into());
+        return Err(skip("the card has no RSS table"));
     };
     let open = lab
         .rx
@@ -167,7 +168,7 @@ fn rss_of_card() -> Outcome {
     steering.set_table(&rss_before.spread(&[0, 1]))?;
     if arrive()[1] == 0 {
         // QEMU's vmxnet3, of which all packets arrive on queue 0.
-        return Err(Skipped("the card does not heed its RSS table".into()).into());
+        return Err(skip("the card does not heed its RSS table"));
     }
     steering.set_table(&rss_before.spread(&[1]))?;
     let before = receiver.counts()?;
@@ -190,11 +191,11 @@ fn rss_of_card() -> Outcome {
 /// Cards differ in these: each takes a change, and then it is undone, or refuses it with a cure.
 fn key_and_rules_of_card() -> Outcome {
     if !are_cards() {
-        return Err(Skipped(format!("needs two network cards ({CARDS})")).into());
+        return Err(Skip::new(format!("needs two network cards ({CARDS})")).into());
     }
     let lab = Lab::with_queues(2)?;
     let Some(before) = rss(&lab)? else {
-        return Err(Skipped("the card has no RSS table".into()).into());
+        return Err(skip("the card has no RSS table"));
     };
     let rules = || lab.rx.inside(|| ethtool::flow_rules(lab.rx.device));
     let rules_before = rules()?;

@@ -1,10 +1,11 @@
 //! A sender and a receiver, each on its thread, with the checks of both.
 
-use crate::budget::{STALL, scaled, wait_until};
+use crate::budget::STALL;
 use crate::{Outcome, modes, packet};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::{Limit, wait_until};
 use xsk::{Frame, Mode, Packet, SendErrorKind, Socket, Umem};
 
 /// Most packets in flight: below the 256 slots of a veth's ring, so that none is lost.
@@ -197,14 +198,15 @@ pub fn drain(socket: &mut Socket) {
 
 /// Receives packets from unaligned chunks, in turns by the closure of `receive_each` and as owned ones.
 pub fn receive_unaligned(socket: &mut Socket, count: u64, size: usize, flight: &Flight) {
-    let (mut next, mut last, mut turn) = (0, Instant::now(), 0);
+    let (mut next, mut limit, mut turn) = (0, Limit::new(STALL), 0);
     while next < count && !flight.stopped() {
         socket.wait(Duration::from_millis(20)).expect("wait");
         let mut check = |bytes: &[u8]| {
             assert_eq!(bytes.len(), size, "length of packet {next}");
             packet::check(bytes, next);
             flight.saw(next);
-            (next, last) = (next + 1, Instant::now());
+            next += 1;
+            limit.restart();
         };
         turn += 1;
         if turn % 2 == 0 {
@@ -218,8 +220,7 @@ pub fn receive_unaligned(socket: &mut Socket, count: u64, size: usize, flight: &
                 check(&packet.to_vec());
             }
         }
-        let waited = last.elapsed();
-        assert!(waited < scaled(STALL), "packet {next} does not come");
+        assert!(!limit.is_over(), "packet {next} does not come");
     }
     let statistics = socket.statistics().expect("statistics");
     let faults = (statistics.invalid_descs, statistics.fragmented);
@@ -248,7 +249,7 @@ pub fn receive_checked(
 ) {
     let offset = socket.umem().headroom() + xsk::XDP_PACKET_HEADROOM;
     let mut expected = expected.into_iter().peekable();
-    let (mut count, mut last) = (0, Instant::now());
+    let (mut count, mut limit) = (0, Limit::new(STALL));
     let before = socket.statistics().expect("statistics");
     while expected.peek().is_some() && !flight.stopped() {
         socket.wait(Duration::from_millis(20)).expect("wait");
@@ -258,11 +259,12 @@ pub fn receive_checked(
             assert_eq!(packet.headroom(), offset, "offset in the chunk");
             check(&mut packet, sequence);
             flight.saw(sequence);
-            (count, last) = (count + 1, Instant::now());
+            count += 1;
+            limit.restart();
         }
         let next = expected.peek();
         assert!(
-            last.elapsed() < scaled(STALL),
+            !limit.is_over(),
             "packet {next:?} does not come, after {count}"
         );
     }

@@ -1,18 +1,19 @@
 //! A round: a plan carried out, and its books balanced.
 
-use crate::books::Book;
-use crate::budget::{SET_UP, SETTLE, scaled};
-use crate::crew::{UNDER_WAY, Work};
-use crate::failure::{Check, Failure, Result, ensure, fail};
-use crate::hostile;
-use crate::lab::{End, Lab};
-use crate::plan::{Event, Plan, Temper};
-use crate::side::{Crew, Round, Side};
+use super::books::Book;
+use super::budget::{SET_UP, SETTLE};
+use super::crew::{UNDER_WAY, Work};
+use super::failure::{Check, Failure, Result, ensure, fail};
+use super::hostile;
+use super::lab::{End, Lab};
+use super::plan::{Event, Plan, Temper};
+use super::side::{Crew, Round, Side};
 use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use testkit::{Limit, wait_until};
 use xsk::{Mode, Umem};
 
 /// The sums of rounds.
@@ -130,7 +131,7 @@ struct Conductor<'r, 's> {
 impl Conductor<'_, '_> {
     fn conduct(mut self) -> Result<()> {
         for crew in &self.round.crews {
-            if !crew.wait_until_ready(scaled(SET_UP)) {
+            if !crew.wait_until_ready(SET_UP) {
                 return fail(Check::Hang, "a thread does not open its sockets");
             }
         }
@@ -206,8 +207,8 @@ impl Conductor<'_, '_> {
     fn settle(&mut self) -> Result<()> {
         let mut watch = Watch::new(self.round);
         // Within the allowance packets may still be under way: the balance must not change for so long.
-        let quiet = scaled(Duration::from_millis(200));
-        let (mut last, mut since) = (None, Instant::now());
+        let mut quiet = Limit::new(Duration::from_millis(200));
+        let (mut last, mut limit) = (None, Limit::new(SETTLE));
         loop {
             if self.round.is_over() {
                 return Ok(());
@@ -219,15 +220,17 @@ impl Conductor<'_, '_> {
                 .iter()
                 .all(|book| book.unfinished.load(SeqCst) == 0);
             if last != Some(now) {
-                (last, since) = (Some(now), Instant::now());
+                last = Some(now);
+                quiet.restart();
+                limit.restart();
             }
-            let may_be = now.iter().all(Balance::may_be) && since.elapsed() > quiet;
+            let may_be = now.iter().all(Balance::may_be) && quiet.is_over();
             if idle && (now.iter().all(Balance::is_even) || may_be) {
                 let missing = now.iter().map(|balance| balance.missing.max(0) as u64);
                 self.sums.lost_in_faults += missing.sum::<u64>();
                 return Ok(());
             }
-            if since.elapsed() > scaled(SETTLE) {
+            if limit.is_over() {
                 let check = if idle {
                     Check::Balance
                 } else {
@@ -305,26 +308,26 @@ impl Balance {
 
 /// The last turns seen of each crew.
 struct Watch {
-    seen: Vec<(u64, Instant)>,
+    seen: Vec<(u64, Limit)>,
 }
 
 impl Watch {
     fn new(round: &Round) -> Self {
-        let now = Instant::now();
+        let seen = |_| (0, Limit::new(SET_UP));
         Self {
-            seen: round.crews.iter().map(|_| (0, now)).collect(),
+            seen: round.crews.iter().map(seen).collect(),
         }
     }
 
     /// Fails when a crew has made no turn for too long.
     fn look(&mut self, round: &Round) -> Result<()> {
-        let now = Instant::now();
-        for (crew, (turns, since)) in round.crews.iter().zip(&mut self.seen) {
+        for (crew, (turns, limit)) in round.crews.iter().zip(&mut self.seen) {
             let made = crew.turns.load(SeqCst);
             if made != *turns {
-                (*turns, *since) = (made, now);
+                *turns = made;
+                limit.restart();
             }
-            if now.duration_since(*since) > scaled(SET_UP) {
+            if limit.is_over() {
                 return fail(Check::Hang, "a thread makes no progress");
             }
         }
@@ -335,14 +338,11 @@ impl Watch {
 impl Round {
     /// Waits for all crews. One that does not end cannot be joined: the program ends here.
     fn wait_for_the_end(&self, plan: &Plan) {
-        let end = Instant::now() + scaled(SET_UP);
-        while !self.crews.iter().all(|crew| crew.has_ended.load(SeqCst)) {
-            if Instant::now() > end {
-                let text = "a thread does not close its sockets".to_owned();
-                let check = Check::Hang;
-                crate::give_up(plan, Failure { check, text });
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let have_ended = || self.crews.iter().all(|crew| crew.has_ended.load(SeqCst));
+        if !wait_until(SET_UP, have_ended) {
+            let text = "a thread does not close its sockets".to_owned();
+            let check = Check::Hang;
+            super::give_up(plan, Failure { check, text });
         }
     }
 }

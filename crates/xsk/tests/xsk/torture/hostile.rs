@@ -4,19 +4,20 @@
 //! Which packets arrive nobody can say: the kernel believes the rings too, and writes to any chunk in them. So the
 //! socket has a device and a UMEM of its own, and only a socket opened after it must work.
 
-use crate::budget::{SETTLE, scaled};
-use crate::failure::{Check, Result, ensure, fail};
-use crate::held::Hands;
-use crate::intruder::Process;
-use crate::lab;
-use crate::packet;
-use crate::plan::Plan;
-use crate::side::{Crew, Round};
+use super::budget::SETTLE;
+use super::failure::{Check, Result, ensure, fail};
+use super::held::Hands;
+use super::intruder::Process;
+use super::lab;
+use super::packet;
+use super::plan::Plan;
+use super::side::{Crew, Round};
 use fastrand::Rng;
 use hostnet::netns;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
+use testkit::Limit;
 use xsk::{Accounting, Socket, Umem};
 
 const CHUNKS: u32 = 256;
@@ -80,8 +81,8 @@ impl Peer {
 
 /// A socket gets a packet unchanged: the attack on the one before has no effect on it.
 fn works(socket: &mut Socket, peer: &mut Peer) -> Result<()> {
-    let end = Instant::now() + scaled(SETTLE);
-    while Instant::now() < end {
+    let mut limit = Limit::new(SETTLE);
+    while !limit.is_over() {
         peer.send(1)?;
         socket.wait(Duration::from_millis(1))?;
         if let Some(packet) = socket.recv(1).next_packet() {

@@ -1,7 +1,7 @@
 //! The packets: each byte behind the addresses follows from flow, sequence number and length, so that any
 //! change, and any mixture of two packets, is found.
 
-use crate::failure::{Check, Result, fail};
+use super::failure::{Check, Result, fail};
 
 /// Shortest packet.
 pub const MIN: usize = 60;

@@ -1,11 +1,12 @@
 //! All that a round's seed decides.
 
-use crate::budget::{BUSY, scaled};
-use crate::packet;
-use crate::post::Ways;
+use super::budget::BUSY;
+use super::packet;
+use super::post::Ways;
 use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
+use testkit::limit::scale;
 use xsk::{Feature, Mode, SocketBuilder, Wait};
 
 /// What a round is about.
@@ -180,7 +181,7 @@ impl Plan {
         let builder = builder.wait(random.choice(ways).expect("one"));
         builder
             .need_wakeup(random.u8(..4) > 0)
-            .busy_timeout(scaled(BUSY))
+            .busy_timeout(BUSY * scale())
     }
 
     /// The flows of all sockets at an end.

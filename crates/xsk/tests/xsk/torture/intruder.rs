@@ -1,6 +1,6 @@
 //! This program as another process, which overwrites the rings of a socket whose descriptor is its standard input.
 
-use crate::failure::{Check, Result, fail};
+use super::failure::{Check, Result, fail};
 use fastrand::Rng;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use xsk::Socket;
 use xsk::testing::kernel::{Ring, Word};
 use xsk::testing::raw::{self, Intruder};
 
-/// The word that makes this program an intruder. Behind it are a seed, the bytes of the UMEM and the slots of each
+/// The word that makes this program an intruder, after that of torture. After it come a seed, the bytes of the UMEM and the slots of each
 /// ring.
 pub const WORD: &str = "intruder";
 
@@ -32,7 +32,7 @@ impl Process {
         let descriptor = raw::descriptor(socket).try_clone_to_owned()?;
         let mut command = Command::new(std::env::current_exe()?);
         command
-            .arg(WORD)
+            .args([super::WORD, WORD])
             .args([seed, bytes].iter().chain(&slots).map(u64::to_string))
             .stdin(descriptor)
             .stdout(Stdio::piped());
@@ -65,7 +65,7 @@ impl Drop for Process {
 }
 
 /// Overwrites rings until it is killed.
-pub fn run(words: &[&str]) -> ExitCode {
+pub fn run(words: &[String]) -> ExitCode {
     match overwrite_all(words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -75,7 +75,7 @@ pub fn run(words: &[&str]) -> ExitCode {
     }
 }
 
-fn overwrite_all(words: &[&str]) -> Result<()> {
+fn overwrite_all(words: &[String]) -> Result<()> {
     // It must not outlive a killed program.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();

@@ -1,7 +1,7 @@
 //! Two network namespaces and the veth pairs between them. They live in open descriptors only, so nothing is left
 //! when the program is killed.
 
-use crate::failure::Result;
+use super::failure::Result;
 use hostnet::netns;
 use hostnet::rtnetlink::{Rtnetlink, VethEnd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,9 +1,9 @@
 //! What is done with one socket: packets are checked, dropped, kept, forwarded and made, in random bursts.
 
-use crate::failure::{Check, Result, ensure};
-use crate::held::Held;
-use crate::packet::{self, Header};
-use crate::side::Side;
+use super::failure::{Check, Result, ensure};
+use super::held::Held;
+use super::packet::{self, Header};
+use super::side::Side;
 use fastrand::Rng;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;

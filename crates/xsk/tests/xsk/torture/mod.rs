@@ -4,7 +4,7 @@
 //! Each packet has a sequence number, and each of its bytes is checked. Throughout a chunk has one holder, a packet
 //! is received once and in order, and what is sent is received or counted as dropped; in the end no chunk is lost.
 //!
-//! Without words it is a test program of some seconds. `torture run` goes on for as long as it is told. A seed
+//! The test takes some seconds. `torture run`, as the program's first words, goes on for as long as it is told. A seed
 //! fixes all random choices, of threads each on its own; how the threads interleave is the kernel's choice.
 
 mod books;
@@ -22,9 +22,9 @@ mod post;
 mod round;
 mod side;
 
+use crate::Outcome;
 use clap::{Parser, ValueEnum};
 use failure::Failure;
-use libtest_mimic::{Arguments, Completion, Trial};
 use plan::Plan;
 use round::Sums;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -33,10 +33,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use xsk::Feature;
+use testkit::Test;
+use testkit::limit::scale;
 
-/// The word that makes this a program for long runs.
-const RUN: &str = "run";
+/// The word that makes the program of the tests one that tortures. The next one is `run`, or that of an intruder.
+const WORD: &str = "torture";
 
 /// Time between two lines about a run that nobody watches on a terminal.
 const SAY: Duration = Duration::from_secs(60);
@@ -46,7 +47,7 @@ const ROUND: Duration = Duration::from_millis(1500);
 
 /// Tortures sockets until the time is up, or an invariant is broken. Ctrl-C ends it behind the round.
 #[derive(Parser)]
-#[command(name = "torture run")]
+#[command(name = "torture run", bin_name = "torture run")]
 struct Words {
     /// Minutes to go on for.
     #[arg(long, default_value_t = 1.0)]
@@ -88,37 +89,37 @@ struct Found {
     command: String,
 }
 
-fn main() -> ExitCode {
-    let mut words: Vec<_> = std::env::args_os().collect();
-    if words.get(1).is_some_and(|word| word == RUN) {
-        words.remove(1);
-        return run(&Words::parse_from(words));
+/// Plays torture's part if the first word is [`WORD`].
+pub fn program() -> Option<ExitCode> {
+    let mut words = std::env::args();
+    if words.nth(1)? != WORD {
+        return None;
     }
-    if words.get(1).is_some_and(|word| word == intruder::WORD) {
-        let words: Vec<_> = words.iter().filter_map(|word| word.to_str()).collect();
-        return intruder::run(&words[2..]);
+    let words: Vec<_> = words.collect();
+    if words.first().is_some_and(|word| word == intruder::WORD) {
+        return Some(intruder::run(&words[1..]));
     }
-    let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, vec![trial()]).exit_code()
+    Some(run(&Words::parse_from(words)))
 }
 
-fn trial() -> Trial {
-    Trial::ignorable_test("sockets_under_torture", || {
-        let needed = [Feature::Sockets, Feature::XdpLink];
-        if let Some(missing) = needed.iter().find_map(|feature| feature.probe().err()) {
-            return Ok(Completion::ignored_with(missing.to_string()));
-        }
-        let limit = Duration::from_secs(if std::env::var_os("WEIR_TEST_LONG").is_some() {
-            120
-        } else {
-            15
-        });
-        let report = torture(1, u64::MAX, budget::scaled(limit), |_| true);
-        match report.failure {
+/// Alone: it moves threads on all CPUs, and looks for what is left in the process.
+pub fn test() -> Test {
+    let body = || -> Outcome {
+        let seconds = match std::env::var_os("WEIR_TEST_LONG") {
+            Some(_) => 120,
+            None => 15,
+        };
+        let limit = Duration::from_secs(seconds) * scale();
+        match torture(1, u64::MAX, limit, |_| true).failure {
             Some(found) => Err(found.to_string().into()),
-            None => Ok(Completion::Completed),
+            None => Ok(()),
         }
-    })
+    };
+    // A round that hangs ends before.
+    let longest = Duration::from_secs(120) + 2 * budget::SET_UP;
+    Test::new("sockets_under_torture", body)
+        .within(longest)
+        .alone()
 }
 
 fn run(words: &Words) -> ExitCode {

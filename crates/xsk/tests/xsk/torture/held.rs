@@ -1,8 +1,8 @@
 //! Frames in the program's hands, each of which is noted with its chunk, so that a chunk in two hands is found
 //! at once.
 
-use crate::failure::{Check, Result, ensure, fail};
-use crate::packet::{self, Header};
+use super::failure::{Check, Result, ensure, fail};
+use super::packet::{self, Header};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use xsk::testing::raw;

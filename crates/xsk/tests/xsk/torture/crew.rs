@@ -1,14 +1,14 @@
 //! The threads that serve the sockets of a device.
 
-use crate::books::Window;
-use crate::delay;
-use crate::failure::{Check, Failure, Result};
-use crate::held::Held;
-use crate::lab;
-use crate::packet::Header;
-use crate::plan::{Plan, Shape, flow};
-use crate::post::{Post, Route};
-use crate::side::{Crew, Round, Side};
+use super::books::Window;
+use super::delay;
+use super::failure::{Check, Failure, Result};
+use super::held::Held;
+use super::lab;
+use super::packet::Header;
+use super::plan::{Plan, Shape, flow};
+use super::post::{Post, Route};
+use super::side::{Crew, Round, Side};
 use fastrand::Rng;
 use hostnet::netns;
 use std::any::Any;

@@ -1,14 +1,15 @@
 //! All that the threads at one end of the veth pairs share.
 
-use crate::books::Book;
-use crate::failure::{Check, Failure, Result, ensure, fail};
-use crate::held::{Hands, Held};
-use crate::packet::Header;
+use super::books::Book;
+use super::failure::{Check, Failure, Result, ensure, fail};
+use super::held::{Hands, Held};
+use super::packet::Header;
 use rustix::thread::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::wait_until;
 use xsk::{ErrorKind, Umem};
 
 /// Most flows of a round.
@@ -82,14 +83,9 @@ impl Crew {
     }
 
     pub fn wait_until_ready(&self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
-        while !self.is_ready.load(SeqCst) && !self.has_ended.load(SeqCst) {
-            if Instant::now() > end {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
+        wait_until(limit, || {
+            self.is_ready.load(SeqCst) || self.has_ended.load(SeqCst)
+        })
     }
 }
 
