@@ -9,7 +9,7 @@
 // # Layers
 //
 // Highest first; a module imports from the layers below it, and files never in a circle.
-// `tests/layers.rs` reads this list and every import.
+// The test `layers` of the crate testkit reads this list and every import.
 //
 //     daemon, client               sockets, signals, reload, restart, state; asking for it
 //     supervise, plugin            supervised system calls; maps for device-plugin clients

@@ -17,7 +17,7 @@
 // # Layers
 //
 // Highest first; a module imports from the layers below it, and files never in a circle.
-// `tests/layers.rs` reads this list and every import.
+// The test `layers` of the crate testkit reads this list and every import.
 //
 //     lint                  findings about whole rule sets
 //     analysis, support     rule sets compared; support by Linux

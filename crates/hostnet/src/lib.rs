@@ -54,7 +54,7 @@
 // # Layers
 //
 // Highest first; a module imports from the layers below it, and files never in a circle.
-// `tests/layers.rs` reads this list and every import.
+// The test `layers` of the crate testkit reads this list and every import.
 //
 //     tap                                            devices with one end in this process
 //     device                                         one device, by its name

@@ -136,9 +136,9 @@ pub struct Test {
 impl Test {
     /// A test by its name, as it is shown; [`tests!`](crate::tests) takes the name from the function. The body runs on a
     /// thread of its own, which may change its network namespace.
-    pub fn new<E: Into<Error>>(
+    pub fn new<O: Outcome>(
         name: impl Into<String>,
-        body: impl FnOnce() -> Result<(), E> + Send + 'static,
+        body: impl FnOnce() -> O + Send + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -150,7 +150,7 @@ impl Test {
             is_deep: false,
             known: None,
             place: 0,
-            body: Box::new(|| body().map_err(Into::into)),
+            body: Box::new(|| body().into_result()),
         }
     }
 
@@ -258,6 +258,24 @@ impl Test {
             Some(reason) => Ok(Completion::ignored_with(reason)),
             None => Err(words(&*error).into()),
         }
+    }
+}
+
+/// What the body of a test returns: nothing, or a result with an error of any kind.
+pub trait Outcome {
+    /// As a result.
+    fn into_result(self) -> Result;
+}
+
+impl Outcome for () {
+    fn into_result(self) -> Result {
+        Ok(self)
+    }
+}
+
+impl<E: Into<Error>> Outcome for Result<(), E> {
+    fn into_result(self) -> Result {
+        self.map_err(Into::into)
     }
 }
 
@@ -552,7 +570,7 @@ mod tests {
 
     #[test]
     fn tests_are_left_out_until_requested_and_the_lonely_come_last() {
-        let test = |name: &str| Test::new(name, || Ok::<_, Error>(()));
+        let test = |name: &str| Test::new(name, || ());
         let tests = || vec![test("one").on_request(), test("two").alone(), test("three")];
         let names = |arguments| {
             let selected = selected(tests(), &arguments, false);

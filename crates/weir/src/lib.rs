@@ -3,7 +3,7 @@
 // # Layers
 //
 // Highest first; a module imports from the layers below it, and files never in a circle.
-// `tests/layers.rs` reads this list and every import.
+// The test `layers` of the crate testkit reads this list and every import.
 //
 //     cli                                          the command line: parses, calls, prints
 //     bench, cost, doctor, exporter, filter, top   the commands

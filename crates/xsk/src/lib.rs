@@ -86,7 +86,7 @@
 // # Layers
 //
 // Highest first; a file imports from its own layer and from those below it, never in a circle.
-// `tests/layers.rs` reads this list and every import.
+// The test `layers` of the crate testkit reads this list and every import.
 //
 //     guide                      documentation alone
 //     compat                     pieces of libxdp's interface

@@ -1,1 +1,0 @@
-../../xsk/tests/layers.rs
