@@ -68,6 +68,12 @@ pub(crate) fn text_of(command: &Command, output: &Output) -> Result<String, Fail
     Err(Failure::new(words.trim_end()))
 }
 
+/// Whether a program is in `PATH`.
+pub fn is_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
 /// The command as it is typed.
 fn shown(command: &Command) -> String {
     let words = [command.get_program()]

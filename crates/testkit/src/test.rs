@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
@@ -13,6 +13,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::error::{Error, Result};
 use crate::limit::Limit;
+use crate::process::is_program;
 
 /// Why a test cannot run here. A test that returns it, as its error or among the sources of its error, is reported as
 /// ignored, with the reason.
@@ -92,8 +93,7 @@ impl Need {
             Self::Root => (!rustix::process::geteuid().is_root()).then(|| "needs root".into()),
             Self::Capabilities(needed) => missing_capabilities(*needed),
             Self::Program(name) => {
-                let found = Command::new(name).arg("-V").output().is_ok();
-                (!found).then(|| format!("the program {name} is missing"))
+                (!is_program(name)).then(|| format!("the program {name} is missing"))
             }
             Self::File(path) => {
                 let found = std::fs::exists(path).unwrap_or(false);

@@ -1,15 +1,18 @@
 //! weir's shared libraries, and the programs that use them.
 
-use crate::lab::{Temporary, run};
-use crate::{Result, Skip, tests};
+use crate::Result;
+use crate::lab::run;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testkit::{Skip, Temporary, Test, skip, tests};
 
-tests![
-    the_library_has_libxdps_versions,
-    the_headers_functions_are_exported_for_other_languages,
-];
+pub(crate) fn tests() -> Vec<Test> {
+    tests![
+        the_library_has_libxdps_versions,
+        the_headers_functions_are_exported_for_other_languages,
+    ]
+}
 
 /// The library that serves a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Built {
     /// The libraries.
     pub(crate) fn libraries() -> Result<Self> {
         let built = Self {
-            directory: Temporary::new()?,
+            directory: Temporary::new("libxdp")?,
         };
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         for soname in ["libxdp.so.1", "libweir-xdp.so"] {
@@ -80,7 +83,7 @@ impl Built {
     fn compile(&self, source: &str, options: &[&str]) -> Result {
         let mut flags = Command::new("pkg-config");
         flags.args(["--cflags", "--libs", "libxdp"]);
-        let flags = run(&mut flags).map_err(|_| Skip("needs pkg-config and libxdp-dev".into()))?;
+        let flags = run(&mut flags).map_err(|_| Skip::new("needs pkg-config and libxdp-dev"))?;
         let own = Path::new(SOURCES).join(source).with_extension("c");
         let brokers = Path::new(BROKERS).join(source).with_extension("c");
         let file = if own.exists() { own } else { brokers };
@@ -96,7 +99,7 @@ impl Built {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.0.join(name)
+        self.directory.join(name)
     }
 
     /// A program with one of the libraries.
@@ -127,7 +130,7 @@ impl Built {
         match way {
             // No dispatcher: it would be pinned, and needs BPF trampolines.
             Way::Debian => command.env("LIBXDP_SKIP_DISPATCHER", "1"),
-            Way::Linked => command.env("LD_LIBRARY_PATH", &self.directory.0),
+            Way::Linked => command.env("LD_LIBRARY_PATH", self.directory.path()),
             Way::Preloaded => command.env("LD_PRELOAD", self.path("libweir-xdp.so")),
         };
         command
@@ -172,7 +175,7 @@ fn the_library_has_libxdps_versions() -> Result {
     let debians = run(find.args(["-print-file-name=libxdp.so.1"]))?;
     let debians = Path::new(debians.trim());
     if !debians.is_absolute() {
-        return Err(Skip("needs libxdp1".into()).into());
+        return Err(skip("needs libxdp1"));
     }
     let ours = exported(&built.path("libxdp.so.1"))?;
     let theirs = exported(debians)?;

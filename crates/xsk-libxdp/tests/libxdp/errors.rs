@@ -1,17 +1,20 @@
 //! Errors, as libxdp has them, and what is left after them.
 
+use crate::Result;
 use crate::build::{Built, Way};
 use crate::lab::{Lab, run};
-use crate::{Result, tests};
 use std::collections::BTreeMap;
 use std::process::Command;
+use testkit::{Test, tests};
 use xsk::{AttachMode, Filter, Program, Rule};
 
-tests![
-    bad_calls_have_libxdps_errors,
-    calls_that_libxdp_does_not_survive_have_errors,
-    another_program_is_in_the_way,
-];
+pub(crate) fn tests() -> Vec<Test> {
+    tests![
+        bad_calls_have_libxdps_errors,
+        calls_that_libxdp_does_not_survive_have_errors,
+        another_program_is_in_the_way,
+    ]
+}
 
 /// Runs the table of calls in a lab of its own.
 fn table(built: &Built, way: Way) -> Result<String> {

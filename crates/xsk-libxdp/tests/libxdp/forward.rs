@@ -1,23 +1,26 @@
 //! Programs that forward: every packet comes back once, with its payload.
 
+use crate::Result;
 use crate::build::{Built, Way};
-use crate::lab::{Lab, Process, deadline, run};
-use crate::{Result, Skip, tests};
+use crate::lab::{Lab, STEP, run};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::{Limit, Process, Skip, Test, tests};
 use xsk::{Feature, Mode, Socket, Umem};
 
-tests![
-    a_program_forwards,
-    a_umem_with_two_queues_forwards,
-    a_umem_with_two_sockets_on_a_queue_forwards,
-    a_program_without_libxdps_program_forwards,
-    a_program_with_options_forwards,
-    a_program_forwards_packets_of_several_chunks,
-    processes_share_the_program,
-    processes_come_and_go_at_once,
-    a_killed_process_leaves_nothing,
-];
+pub(crate) fn tests() -> Vec<Test> {
+    tests![
+        a_program_forwards,
+        a_umem_with_two_queues_forwards,
+        a_umem_with_two_sockets_on_a_queue_forwards,
+        a_program_without_libxdps_program_forwards,
+        a_program_with_options_forwards,
+        a_program_forwards_packets_of_several_chunks,
+        processes_share_the_program,
+        processes_come_and_go_at_once,
+        a_killed_process_leaves_nothing,
+    ]
+}
 
 const PACKETS: u32 = 1000;
 /// `ETH_P_802_EX1`, a protocol for experiments.
@@ -54,9 +57,9 @@ fn bounce(lab: &Lab, queue: u32, packets: u32, end: usize) -> Result {
             .open()?;
         let mut back = vec![false; packets as usize];
         let (mut sent, mut received) = (0, 0);
-        let too_late = deadline();
+        let mut limit = Limit::new(STEP);
         while received < packets {
-            if Instant::now() > too_late {
+            if limit.is_over() {
                 return Err(format!(
                     "queue {queue}: {received} of {packets} frames came back, {sent} sent"
                 )
@@ -194,7 +197,7 @@ fn a_program_with_options_forwards() -> Result {
 /// In native mode, by weir's own program.
 fn a_program_forwards_packets_of_several_chunks() -> Result {
     let missing = Feature::Fragments.probe().err();
-    missing.map_or(Ok(()), |missing| Err(Skip(missing.to_string())))?;
+    missing.map_or(Ok(()), |missing| Err(Skip::new(missing.to_string())))?;
     let built = Built::with("sockets")?;
     for way in Way::WEIRS {
         let lab = Lab::with_mtu(1, 9000)?;
@@ -230,7 +233,7 @@ fn processes_come_and_go_at_once() -> Result {
     const ROUNDS: u32 = 8;
     let built = Built::with("l2fwd")?;
     let lab = Lab::new(AT_ONCE * ROUNDS)?;
-    std::thread::scope(|scope| {
+    std::thread::scope(|scope| -> Result {
         let come_and_go = |first: u32| -> Result {
             for queue in (first..AT_ONCE * ROUNDS).step_by(AT_ONCE as usize) {
                 let mut program = start_l2fwd(&lab, &built, Way::Linked, queue, 0)?;
@@ -245,7 +248,7 @@ fn processes_come_and_go_at_once() -> Result {
         for thread in threads {
             thread.join().map_err(|_| "a panic")??;
         }
-        Result::Ok(())
+        Ok(())
     })?;
     lab.expect_no_program()
 }

@@ -1,15 +1,18 @@
 //! The instructions a packet of programs on libxdp and on weir's library, without the kernel's part.
 
+use crate::Result;
 use crate::build::{Built, Way};
 use crate::lab::{Lab, run};
-use crate::{Result, tests};
 use std::fs;
 use std::process::Command;
+use testkit::{Test, tests};
 
-tests![
-    a_packet_takes_as_many_instructions_as_with_libxdp,
-    calls_take_no_more_instructions_than_libxdps,
-];
+pub(crate) fn tests() -> Vec<Test> {
+    tests![
+        a_packet_takes_as_many_instructions_as_with_libxdp,
+        calls_take_no_more_instructions_than_libxdps,
+    ]
+}
 
 const MOVES: [&str; 3] = ["rxdrop", "txpush", "l2fwd"];
 /// The most that weir's library may take, to libxdp's. The moves are the header's inlined functions, so that all
@@ -67,7 +70,7 @@ fn compare(built: &Built, most: f64) -> Result {
                 "link set dev two0 up",
             ];
             for words in pair {
-                lab.inside(|| run(Command::new("ip").args(words.split(' '))))?;
+                lab.wan.ip(words)?;
             }
             count(&lab, built, way, name)
         });

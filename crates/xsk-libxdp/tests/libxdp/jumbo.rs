@@ -1,15 +1,18 @@
 //! Packets of several frames, which a program asks for with `XDP_USE_SG`.
 
+use crate::Result;
 use crate::build::{Built, Way};
 use crate::lab::Lab;
-use crate::{Result, Skip, tests};
+use testkit::{Test, skip, tests};
 use xsk::{Feature, Mode, Socket, Umem};
 
-tests![
-    packets_of_several_frames_arrive_as_with_libxdp,
-    packets_of_several_frames_arrive_by_a_program_of_the_callers,
-    libxdps_program_is_for_single_buffers_in_native_mode,
-];
+pub(crate) fn tests() -> Vec<Test> {
+    tests![
+        packets_of_several_frames_arrive_as_with_libxdp,
+        packets_of_several_frames_arrive_by_a_program_of_the_callers,
+        libxdps_program_is_for_single_buffers_in_native_mode,
+    ]
+}
 
 /// `ETH_DATA_LEN` of jumbo frames, and lengths of packets on such a device with the frames of 4096 bytes
 /// that each takes: 256 of them are headroom.
@@ -18,7 +21,7 @@ const LENGTHS: [(usize, usize); 4] = [(60, 1), (3840, 1), (3841, 2), (9014, 3)];
 
 fn lab() -> Result<Lab> {
     if let Err(missing) = Feature::Fragments.probe() {
-        return Err(Skip(missing.to_string()).into());
+        return Err(skip(missing.to_string()));
     }
     Lab::with_mtu(1, MTU)
 }
