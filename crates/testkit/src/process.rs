@@ -118,7 +118,7 @@ impl Process {
         thread::spawn(move || {
             let each = BufReader::new(output).lines().map_while(Result::ok);
             // After the test no one reads them.
-            each.for_each(|text| drop(line.send(text)));
+            each.for_each(|text| drop(line.send(text.trim_end().to_owned())));
         });
         let errors = child.stderr.take().map(|mut error| {
             let (all, errors) = channel();
@@ -143,7 +143,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The next line that it prints; an error at its end.
+    /// The next line that it prints, without the spaces at its end; an error at the end of its output.
     pub fn line(&mut self) -> Result<String, Failure> {
         self.line_within(STEP)
     }
@@ -213,6 +213,17 @@ impl Process {
                 Failure::new(format!("{error}: {words}"))
             }),
         }
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> Result<bool, Failure> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Closes its input, and waits for its end, whatever its status.
+    pub fn finish(&mut self) -> Result<ExitStatus, Failure> {
+        self.close();
+        self.wait()
     }
 
     /// Closes its input, and waits for its end in success.
@@ -298,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_child_is_read_told_and_ended() {
-        let script = "echo ready; read word; echo $word; cat; echo last >&2; exit 1";
+        let script = "echo 'ready '; read word; echo $word; cat; echo last >&2; exit 1";
         let mut child = Process::start(shell(script).stderr(Stdio::piped())).expect("a child");
         child.expect("ready").expect("its line");
         child.say("word").expect("said");

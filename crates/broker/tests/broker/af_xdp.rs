@@ -1,7 +1,6 @@
 //! Unmodified AF_XDP programs under the handler, on a veth pair, and their attacks.
 #![allow(unsafe_code)] // owning descriptors that raw calls return.
 
-use crate::Skip;
 use crate::lab::Lab;
 use crate::supervised::{Result, Start, Supervised, Tries, address, call, wait_until};
 use broker::confine::worker::Worker;
@@ -30,25 +29,28 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::{Limit, Skip, Test, tests};
 
-crate::tests![
-    a_libxdp_program_forwards_without_privilege,
-    a_libxdp_program_works_in_another_namespace,
-    a_libxdp_program_opens_two_queues,
-    an_example_of_the_library_receives,
-    a_killed_program_leaves_nothing,
-    a_program_killed_at_any_time_leaves_nothing,
-    a_link_that_someone_keeps_is_detached,
-    what_is_not_granted_is_refused,
-    busy_polling_is_clamped,
-    queues_are_lent_before_they_are_bound,
-    a_flipped_address_binds_no_other_queue,
-    a_flipped_descriptor_binds_no_other_queue,
-    a_flipped_link_attaches_to_no_other_device,
-    a_flipped_message_attaches_to_no_other_device,
-    hostile_bytes_are_refused,
-];
+pub fn tests() -> Vec<Test> {
+    tests![
+        a_libxdp_program_forwards_without_privilege,
+        a_libxdp_program_works_in_another_namespace,
+        a_libxdp_program_opens_two_queues,
+        an_example_of_the_library_receives,
+        a_killed_program_leaves_nothing,
+        a_program_killed_at_any_time_leaves_nothing,
+        a_link_that_someone_keeps_is_detached,
+        what_is_not_granted_is_refused,
+        busy_polling_is_clamped,
+        queues_are_lent_before_they_are_bound,
+        a_flipped_address_binds_no_other_queue,
+        a_flipped_descriptor_binds_no_other_queue,
+        a_flipped_link_attaches_to_no_other_device,
+        a_flipped_message_attaches_to_no_other_device,
+        hostile_bytes_are_refused,
+    ]
+}
 
 /// Tries of an attack.
 const TRIES: u64 = 10_000;
@@ -171,7 +173,7 @@ pub fn build(lab: &Lab, source: &str) -> Result<PathBuf> {
         .args(["--cflags", "--libs", "libxdp"])
         .output();
     let flags = flags.ok().filter(|output| output.status.success());
-    let flags = flags.ok_or_else(|| Skip("needs pkg-config and libxdp-dev".into()))?;
+    let flags = flags.ok_or_else(|| Skip::new("needs pkg-config and libxdp-dev"))?;
     let flags = String::from_utf8(flags.stdout)?;
     let source = format!("{}/tests/libxdp/{source}.c", env!("CARGO_MANIFEST_DIR"));
     let built = Command::new("cc")
@@ -179,7 +181,7 @@ pub fn build(lab: &Lab, source: &str) -> Result<PathBuf> {
         .arg(&program)
         .args(flags.split_whitespace())
         .status();
-    let built = built.map_err(|error| Skip(format!("needs cc: {error}")))?;
+    let built = built.map_err(|error| Skip::new(format!("needs cc: {error}")))?;
     if !built.success() {
         return Err(format!("{source} does not build").into());
     }
@@ -238,8 +240,8 @@ fn errno(result: i64) -> Result<(), Errno> {
 /// Sends frames until as many have come back, from the address to which they were sent.
 fn bounce(peer: &OwnedFd, count: u32) -> Result<()> {
     let mut returned = 0;
-    let end = Instant::now() + Duration::from_secs(30);
-    while returned < count && Instant::now() < end {
+    let mut end = Limit::new(Duration::from_secs(30));
+    while returned < count && !end.is_over() {
         send(peer, &frame(), SendFlags::empty())?;
         let mut buffer = [0; 128];
         while let Ok((64, _)) = recv(peer, &mut buffer[..], RecvFlags::empty()) {
@@ -325,7 +327,7 @@ fn an_example_of_the_library_receives() -> Result<()> {
     let example = std::env::current_exe()?.with_file_name("../examples/rxdrop");
     let program = lab.path("rxdrop");
     std::fs::copy(example, &program)
-        .map_err(|_| Skip("needs `cargo build -p xsk --example rxdrop`".into()))?;
+        .map_err(|_| Skip::new("needs `cargo build -p xsk --example rxdrop`"))?;
     std::fs::set_permissions(&lab.directory, std::fs::Permissions::from_mode(0o755))?;
     let peer = peer(&lab)?;
     let scene = format!("run_as_a_user {} wan0", program.display());

@@ -2,9 +2,8 @@
 //! The other half of each, the part of the tenant, is in `rogue.rs`.
 #![allow(unsafe_code)] // bpf(2), to list the ids of programs and maps.
 
-use crate::Skip;
 use crate::daemon::{ALL, frame, peer, peers, ready, refused, round_trips, send};
-use crate::lab::{Broker, Lab, NOBODY, Process, scaled, tenant, tenant_of, wait_until};
+use crate::lab::{Broker, Lab, NOBODY, tenant, tenant_of, wait_until};
 use crate::supervised::{Result, address, call};
 use hostnet::sock_diag::xdp_diag::xdp_sockets;
 use rustix::process::Signal;
@@ -12,22 +11,26 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use testkit::limit::scale;
+use testkit::{Limit, Process, Test, skip, tests};
 
-crate::tests!(
-    hostile_indices_and_descriptors_reach_nobody,
-    a_bound_socket_cannot_be_changed,
-    a_umem_torn_away_harms_its_tenant_only,
-    ids_pins_and_the_brokers_process_are_out_of_reach,
-    a_lease_follows_its_socket,
-    a_revoked_lease_kills_the_tenants_processes_only,
-    silent_and_flooding_peers_keep_nobody_out,
-    one_tenants_listeners_leave_room_for_others,
-    hostile_requests_are_refused_with_a_reason,
-    a_tenant_cannot_name_itself_another,
-    a_tenants_traffic_is_its_own_while_the_program_is_replaced,
-    each_request_is_judged_by_one_whole_policy,
-    a_broker_killed_again_and_again_loses_nothing,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        hostile_indices_and_descriptors_reach_nobody,
+        a_bound_socket_cannot_be_changed,
+        a_umem_torn_away_harms_its_tenant_only,
+        ids_pins_and_the_brokers_process_are_out_of_reach,
+        a_lease_follows_its_socket,
+        a_revoked_lease_kills_the_tenants_processes_only,
+        silent_and_flooding_peers_keep_nobody_out,
+        one_tenants_listeners_leave_room_for_others,
+        hostile_requests_are_refused_with_a_reason,
+        a_tenant_cannot_name_itself_another,
+        a_tenants_traffic_is_its_own_while_the_program_is_replaced,
+        each_request_is_judged_by_one_whole_policy,
+        a_broker_killed_again_and_again_loses_nothing,
+    ]
+}
 
 /// Another user than [`NOBODY`].
 const ANOTHER: u32 = 12345;
@@ -70,7 +73,7 @@ fn check_queue(lab: &Lab, broker: &Broker<'_>, mut rogue: Process, left: usize) 
     ready(&mut echo)?;
     let mut peer = peer(lab, 0)?;
     assert_eq!(round_trips(&mut peer, 0x88b5, 0..50)?, 50);
-    echo.end()?;
+    echo.finish()?;
     Ok(())
 }
 
@@ -117,7 +120,7 @@ fn hostile_indices_and_descriptors_reach_nobody() -> Result<()> {
     assert_eq!(round_trips(&mut honest_peer, 0x88b5, 50..100)?, 50);
     drop((seen, honest_peer));
     check_queue(&lab, &broker, rogue, 1)?;
-    honest.end()?;
+    honest.finish()?;
     broker.stop()
 }
 
@@ -153,7 +156,7 @@ fn a_umem_torn_away_harms_its_tenant_only() -> Result<()> {
     assert_eq!(round_trips(&mut honest_peer, 0x88b5, 0..50)?, 50);
     drop((at_rogue, honest_peer));
     check_queue(&lab, &broker, rogue, 1)?;
-    honest.end()?;
+    honest.finish()?;
     broker.stop()
 }
 
@@ -181,7 +184,7 @@ fn ids_pins_and_the_brokers_process_are_out_of_reach() -> Result<()> {
         let words: Vec<_> = ids.iter().map(ToString::to_string).collect();
         words.join(",")
     });
-    let pid = broker.process.child.id().to_string();
+    let pid = broker.process.id().to_string();
     let lab_path = lab.directory.display().to_string();
     let [programs, maps, links] = &ids;
     let arguments = ["reach", &pid, &lab_path, programs, maps, links];
@@ -220,7 +223,7 @@ fn a_lease_follows_its_socket() -> Result<()> {
     assert_eq!(receiver.line()?, "has it");
     let status = broker.status()?;
     let lease = &status["leases"][0];
-    assert_eq!(lease["holders"][0]["pid"], receiver.child.id(), "{lease}");
+    assert_eq!(lease["holders"][0]["pid"], receiver.id(), "{lease}");
     let error = refused(&lab, &["wan0", "0"])?;
     assert!(error.contains("is leased to all"), "{error}");
     receiver.kill()?;
@@ -229,7 +232,7 @@ fn a_lease_follows_its_socket() -> Result<()> {
     let mut flying = tenant(&lab, "rogue", &["fly", "wan0", "0"])?;
     ready(&mut flying)?;
     assert_eq!(flying.line()?, "done");
-    std::thread::sleep(scaled(Duration::from_millis(200)));
+    std::thread::sleep(Duration::from_millis(200) * scale());
     assert_eq!(broker.leases(), 1, "on its way");
     refused(&lab, &["wan0", "0"])?;
     flying.kill()?;
@@ -238,7 +241,7 @@ fn a_lease_follows_its_socket() -> Result<()> {
     let mut forked = tenant(&lab, "rogue", &["mapping", "wan0", "0"])?;
     ready(&mut forked)?;
     assert_eq!(forked.line()?, "done");
-    std::thread::sleep(scaled(Duration::from_millis(200)));
+    std::thread::sleep(Duration::from_millis(200) * scale());
     assert_eq!(broker.leases(), 1, "a mapping alone");
     refused(&lab, &["wan0", "0"])?;
     forked.kill()?;
@@ -255,19 +258,19 @@ impl Group {
         let line = mounts.lines().find(|line| line.contains(" - cgroup2 "));
         let top = line.and_then(|line| line.split(' ').nth(4));
         let Some(top) = top else {
-            return Err(Box::new(Skip("cgroup2 is not mounted".into())));
+            return Err(skip("cgroup2 is not mounted"));
         };
         let path = PathBuf::from(top).join(format!("weir-{name}-{}", std::process::id()));
         fs::create_dir(&path)?;
         if !path.join("cgroup.kill").exists() {
             fs::remove_dir(&path)?;
-            return Err(Box::new(Skip("the kernel has no cgroup.kill".into())));
+            return Err(skip("the kernel has no cgroup.kill"));
         }
         Ok(Self(path))
     }
 
     fn add(&self, process: &Process) -> Result<()> {
-        let pid = process.child.id().to_string();
+        let pid = process.id().to_string();
         Ok(fs::write(self.0.join("cgroup.procs"), pid)?)
     }
 }
@@ -295,12 +298,9 @@ fn a_revoked_lease_kills_the_tenants_processes_only() -> Result<()> {
     let revoke = |id| broker::client::revoke(&lab.path("broker.sock"), id);
     let answer = revoke(1)?;
     assert_eq!(answer["killed"], false, "{answer}");
-    assert_eq!(answer["holders"][0]["pid"], victim.child.id(), "{answer}");
-    std::thread::sleep(scaled(Duration::from_millis(100)));
-    assert!(
-        victim.child.try_wait()?.is_none(),
-        "it was not the tenant's"
-    );
+    assert_eq!(answer["holders"][0]["pid"], victim.id(), "{answer}");
+    std::thread::sleep(Duration::from_millis(100) * scale());
+    assert!(victim.is_running()?, "it was not the tenant's");
     assert!(broker.logs("not-killed"));
     victim.kill()?;
     assert!(wait_until(|| broker.leases() == 0));
@@ -325,17 +325,17 @@ fn silent_and_flooding_peers_keep_nobody_out() -> Result<()> {
         assert_eq!(rogue.line()?, "ready", "{attack}");
         for uid in [ANOTHER, NOBODY] {
             for _ in 0..5 {
-                let began = Instant::now();
+                let (began, mut limit) = (Instant::now(), Limit::new(Duration::from_secs(9)));
                 let mut honest = tenant_of(&lab, uid, "hold", &["wan0", "any"])?;
                 ready(&mut honest)?;
-                honest.end()?;
+                honest.finish()?;
                 let took = began.elapsed();
                 println!("{attack}: {took:?}");
                 // A silent peer is disconnected after 10 s: nobody waits for that.
-                assert!(took < scaled(Duration::from_secs(9)), "{attack}: {took:?}");
+                assert!(!limit.is_over(), "{attack}: {took:?}");
             }
         }
-        rogue.end()?;
+        rogue.finish()?;
     }
     assert!(wait_until(|| broker.leases() == 0));
     let size = broker.log().len();
@@ -343,7 +343,7 @@ fn silent_and_flooding_peers_keep_nobody_out() -> Result<()> {
     assert!(size < 100_000, "it drowns the lines of others");
     let unwritten = &broker.status()?["lost_log_lines"];
     assert!(unwritten.as_u64() > Some(0), "{unwritten}");
-    let descriptors = || fs::read_dir(format!("/proc/{}/fd", broker.process.child.id()));
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", broker.process.id()));
     assert!(
         wait_until(|| descriptors().is_ok_and(|fds| fds.count() < 40)),
         "{}",
@@ -372,7 +372,7 @@ fn one_tenants_listeners_leave_room_for_others() -> Result<()> {
     assert_eq!(sessions()?, 257);
     greedy.kill()?;
     assert!(wait_until(|| sessions().is_ok_and(|count| count == 1)));
-    honest.end()?;
+    honest.finish()?;
     broker.stop()
 }
 
@@ -493,7 +493,7 @@ fn each_request_is_judged_by_one_whole_policy() -> Result<()> {
     for process in &mut churn {
         process.say("")?;
         opened.push(process.line()?);
-        process.end()?;
+        process.finish()?;
     }
     let mut count = std::collections::BTreeMap::new();
     for line in broker.log().lines() {
@@ -542,13 +542,13 @@ fn a_broker_killed_again_and_again_loses_nothing() -> Result<()> {
     for process in &mut churn {
         process.say("")?;
         println!("{}", process.line()?);
-        process.end()?;
+        process.finish()?;
     }
     assert!(wait_until(|| broker.leases() == 1), "{}", broker.log());
     let status = broker.status()?;
     let holders = status["leases"][0]["holders"].as_array();
     assert_eq!(holders.map(Vec::len), Some(1), "{status}");
-    assert_eq!(status["leases"][0]["holders"][0]["pid"], echo.child.id());
+    assert_eq!(status["leases"][0]["holders"][0]["pid"], echo.id());
     drop(peer);
     if let Some(sockets) = lab.at_broker(xdp_sockets)? {
         assert_eq!(sockets.len(), 1, "{sockets:?}");

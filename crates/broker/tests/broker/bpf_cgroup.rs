@@ -1,8 +1,8 @@
 //! The handler of bpf(2) for device programs, on control groups of the tests' own.
 #![allow(unsafe_code)] // bpf(2) with attributes that no wrapper makes.
 
+use crate::ensure;
 use crate::supervised::{Result, Start, Supervised, Tries, become_nobody, wait_until};
-use crate::{Skip, ensure, tests};
 use broker::confine::worker::Worker;
 use broker::supervise::handlers::bpf_cgroup::{BpfCgroup, NAME};
 use rustix::io::Errno;
@@ -12,16 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use testkit::{Limit, Test, skip, tests};
 
-tests!(
-    devices_are_taken_away_and_given_back,
-    refusals_are_refusals,
-    a_mount_makes_no_group_the_callers,
-    a_program_above_is_not_replaced,
-    a_flipped_group_is_judged_as_copied,
-    ends_with_its_killed_caller,
-    figures,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        devices_are_taken_away_and_given_back,
+        refusals_are_refusals,
+        a_mount_makes_no_group_the_callers,
+        a_program_above_is_not_replaced,
+        a_flipped_group_is_judged_as_copied,
+        ends_with_its_killed_caller,
+        figures,
+    ]
+}
 
 const USER: u32 = 65534;
 const LOAD: i64 = 5;
@@ -41,7 +44,7 @@ impl Groups {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let line = mounts.lines().find(|line| line.contains(" - cgroup2 "));
         let Some(root) = line.and_then(|line| line.split(' ').nth(4)) else {
-            return Err(Box::new(Skip("cgroup2 is not mounted".into())));
+            return Err(skip("cgroup2 is not mounted"));
         };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let top = Path::new(root).join(format!("broker-test-{}-{number}", std::process::id()));
@@ -97,10 +100,10 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         // Its processes are gone, or soon.
-        let end = Instant::now() + Duration::from_secs(5);
+        let mut end = Limit::new(Duration::from_secs(5));
         for group in ["own/below", "own", "other", ""] {
             let path = self.path(group);
-            while path.exists() && std::fs::remove_dir(&path).is_err() && Instant::now() < end {
+            while path.exists() && std::fs::remove_dir(&path).is_err() && !end.is_over() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }

@@ -1,9 +1,9 @@
 //! Two tenants on two queues of a network card, or of a veth where there is none: `./run guests --broker`
 //! runs this on emulated cards.
 
-use crate::lab::{Broker, Lab, Process, scaled, tenant_of, wait_until};
+use crate::ensure;
+use crate::lab::{Broker, Lab, tenant_of, wait_until};
 use crate::supervised::Result;
-use crate::{Skip, ensure};
 use hostnet::rtnetlink::Rtnetlink;
 use hostnet::{ethtool, netns};
 use rustix::process::Signal;
@@ -11,14 +11,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testkit::{Limit, Process, Side, Test, skip, tests};
 use xsk::{Device, Mode, Socket, Umem, Wait};
 
-crate::tests!(
-    flows_go_to_the_tenant_of_their_queue_and_filter,
-    a_killed_tenants_queue_is_leased_again,
-    no_packet_is_lost_without_a_broker,
-    the_confinement_is_reported,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        flows_go_to_the_tenant_of_their_queue_and_filter,
+        a_killed_tenants_queue_is_leased_again,
+        no_packet_is_lost_without_a_broker,
+        the_confinement_is_reported,
+    ]
+}
 
 /// The environment variable with the paths of two namespaces, in which the devices `rx0` and `tx0` are
 /// joined; the broker is in the first.
@@ -66,8 +69,11 @@ impl Card {
         let (lab, broker_device, peer_device) = match std::env::var(CARDS) {
             Ok(paths) => {
                 let (ours, peer) = paths.split_once(',').ok_or("two namespaces")?;
-                let open = |path| netns::open(Path::new(path));
-                (Lab::of(open(ours)?, open(peer)?)?, "rx0", "tx0")
+                let open = |path, device| -> Result<Side> {
+                    Ok(Side::of(netns::open(Path::new(path))?, device))
+                };
+                let lab = Lab::of(open(ours, "rx0")?, open(peer, "tx0")?)?;
+                (lab, "rx0", "tx0")
             }
             Err(_) => (Lab::new(2)?, "wan0", "peer0"),
         };
@@ -120,7 +126,7 @@ filter = [ {{ protocol = "udp", destination-port = {port} }} ]
         )?;
         let line = tenant.line()?;
         if line.contains(OLD_KERNEL) {
-            return Err(Skip(format!("sockets that are lent: {OLD_KERNEL}")).into());
+            return Err(skip(format!("sockets that are lent: {OLD_KERNEL}")));
         }
         ensure!(
             line.starts_with("ready"),
@@ -144,7 +150,7 @@ filter = [ {{ protocol = "udp", destination-port = {port} }} ]
 
     /// Waits until both devices have their link.
     fn wait_for_link(&self) -> Result<()> {
-        let began = Instant::now();
+        let (began, mut limit) = (Instant::now(), Limit::new(LINK));
         let ends = [
             (&self.lab.namespace, self.broker_device),
             (&self.lab.peer, self.peer_device),
@@ -156,7 +162,7 @@ filter = [ {{ protocol = "udp", destination-port = {port} }} ]
                 link.is_ok_and(|link| link.running)
             };
             while !is_running() {
-                ensure!(began.elapsed() < scaled(LINK), "{device} has no link");
+                ensure!(!limit.is_over(), "{device} has no link");
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -221,7 +227,7 @@ impl Peer {
             self.send(&datagram(flow, number))?;
         }
         let mut back = BTreeSet::new();
-        let began = Instant::now();
+        let mut limit = Limit::new(patience);
         loop {
             for socket in &mut self.sockets {
                 socket.wait(Duration::ZERO)?;
@@ -233,7 +239,7 @@ impl Peer {
                 drop(batch);
                 socket.flush()?;
             }
-            if back.len() >= expected || began.elapsed() > scaled(patience) {
+            if back.len() >= expected || limit.is_over() {
                 return Ok(back);
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -529,7 +535,7 @@ fn the_confinement_is_reported() -> Result<()> {
     let status = broker.status()?;
     let holder = &status["leases"][0]["holders"][0]["pid"];
     ensure!(
-        *holder == tenants[0].child.id(),
+        *holder == tenants[0].id(),
         "the broker sees no holder: {status}"
     );
     drop(tenants);

@@ -7,7 +7,6 @@ use broker::confine::worker::{Kind, Program, Worker, name_map};
 use broker::confine::{Layer, Needs, Paths, Refused, apply, apply_layers};
 use hostnet::netns;
 use hostnet::rtnetlink::{Rtnetlink, VethEnd};
-use libtest_mimic::{Completion, Failed, Trial};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs;
@@ -16,7 +15,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::{Error, Limit, Test, skip};
 
 type TestResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -425,9 +425,9 @@ impl Other {
         sleep.args(["--mount", "sleep", "60"]).stdin(Stdio::null());
         let other = Self(sleep.spawn()?);
         let own = fs::read_link("/proc/self/ns/mnt")?;
-        let end = Instant::now() + PATIENCE;
+        let mut end = Limit::new(PATIENCE);
         while fs::read_link(proc(other.0.id(), "ns/mnt"))? == own {
-            if Instant::now() > end {
+            if end.is_over() {
                 return Err("unshare(1) is not through".into());
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -491,8 +491,8 @@ fn packets() -> TestResult {
     let umem = Umem::builder().chunks(8192).build()?;
     let mut rx = Socket::builder(&umem, "d0", 0).tx_ring(0).open()?;
     let mut tx = Socket::builder(&umem, "d1", 0).rx_ring(0).open()?;
-    let end = Instant::now() + PATIENCE;
-    while Instant::now() < end {
+    let mut end = Limit::new(PATIENCE);
+    while !end.is_over() {
         let mut frame = tx.alloc().ok_or("no frame")?;
         frame.fill_with(&[0x5a; 64])?;
         drop(tx.send(frame));
@@ -608,7 +608,7 @@ fn looks_into(other: u32, program: &Path) -> TestResult {
 }
 
 /// The tests.
-pub fn tests() -> Vec<Trial> {
+pub fn tests() -> Vec<Test> {
     let mut trials: Vec<_> = DEEDS
         .iter()
         .map(|deed| trial(deed.name, || refuses(deed)))
@@ -644,10 +644,8 @@ pub fn tests() -> Vec<Trial> {
     trials
 }
 
-fn trial(name: &str, run: impl FnOnce() -> TestResult<Completion> + Send + 'static) -> Trial {
-    Trial::ignorable_test(format!("confine::{name}"), || {
-        run().map_err(|error| Failed::from(error.to_string()))
-    })
+fn trial(name: &str, run: impl FnOnce() -> TestResult + Send + 'static) -> Test {
+    Test::new(format!("confine::{name}"), run)
 }
 
 /// A directory of its own with those of a policy and of two tenants.
@@ -676,8 +674,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn needs_root() -> Completion {
-    Completion::ignored_with("root is needed")
+fn needs_root() -> Error {
+    skip("root is needed")
 }
 
 fn misdeed(deed: &Deed, directory: &Directory, layers: &[Layer]) -> Command {
@@ -701,15 +699,15 @@ fn outcome(command: &mut Command) -> TestResult<String> {
     Ok(text)
 }
 
-fn refuses(deed: &'static Deed) -> TestResult<Completion> {
+fn refuses(deed: &'static Deed) -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     let directory = Directory::new(deed.name)?;
     let free = outcome(&mut misdeed(deed, &directory, &[]))?;
     if free != "done" {
         let reason = format!("without confinement it is not done either: {free}");
-        return Ok(Completion::ignored_with(reason));
+        return Err(skip(reason));
     }
     let mut absent = None;
     for layer in deed.by {
@@ -732,7 +730,7 @@ fn refuses(deed: &'static Deed) -> TestResult<Completion> {
     if left != "done" && !left.starts_with("absent: ") {
         return Err(format!("another layer refuses it too, and is not named: {left}").into());
     }
-    Ok(absent.map_or(Completion::Completed, Completion::ignored_with))
+    absent.map_or(Ok(()), |reason| Err(skip(reason)))
 }
 
 /// A network namespace with the ends of a veth pair, d0 and d1.
@@ -758,28 +756,28 @@ fn network() -> TestResult<OwnedFd> {
 }
 
 /// A process that has all it needs.
-fn works_alone(what: &str) -> TestResult<Completion> {
+fn works_alone(what: &str) -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     let directory = Directory::new(what)?;
     let mut command = Command::new("/proc/self/exe");
     outcome(command.arg(ARGUMENT).arg(what).arg(&directory.0))?;
-    Ok(Completion::Completed)
+    Ok(())
 }
 
-fn works_confined(what: &str) -> TestResult<Completion> {
+fn works_confined(what: &str) -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     work(what, None)?;
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 /// Each capability that is kept is needed: without it the same work fails.
-fn needs_each_capability() -> TestResult<Completion> {
+fn needs_each_capability() -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     for (what, capability) in [
         ("works", "NET_RAW"),
@@ -799,7 +797,7 @@ fn needs_each_capability() -> TestResult<Completion> {
             return Err(format!("{what} without CAP_{capability}").into());
         }
     }
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 fn work(what: &str, without: Option<&str>) -> TestResult {
@@ -830,17 +828,15 @@ fn work(what: &str, without: Option<&str>) -> TestResult {
     Ok(())
 }
 
-fn worker_has_no_perfmon() -> TestResult<Completion> {
+fn worker_has_no_perfmon() -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     if let Err(errno) = load_here(&leaks()) {
-        return Ok(Completion::ignored_with(format!(
-            "CAP_PERFMON is needed: {errno}"
-        )));
+        return Err(skip(format!("CAP_PERFMON is needed: {errno}")));
     }
     programs(&Worker::start()?)?;
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 /// Loads an XDP program with the privileges of this process.
@@ -862,9 +858,9 @@ fn bpf(command: libc::c_int, attr: &mut [u64; 16]) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-fn worker_loads_with_maps() -> TestResult<Completion> {
+fn worker_loads_with_maps() -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     // An XSKMAP of one entry.
     let mut attr = [0_u64; 16];
@@ -898,13 +894,13 @@ fn worker_loads_with_maps() -> TestResult<Completion> {
     let missing = worker.load(&program(&instructions));
     match missing {
         Ok(_) => Err("a program without its map was loaded".into()),
-        Err(_) => Ok(Completion::Completed),
+        Err(_) => Ok(()),
     }
 }
 
-fn worker_refuses_nonsense() -> TestResult<Completion> {
+fn worker_refuses_nonsense() -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     let worker = Worker::start()?;
     let expect = |program: &Program<'_>, errno| match worker.load(program) {
@@ -920,10 +916,10 @@ fn worker_refuses_nonsense() -> TestResult<Completion> {
     expect(&long, Errno::TOOBIG)?;
     // It goes on afterwards.
     programs(&worker)?;
-    Ok(Completion::Completed)
+    Ok(())
 }
 
-fn worker_dies_with_the_broker() -> TestResult<Completion> {
+fn worker_dies_with_the_broker() -> TestResult {
     let worker = Worker::start()?;
     let pid = worker.pid();
     drop(worker);
@@ -933,14 +929,14 @@ fn worker_dies_with_the_broker() -> TestResult<Completion> {
     let mut broker = Command::new("/proc/self/exe");
     let output = broker.args([ARGUMENT, "leaves_a_worker", "/"]).output()?;
     let pid: u32 = String::from_utf8_lossy(&output.stdout).trim().parse()?;
-    let end = Instant::now() + PATIENCE;
+    let mut end = Limit::new(PATIENCE);
     while runs(pid) {
-        if Instant::now() > end {
+        if end.is_over() {
             return Err("it outlives a broker that was killed".into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 /// Whether a process runs; one that nobody waited for yet does not.
@@ -953,7 +949,7 @@ fn runs(pid: u32) -> bool {
     state.is_some_and(|state| state != "Z")
 }
 
-fn worker_that_died_is_noticed() -> TestResult<Completion> {
+fn worker_that_died_is_noticed() -> TestResult {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let worker = Worker::start()?;
     let pid = rustix::process::Pid::from_raw(worker.pid().cast_signed()).ok_or("no pid")?;
@@ -964,14 +960,14 @@ fn worker_that_died_is_noticed() -> TestResult<Completion> {
         return Err("it does not hang up".into());
     }
     match worker.load(&program(&passes())) {
-        Err(refusal) if refusal.errno == Errno::IO => Ok(Completion::Completed),
+        Err(refusal) if refusal.errno == Errno::IO => Ok(()),
         other => Err(format!("{other:?} instead of EIO").into()),
     }
 }
 
-fn worker_serves_many_at_once() -> TestResult<Completion> {
+fn worker_serves_many_at_once() -> TestResult {
     if !is_root() {
-        return Ok(needs_root());
+        return Err(needs_root());
     }
     let worker = Worker::start()?;
     std::thread::scope(|scope| {
@@ -980,11 +976,11 @@ fn worker_serves_many_at_once() -> TestResult<Completion> {
             .into_iter()
             .try_for_each(|it| it.join().map_err(|_| "a thread panicked")?)
     })?;
-    Ok(Completion::Completed)
+    Ok(())
 }
 
 /// This process has more.
-fn wants_a_single_thread() -> TestResult<Completion> {
+fn wants_a_single_thread() -> TestResult {
     let needs = nothing();
     let (ended, end) = std::sync::mpsc::channel::<()>();
     // On one CPU the tests themselves run in one thread.
@@ -993,7 +989,7 @@ fn wants_a_single_thread() -> TestResult<Completion> {
     drop(ended);
     let _ = second.join();
     match applied {
-        Err(error) if error.to_string().contains("one thread") => Ok(Completion::Completed),
+        Err(error) if error.to_string().contains("one thread") => Ok(()),
         other => Err(format!("{other:?}").into()),
     }
 }

@@ -1,8 +1,8 @@
 //! The handler of connect(2), on sockets of network namespaces of their own.
 #![allow(unsafe_code)] // connect(2) with bytes and lengths that no wrapper makes.
 
+use crate::ensure;
 use crate::supervised::{Result, Start, Supervised, Tries, become_nobody, wait_until};
-use crate::{ensure, tests};
 use broker::policy::Redirect;
 use broker::supervise::handlers::connect::{Connect, NAME, Redirections};
 use hostnet::device::Device;
@@ -15,16 +15,19 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
+use testkit::{Test, tests};
 
-tests!(
-    balances_10000_connections,
-    fails_over,
-    is_as_the_kernels,
-    a_flipped_address_is_judged_as_copied,
-    ends_with_its_killed_caller,
-    unix_sockets_keep_their_credentials,
-    figures,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        balances_10000_connections,
+        fails_over,
+        is_as_the_kernels,
+        a_flipped_address_is_judged_as_copied,
+        ends_with_its_killed_caller,
+        unix_sockets_keep_their_credentials,
+        figures,
+    ]
+}
 
 const FROM: &str = "192.0.2.1:80";
 

@@ -5,8 +5,7 @@ mod peer;
 mod steps;
 mod table;
 
-use crate::Skip;
-use crate::lab::{Broker, Lab, NOBODY, Process, scaled, wait_until};
+use crate::lab::{Broker, Lab, NOBODY, wait_until};
 use crate::supervised::{Folder, Result};
 use container::{CRUN, Container, POLICY, RUNC, Runtime};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -16,16 +15,20 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+use testkit::limit::longest;
+use testkit::{Process, Skip, Test, tests};
 
-crate::tests!(
-    runc_containers_are_supervised,
-    crun_containers_are_supervised,
-    processes_that_runc_starts_later_are_supervised,
-    processes_that_crun_starts_later_are_supervised,
-    runtimes_that_say_nothing_harm_nobody,
-    a_container_that_no_tenant_fits_starts_without_supervision,
-    a_hundred_process_trees_at_once,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        runc_containers_are_supervised,
+        crun_containers_are_supervised,
+        processes_that_runc_starts_later_are_supervised,
+        processes_that_crun_starts_later_are_supervised,
+        runtimes_that_say_nothing_harm_nobody,
+        a_container_that_no_tenant_fits_starts_without_supervision,
+        a_hundred_process_trees_at_once,
+    ]
+}
 
 /// If this process is in a container, or to print the table of `./run containers`.
 pub fn run_if_asked() -> Option<ExitCode> {
@@ -109,12 +112,12 @@ fn later_processes_are_supervised(runtime: Runtime) -> Result<()> {
         broker.log()
     );
     // The end of one session is not the end of the other.
-    second.end()?;
+    second.finish()?;
     crate::ensure!(wait_until(|| sessions(&broker) == 1), "{}", broker.log());
     first.close();
     let line = first.line()?;
     crate::ensure!(line == "mount-tmpfs ok", "{line}: {}", broker.log());
-    first.end()?;
+    first.finish()?;
     crate::ensure!(wait_until(|| sessions(&broker) == 0), "{}", broker.log());
     drop(container);
     broker.stop()
@@ -122,7 +125,7 @@ fn later_processes_are_supervised(runtime: Runtime) -> Result<()> {
 
 fn installed() -> Result<Runtime> {
     let found = [RUNC, CRUN].into_iter().find(|it| it.check().is_ok());
-    found.ok_or_else(|| Skip("needs runc or crun".into()).into())
+    found.ok_or_else(|| Skip::new("needs runc or crun").into())
 }
 
 fn runtimes_that_say_nothing_harm_nobody() -> Result<()> {
@@ -145,7 +148,7 @@ fn runtimes_that_say_nothing_harm_nobody() -> Result<()> {
         broker.log()
     );
     for mut connection in silent {
-        connection.set_read_timeout(Some(scaled(Duration::from_secs(20))))?;
+        connection.set_read_timeout(Some(longest(Duration::from_secs(20))))?;
         crate::ensure!(connection.read(&mut [0])? == 0, "it is not disconnected");
     }
     let told = broker.log();
@@ -221,9 +224,9 @@ fn a_hundred_process_trees_at_once() -> Result<()> {
         calls.push(count.parse::<u64>()?);
         longest = longest.max(micros.parse()?);
     }
-    let memory = memory(broker.process.child.id())?;
+    let memory = memory(broker.process.id())?;
     for tree in &mut trees {
-        tree.end()?;
+        tree.finish()?;
     }
     crate::ensure!(
         wait_until(|| sessions(&broker) == 0),

@@ -1,6 +1,6 @@
 //! The daemon: sockets for tenants without privilege, its policy, its end and its successor.
 
-use crate::lab::{Broker, Lab, exists, neighbour, scaled, tenant, tenant_of, wait_until};
+use crate::lab::{Broker, Lab, exists, neighbour, tenant, tenant_of, wait_until};
 use crate::supervised::{NOBODY, Result};
 use broker::message;
 use hostnet::device::Device;
@@ -14,30 +14,34 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testkit::limit::scale;
+use testkit::{Limit, Skip, Test, skip, tests};
 use xsk::{AttachMode, Mode, Program, Socket, Umem, Wait};
 
-crate::tests!(
-    a_tenant_forwards_and_its_queue_is_free_again,
-    what_the_policy_does_not_grant_is_refused,
-    a_queue_has_one_tenant,
-    each_tenant_sees_its_own_packets_only,
-    receiving_and_sending_are_granted_apart,
-    an_unmodified_program_forwards,
-    tenants_outlive_the_broker,
-    a_kept_listener_is_served_by_the_next_broker,
-    a_filter_ends_with_its_lease_over_a_restart,
-    what_ended_while_no_broker_ran_is_found,
-    a_bad_policy_leaves_the_former_in_force,
-    one_broker_at_a_time,
-    hostile_messages_harm_nobody,
-    nothing_is_left_behind,
-    another_program_is_named,
-    holders_are_named_and_killed_where_granted,
-    metrics_count_what_happened,
-    backends_take_turns_over_process_trees,
-    a_thousand_leases,
-    figures,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        a_tenant_forwards_and_its_queue_is_free_again,
+        what_the_policy_does_not_grant_is_refused,
+        a_queue_has_one_tenant,
+        each_tenant_sees_its_own_packets_only,
+        receiving_and_sending_are_granted_apart,
+        an_unmodified_program_forwards,
+        tenants_outlive_the_broker,
+        a_kept_listener_is_served_by_the_next_broker,
+        a_filter_ends_with_its_lease_over_a_restart,
+        what_ended_while_no_broker_ran_is_found,
+        a_bad_policy_leaves_the_former_in_force,
+        one_broker_at_a_time,
+        hostile_messages_harm_nobody,
+        nothing_is_left_behind,
+        another_program_is_named,
+        holders_are_named_and_killed_where_granted,
+        metrics_count_what_happened,
+        backends_take_turns_over_process_trees,
+        a_thousand_leases,
+        figures,
+    ]
+}
 
 /// One tenant, nobody, with all queues.
 pub const ALL: &str = r#"
@@ -110,7 +114,7 @@ pub fn round_trips(
     let mut back = 0;
     let count = numbers.len();
     let wanted: Vec<_> = numbers.map(|number| frame(ether_type, number)).collect();
-    while back < count && peer.wait(crate::lab::scaled(Duration::from_secs(1)))? {
+    while back < count && peer.wait(Duration::from_secs(1) * scale())? {
         let mut batch = peer.recv(64);
         while let Some(packet) = batch.next_packet() {
             back += usize::from(wanted.iter().any(|frame| frame[12..] == packet[12..]));
@@ -120,7 +124,7 @@ pub fn round_trips(
 }
 
 /// The line that a tenant prints when it has its socket.
-pub fn ready(tenant: &mut crate::lab::Process) -> Result<String> {
+pub fn ready(tenant: &mut testkit::Process) -> Result<String> {
     let line = tenant.line()?;
     if line.starts_with("ready") {
         Ok(line)
@@ -154,7 +158,7 @@ fn a_tenant_forwards_and_its_queue_is_free_again() -> Result<()> {
             (&lease["tenant"], &lease["queue"]),
             (&"all".into(), &0.into())
         );
-        assert_eq!(lease["holders"][0]["pid"], echo.child.id());
+        assert_eq!(lease["holders"][0]["pid"], echo.id());
         echo.kill()?;
         assert!(wait_until(|| broker.leases() == 0));
     }
@@ -218,10 +222,7 @@ fn a_queue_has_one_tenant() -> Result<()> {
     ready(&mut first)?;
     let error = refused(&lab, &["wan0", "0"])?;
     assert!(
-        error.contains(&format!(
-            "leased to all (lease 1, process {})",
-            first.child.id()
-        )),
+        error.contains(&format!("leased to all (lease 1, process {})", first.id())),
         "{error}"
     );
     let mut second = tenant(&lab, "hold", &["wan0", "any"])?;
@@ -231,7 +232,7 @@ fn a_queue_has_one_tenant() -> Result<()> {
     let error = refused(&lab, &["wan0", "7"])?;
     assert!(error.contains("no receive queue 7"), "{error}");
     assert_eq!(broker.leases(), 2);
-    first.end()?;
+    first.finish()?;
     let mut third = tenant(&lab, "hold", &["wan0", "0"])?;
     ready(&mut third)?;
     drop((second, third));
@@ -320,7 +321,7 @@ fn tenants_outlive_the_broker() -> Result<()> {
         // The program of the former broker serves new leases as well.
         let mut other = tenant(&lab, "hold", &["wan0", "1"])?;
         ready(&mut other)?;
-        other.end()?;
+        other.finish()?;
         assert_eq!(
             round_trips(&mut peer, 0x88b5, 100..150)?,
             50,
@@ -328,7 +329,7 @@ fn tenants_outlive_the_broker() -> Result<()> {
         );
         assert!(wait_until(|| broker.leases() == 1));
     }
-    echo.end()?;
+    echo.finish()?;
     assert!(wait_until(|| broker.leases() == 0));
     broker.stop()?;
     assert_eq!(lab.programs(), [""; 0]);
@@ -351,7 +352,7 @@ fn a_filter_ends_with_its_lease_over_a_restart() -> Result<()> {
     ready(&mut other)?;
     let mut filtered = tenant(&lab, "hold", &["wan0", "0"])?;
     ready(&mut filtered)?;
-    filtered.end()?;
+    filtered.finish()?;
     assert!(wait_until(|| broker.leases() == 1));
     broker.process.kill()?;
     broker = Broker::again(&lab)?;
@@ -369,7 +370,7 @@ fn what_ended_while_no_broker_ran_is_found() -> Result<()> {
     let mut hold = tenant(&lab, "hold", &["wan0", "0"])?;
     ready(&mut hold)?;
     broker.process.kill()?;
-    hold.end()?;
+    hold.finish()?;
     assert_eq!(lab.programs().len(), 1, "it is pinned");
     let broker = Broker::again(&lab)?;
     // The kernel takes a closed socket from its queue some time later.
@@ -381,7 +382,7 @@ fn what_ended_while_no_broker_ran_is_found() -> Result<()> {
     );
     let mut hold = tenant(&lab, "hold", &["wan0", "0"])?;
     ready(&mut hold)?;
-    hold.end()?;
+    hold.finish()?;
     broker.stop()
 }
 
@@ -475,7 +476,7 @@ fn nothing_is_left_behind() -> Result<()> {
     let mut hold = tenant(&lab, "hold", &["wan0", "0"])?;
     ready(&mut hold)?;
     assert!(exists(&lab.path("bpffs/weir/broker/wan0/link")));
-    hold.end()?;
+    hold.finish()?;
     broker.stop()?;
     assert_eq!(lab.programs(), [""; 0]);
     assert!(
@@ -557,7 +558,7 @@ fn metrics_count_what_happened() -> Result<()> {
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
-    hold.end()?;
+    hold.finish()?;
     broker.stop()
 }
 
@@ -567,7 +568,7 @@ fn a_thousand_leases() -> Result<()> {
     let mut many = tenant(&lab, "many", &["wan0", "0", "1000"])?;
     let line = ready(&mut many)?;
     println!("{line}");
-    let memory = fs::read_to_string(format!("/proc/{}/status", broker.process.child.id()))?;
+    let memory = fs::read_to_string(format!("/proc/{}/status", broker.process.id()))?;
     let resident = memory.lines().find_map(|line| {
         line.strip_prefix("VmRSS:")?
             .trim()
@@ -596,7 +597,7 @@ fn figures() -> Result<()> {
     for chunks in ["256", "4096"] {
         let mut acquire = tenant(&lab, "acquire", &["wan0", "1", "200", chunks])?;
         println!("{}", acquire.line()?);
-        acquire.end()?;
+        acquire.finish()?;
     }
     let mut times = Vec::new();
     for _ in 0..50 {
@@ -605,7 +606,7 @@ fn figures() -> Result<()> {
         let mut next = tenant(&lab, "again", &["wan0", "2"])?;
         assert_eq!(next.line()?, "waiting");
         let began = Instant::now();
-        holder.child.kill()?;
+        holder.kill()?;
         ready(&mut next)?;
         times.push(began.elapsed());
     }
@@ -632,7 +633,7 @@ fn an_unmodified_program_forwards() -> Result<()> {
     let status = broker.status()?;
     assert_eq!(status["sessions"][0]["tenant"], "all");
     let lease = &status["leases"][0];
-    assert_eq!(lease["holders"][0]["pid"], forwarder.child.id(), "{lease}");
+    assert_eq!(lease["holders"][0]["pid"], forwarder.id(), "{lease}");
     let has_diag = hostnet::sock_diag::xdp_diag::xdp_sockets()?.is_some();
     assert_eq!(lease["memory"].as_u64() > Some(0), has_diag, "{lease}");
     let error = refused(&lab, &["wan0", "0"])?;
@@ -690,7 +691,7 @@ fn resume<'l>(lab: &'l Lab, name: &str, listener: OwnedFd) -> Result<Broker<'l>>
 fn a_kept_listener_is_served_by_the_next_broker() -> Result<()> {
     let lab = Lab::new(1)?;
     let kept = manager(&lab)?;
-    let kept = || kept.recv_timeout(scaled(Duration::from_secs(20)));
+    let kept = || Limit::new(Duration::from_secs(20)).receive(&kept);
     let directory = lab.path("made");
     fs::create_dir(&directory)?;
     std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY))?;
@@ -717,7 +718,7 @@ fn a_kept_listener_is_served_by_the_next_broker() -> Result<()> {
         assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions}");
     }
     let _again = kept()?;
-    shell.end()?;
+    shell.finish()?;
     broker.stop()
 }
 
@@ -751,21 +752,21 @@ impl Group {
             .map(|line| line.split(' ').collect::<Vec<_>>());
         let root = mounts
             .find_map(|words| (words.get(2) == Some(&"cgroup2")).then(|| words[1].to_owned()));
-        let root = root.ok_or_else(|| crate::Skip("needs a mounted cgroup2".into()))?;
+        let root = root.ok_or_else(|| Skip::new("needs a mounted cgroup2"))?;
         let path = std::path::Path::new(&root).join(format!("weir-broker-{}", std::process::id()));
         let made = fs::create_dir(&path);
-        made.map_err(|error| crate::Skip(format!("needs a writable cgroup2: {error}")))?;
+        made.map_err(|error| Skip::new(format!("needs a writable cgroup2: {error}")))?;
         let group = Self(path);
         if !exists(&group.0.join("cgroup.kill")) {
-            return Err(crate::Skip("needs cgroup.kill (5.14)".into()).into());
+            return Err(skip("needs cgroup.kill (5.14)"));
         }
         Ok(group)
     }
 
-    fn add(&self, process: &crate::lab::Process) -> Result<()> {
+    fn add(&self, process: &testkit::Process) -> Result<()> {
         Ok(fs::write(
             self.0.join("cgroup.procs"),
-            process.child.id().to_string(),
+            process.id().to_string(),
         )?)
     }
 }
@@ -790,7 +791,7 @@ fn holders_are_named_and_killed_where_granted() -> Result<()> {
             .as_u64()
             .ok_or("a lease")?;
         let revoked = broker::client::revoke(&socket, lease)?;
-        assert_eq!(revoked["holders"][0]["pid"], hold.child.id());
+        assert_eq!(revoked["holders"][0]["pid"], hold.id());
         assert_eq!(revoked["killed"], expected, "{revoked}");
         if kill {
             assert!(!hold.wait()?.success());
@@ -798,7 +799,7 @@ fn holders_are_named_and_killed_where_granted() -> Result<()> {
         } else {
             hold.say("receive")?;
             assert_eq!(hold.line()?, "received 0", "it goes on");
-            hold.end()?;
+            hold.finish()?;
         }
         let error = broker::client::revoke(&socket, 999).expect_err("no such lease");
         assert!(

@@ -1,6 +1,6 @@
 //! Identity and admission of real processes: other users, other executables, other namespaces.
 
-use crate::{Result, Skip, tests};
+use crate::supervised::Result;
 use broker::identity::{Container, Identity};
 use broker::policy::{Policy, Refusal, Tenant, Who};
 use broker::seccomp::{Answer, Listener, Target, install};
@@ -15,25 +15,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::{Limit, Skip, Test, skip, tests};
 
-tests![
-    this_process_is_who_it_is,
-    a_peer_of_another_user,
-    a_peer_that_changed_its_user_is_refused,
-    a_peer_that_ended_is_nobody,
-    a_peer_that_executed_another_program_is_that_one,
-    the_executable_is_a_file_not_a_name,
-    the_executable_can_be_hidden_from_the_broker,
-    an_executable_that_was_replaced_is_refused,
-    the_bytes_of_the_executable_count,
-    a_file_that_changes_is_hashed_again,
-    the_thread_of_a_call,
-    the_first_tenant_whose_conditions_hold,
-    a_tenant_by_its_name,
-    control_groups_below_the_one_named,
-    containers_count_if_their_runtime_may_say_so,
-];
+pub fn tests() -> Vec<Test> {
+    tests![
+        this_process_is_who_it_is,
+        a_peer_of_another_user,
+        a_peer_that_changed_its_user_is_refused,
+        a_peer_that_ended_is_nobody,
+        a_peer_that_executed_another_program_is_that_one,
+        the_executable_is_a_file_not_a_name,
+        the_executable_can_be_hidden_from_the_broker,
+        an_executable_that_was_replaced_is_refused,
+        the_bytes_of_the_executable_count,
+        a_file_that_changes_is_hashed_again,
+        the_thread_of_a_call,
+        the_first_tenant_whose_conditions_hold,
+        a_tenant_by_its_name,
+        control_groups_below_the_one_named,
+        containers_count_if_their_runtime_may_say_so,
+    ]
+}
 
 /// The nobody of most systems; any other than root will do.
 const OTHER: u32 = 65534;
@@ -119,11 +122,11 @@ impl Peer {
         fs::set_permissions(&path, Permissions::from_mode(0o777))?;
         listener.set_nonblocking(true)?;
         let mut child = command.env(PEER, path).stdin(Stdio::null()).spawn()?;
-        let end = Instant::now() + Duration::from_secs(10);
+        let mut end = Limit::new(Duration::from_secs(10));
         loop {
             match listener.accept() {
                 Ok((socket, _)) => return Ok(Self { child, socket }),
-                Err(_) if Instant::now() < end && child.try_wait()?.is_none() => {
+                Err(_) if !end.is_over() && child.try_wait()?.is_none() => {
                     thread::sleep(Duration::from_millis(2));
                 }
                 Err(error) => {
@@ -151,7 +154,7 @@ fn need_root() -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Skip("needs root, to start a process of another user".into()).into())
+    Err(skip("needs root, to start a process of another user"))
 }
 
 fn myself() -> Result<Identity> {
@@ -290,9 +293,9 @@ fn a_peer_that_executed_another_program_is_that_one() -> Result<()> {
     let first = directory.program("first", b"")?;
     let then = Sleeper::copy(&directory, b"")?;
     let peer = Peer::start(&directory, Command::new(&first).env(THEN, &then))?;
-    let end = Instant::now() + Duration::from_secs(10);
+    let mut end = Limit::new(Duration::from_secs(10));
     let mut identity = peer.identity()?;
-    while identity.executable.path() != then && Instant::now() < end {
+    while identity.executable.path() != then && !end.is_over() {
         thread::sleep(Duration::from_millis(2));
         identity = peer.identity()?;
     }
@@ -315,9 +318,7 @@ fn the_executable_is_a_file_not_a_name() -> Result<()> {
         .arg(&forged);
     let works = Command::new("unshare").args(["--mount", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
-        return Err(
-            Skip("needs unshare(1) and CAP_SYS_ADMIN, for a mount namespace".into()).into(),
-        );
+        return Err(Skip::new("needs unshare(1) and CAP_SYS_ADMIN, for a mount namespace").into());
     }
     let peer = Peer::start(&directory, &mut command)?;
     let identity = peer.identity()?;
@@ -338,7 +339,9 @@ fn the_executable_can_be_hidden_from_the_broker() -> Result<()> {
         .arg("true")
         .output();
     if !works.is_ok_and(|output| output.status.success()) {
-        return Err(Skip("needs unshare(1) and CAP_SYS_ADMIN, for a pid namespace".into()).into());
+        return Err(skip(
+            "needs unshare(1) and CAP_SYS_ADMIN, for a pid namespace",
+        ));
     }
     // The shell is process 1, and goes on to be it.
     let script = "\"$1\" 60 & unshare --mount sh -c 'mount -t tmpfs none \"$2\" && exec \"$0\" \"$1\"' \"$0\" $! \"$2\"; exit $?";
@@ -358,8 +361,8 @@ fn look_at_hidden(path: &Path) -> Result<()> {
     let pid: i32 = std::env::args().nth(1).ok_or("no process")?.parse()?;
     let pid = Pid::from_raw(pid).ok_or("no process")?;
     let mut identity = Identity::of_process(pid)?;
-    let end = Instant::now() + Duration::from_secs(10);
-    while identity.executable.path() != path && Instant::now() < end {
+    let mut end = Limit::new(Duration::from_secs(10));
+    while identity.executable.path() != path && !end.is_over() {
         thread::sleep(Duration::from_millis(2));
         identity = Identity::of_process(pid)?;
     }
@@ -518,8 +521,8 @@ fn the_thread_of_a_call() -> Result<()> {
     listener.answer(notification.id, &Answer::Value(1))?;
     caller.join().map_err(|_| "the thread panicked")?;
     // The join returns before the thread is gone for all.
-    let end = Instant::now() + Duration::from_secs(10);
-    while identity.is_alive() && Instant::now() < end {
+    let mut end = Limit::new(Duration::from_secs(10));
+    while identity.is_alive() && !end.is_over() {
         thread::sleep(Duration::from_millis(1));
     }
     let error = Identity::of_target(&target)

@@ -1,40 +1,27 @@
 //! Two network namespaces joined by a veth pair, a broker in the first, and tenants.
 
 use crate::supervised::Result;
-use hostnet::netns;
-use hostnet::rtnetlink::{Rtnetlink, VethEnd};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::{Process, Side, join};
 
-/// Longest time for a step; `WEIR_TEST_SCALE` multiplies it.
-const STEP: Duration = Duration::from_secs(10);
+/// Longest time for a step.
+pub const STEP: Duration = Duration::from_secs(10);
+
+/// Longest time of a test.
+pub const TEST: Duration = Duration::from_secs(300);
 
 /// The user of the tenants.
 pub const NOBODY: u32 = 65534;
 
-/// A step's time on this machine.
-pub fn scaled(time: Duration) -> Duration {
-    let scale = std::env::var("WEIR_TEST_SCALE").ok();
-    time * scale.and_then(|scale| scale.parse().ok()).unwrap_or(1)
-}
-
 /// Waits until something is so.
-pub fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + scaled(STEP);
-    while Instant::now() < deadline {
-        if is_so() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    is_so()
+pub fn wait_until(is_so: impl FnMut() -> bool) -> bool {
+    testkit::wait_until(STEP, is_so)
 }
 
 /// The program under test, where it is not where it was built.
@@ -42,42 +29,23 @@ const PROGRAM: &str = "WEIR_BROKER_TEST_PROGRAM";
 
 /// A veth pair: `wan0` is the broker's, `peer0` the test's. The directory has the broker's files.
 pub struct Lab {
-    pub namespace: OwnedFd,
-    pub peer: OwnedFd,
+    pub namespace: Side,
+    pub peer: Side,
     pub directory: PathBuf,
 }
 
 impl Lab {
     pub fn new(queues: u32) -> Result<Self> {
-        let (namespace, peer) = (netns::create()?, netns::create()?);
-        for namespace in [&namespace, &peer] {
-            netns::disable_ipv6(namespace.as_fd())?;
-        }
-        let ends = [
-            &VethEnd {
-                name: "wan0",
-                mac: [2, 0, 0, 0, 0, 0xa],
-                netns: namespace.as_fd(),
-            },
-            &VethEnd {
-                name: "peer0",
-                mac: [2, 0, 0, 0, 0, 0xb],
-                netns: peer.as_fd(),
-            },
-        ];
-        Rtnetlink::open()?.add_veth(ends, queues, 1500)?;
-        for (namespace, name) in [(&namespace, "wan0"), (&peer, "peer0")] {
-            netns::run_in(namespace.as_fd(), || {
-                let mut rtnetlink = Rtnetlink::open()?;
-                let index = rtnetlink.link(name)?.index;
-                rtnetlink.set_up(index)
-            })?;
+        let (namespace, peer) = (Side::new("wan0")?, Side::new("peer0")?);
+        join([&namespace, &peer], 0xa, queues, 1500)?;
+        for side in [&namespace, &peer] {
+            side.set_up(true)?;
         }
         Self::of(namespace, peer)
     }
 
     /// Two namespaces whose devices are there already.
-    pub fn of(namespace: OwnedFd, peer: OwnedFd) -> Result<Self> {
+    pub fn of(namespace: Side, peer: Side) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory =
@@ -97,19 +65,13 @@ impl Lab {
     }
 
     /// Runs work in the peer's namespace.
-    pub fn at_peer<T>(&self, work: impl FnOnce() -> T + Send) -> T
-    where
-        T: Send,
-    {
-        in_namespace(&self.peer, work)
+    pub fn at_peer<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.peer.inside(work)
     }
 
     /// Runs work in the broker's namespace.
-    pub fn at_broker<T>(&self, work: impl FnOnce() -> T + Send) -> T
-    where
-        T: Send,
-    {
-        in_namespace(&self.namespace, work)
+    pub fn at_broker<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.namespace.inside(work)
     }
 
     /// XDP programs on the broker's device.
@@ -128,96 +90,10 @@ impl Drop for Lab {
     }
 }
 
-fn in_namespace<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let inside = move || {
-            netns::enter(namespace.as_fd()).expect("a namespace");
-            work()
-        };
-        scope.spawn(inside).join().expect("no panic")
-    })
-}
-
-/// A process of a test, which ends with it.
-pub struct Process {
-    pub child: Child,
-    lines: BufReader<ChildStdout>,
-    stdin: Option<ChildStdin>,
-}
-
-impl Process {
-    pub fn start(command: &mut Command) -> Result<Self> {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self::of(command.spawn()?)
-    }
-
-    /// Starts it in a network namespace.
-    pub fn start_in(namespace: &OwnedFd, command: &mut Command) -> Result<Self> {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self::of(netns::spawn(namespace.as_fd(), command)?)
-    }
-
-    fn of(mut child: Child) -> Result<Self> {
-        let lines = BufReader::new(child.stdout.take().ok_or("its output")?);
-        let stdin = child.stdin.take();
-        Ok(Self {
-            child,
-            lines,
-            stdin,
-        })
-    }
-
-    /// The next line that it prints; an error at its end.
-    pub fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            return Err("the process ended without a word".into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-
-    /// Tells it something.
-    pub fn say(&mut self, line: &str) -> Result<()> {
-        let stdin = self.stdin.as_mut().ok_or("it was told to end")?;
-        Ok(writeln!(stdin, "{line}")?)
-    }
-
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    pub fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        Ok(rustix::process::kill_process(pid, signal)?)
-    }
-
-    /// Closes its input.
-    pub fn close(&mut self) {
-        self.stdin = None;
-    }
-
-    /// Closes its input and waits for its end.
-    pub fn end(&mut self) -> Result<ExitStatus> {
-        self.close();
-        self.wait()
-    }
-
-    pub fn wait(&mut self) -> Result<ExitStatus> {
-        let child = &mut self.child;
-        if wait_until(|| child.try_wait().is_ok_and(|status| status.is_some())) {
-            return Ok(child.wait()?);
-        }
-        Err("it does not end".into())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts a process in a network namespace, which ends with its test.
+pub fn start_in(side: &Side, command: &mut Command) -> Result<Process> {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(Process::of(side.spawn(command)?)?)
 }
 
 /// A broker in a lab; its log is a file.
@@ -254,7 +130,7 @@ impl<'l> Broker<'l> {
             .open(lab.path("log"))?;
         command.stderr(log);
         let command = command.stdin(input).stdout(Stdio::piped());
-        let process = Process::of(netns::spawn(lab.namespace.as_fd(), command)?)?;
+        let process = Process::of(lab.namespace.spawn(command)?)?;
         let broker = Self { lab, process };
         let is_ready = || std::os::unix::net::UnixStream::connect(lab.path("metrics.sock")).is_ok();
         if !wait_until(is_ready) {
@@ -326,15 +202,16 @@ pub fn tenant(lab: &Lab, role: &str, arguments: &[&str]) -> Result<Process> {
 
 /// The same as another user.
 pub fn tenant_of(lab: &Lab, user: u32, role: &str, arguments: &[&str]) -> Result<Process> {
-    Process::start(&mut tenant_command(lab, user, role, arguments))
+    Ok(Process::start(&mut tenant_command(
+        lab, user, role, arguments,
+    ))?)
 }
 
 /// The same as nobody in the broker's network namespace.
 pub fn neighbour(lab: &Lab, role: &str, arguments: &[&str]) -> Result<Process> {
     let mut command = tenant_command(lab, NOBODY, role, arguments);
     // A child is in the namespace of the thread that starts it.
-    let started = lab.at_broker(|| Process::start(&mut command).map_err(|error| error.to_string()));
-    Ok(started?)
+    Ok(lab.at_broker(|| Process::start(&mut command))?)
 }
 
 fn tenant_command(lab: &Lab, user: u32, role: &str, arguments: &[&str]) -> Command {

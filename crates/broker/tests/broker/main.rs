@@ -22,44 +22,44 @@ mod small;
 mod supervised;
 mod systemd;
 
-use libtest_mimic::{Arguments, Completion, Trial};
 use std::process::ExitCode;
-use supervised::{Result, Scene};
+use supervised::Scene;
+use testkit::{Suite, Test};
 
 fn main() -> ExitCode {
     if let Some(code) = play() {
         return code;
     }
-    let trials = [
-        af_xdp::trials(),
-        attack::trials(),
-        bpf_cgroup::trials(),
-        cards::trials(),
-        connect::trials(),
-        containers::trials(),
-        daemon::trials(),
-        identity::trials(),
-        mknod::trials(),
-        mount::trials(),
-        plugin::trials(),
-        policy::trials(),
-        run::trials(),
-        session::trials(),
-        small::trials(),
+    let tests = [
+        af_xdp::tests(),
+        attack::tests(),
+        bpf_cgroup::tests(),
+        cards::tests(),
+        connect::tests(),
+        containers::tests(),
+        daemon::tests(),
+        identity::tests(),
+        mknod::tests(),
+        mount::tests(),
+        plugin::tests(),
+        policy::tests(),
+        run::tests(),
+        session::tests(),
+        small::tests(),
+        confine::tests(),
+        systemd::tests(),
     ];
-    // Figures are printed on request: `--ignored --nocapture figures`.
-    let measures = std::env::args().any(|argument| argument == "--ignored");
-    let is_wanted = |(name, _): &Test| measures || !name.ends_with("figures");
-    let trials = trials
-        .concat()
-        .into_iter()
-        .filter(is_wanted)
-        .map(into_trial);
-    let trials = trials
-        .chain(confine::tests())
-        .chain(systemd::tests())
-        .collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let suite = Suite::new().within(lab::TEST);
+    suite.run(tests.into_iter().flatten().map(on_request))
+}
+
+/// Figures are printed on request: `--ignored --nocapture figures`.
+fn on_request(test: Test) -> Test {
+    if test.name().ends_with("figures") {
+        test.on_request()
+    } else {
+        test
+    }
 }
 
 /// Plays the part that this program is started for by its tests, if any.
@@ -133,41 +133,6 @@ const SCENES: &[Scene] = &[
     ("storm", session::storm),
     ("time", session::time),
 ];
-
-/// A test by its name.
-type Test = (&'static str, fn() -> Result<()>);
-
-/// Why a test cannot run here.
-#[derive(Debug)]
-pub struct Skip(pub String);
-
-impl std::fmt::Display for Skip {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
-
-fn into_trial((name, run): Test) -> Trial {
-    let trial = Trial::ignorable_test(name, move || match run() {
-        Ok(()) => Ok(Completion::Completed),
-        Err(error) if error.is::<Skip>() => Ok(Completion::ignored_with(error.to_string())),
-        Err(error) => Err(error.to_string().into()),
-    });
-    // Measurements, which `--ignored --nocapture` prints.
-    trial.with_ignored_flag(name.ends_with("figures"))
-}
-
-/// The tests of a file, by their functions' names.
-macro_rules! tests {
-    ($($(#[$if:meta])? $name:ident),* $(,)?) => {
-        pub fn trials() -> Vec<crate::Test> {
-            vec![$($(#[$if])? (concat!(module_path!(), "::", stringify!($name)), $name as fn() -> _)),*]
-        }
-    };
-}
-use tests;
 
 /// Ends a test or a scene with an error unless a condition holds.
 macro_rules! ensure {

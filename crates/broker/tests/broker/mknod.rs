@@ -1,7 +1,6 @@
 //! mknod(2) in unprivileged processes.
 #![allow(clippy::unnecessary_wraps)] // Scenes and tests are functions of one kind.
 
-use crate::Skip;
 use crate::supervised::{
     Folder, NOBODY, Result, Supervised, Tries, address, become_nobody, become_root_of_a_namespace,
     call, start_storm,
@@ -14,6 +13,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use testkit::{Test, skip, tests};
 
 const NULL: u64 = 0x103;
 const ZERO: u64 = 0x105;
@@ -142,7 +142,7 @@ fn a_node_in_a_user_namespace_can_be_opened() -> Result<()> {
     let scene = format!("make_node_in_a_namespace {}", folder.own().display());
     let lines = Supervised::granted(&scene, &null_only())?.lines()?;
     if lines == ["no user namespace"] {
-        return Err(Skip("user namespaces of unprivileged users".to_owned()).into());
+        return Err(skip("user namespaces of unprivileged users"));
     }
     let (refused, exists) = ((-libc::EPERM).to_string(), (-libc::EEXIST).to_string());
     assert_eq!(lines, ["0", &refused, "5 0", "0x103", &exists]);
@@ -244,10 +244,12 @@ fn a_killed_caller_leaves_whole_nodes_only() -> Result<()> {
     Ok(())
 }
 
-crate::tests! {
-    nodes_are_made_as_the_kernel_would_for_a_privileged_caller,
-    a_node_in_a_user_namespace_can_be_opened,
-    a_path_changed_meanwhile_leads_nowhere_else,
-    a_storm_of_signals_makes_each_node_once,
-    a_killed_caller_leaves_whole_nodes_only,
+pub fn tests() -> Vec<Test> {
+    tests![
+        nodes_are_made_as_the_kernel_would_for_a_privileged_caller,
+        a_node_in_a_user_namespace_can_be_opened,
+        a_path_changed_meanwhile_leads_nowhere_else,
+        a_storm_of_signals_makes_each_node_once,
+        a_killed_caller_leaves_whole_nodes_only,
+    ]
 }

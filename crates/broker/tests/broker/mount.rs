@@ -1,11 +1,11 @@
 //! mount(2) in unprivileged processes.
 #![allow(unsafe_code)] // Namespaces of a scene's own.
 
+use crate::ensure;
 use crate::supervised::{
     Folder, NOBODY, Result, Start, Supervised, Tries, address, become_nobody,
     become_root_of_a_namespace, call,
 };
-use crate::{Skip, ensure, tests};
 use broker::policy::{Calls, Mounts};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
@@ -18,17 +18,20 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use testkit::{Skip, Test, skip, tests};
 
-tests!(
-    a_tmpfs_in_a_user_namespace,
-    a_tmpfs_in_a_mount_namespace,
-    never_on_the_host,
-    refusals_are_refusals,
-    a_flipped_path_is_judged_as_copied,
-    ends_with_its_killed_caller,
-    an_image_served_by_a_program,
-    figures,
-);
+pub fn tests() -> Vec<Test> {
+    tests![
+        a_tmpfs_in_a_user_namespace,
+        a_tmpfs_in_a_mount_namespace,
+        never_on_the_host,
+        refusals_are_refusals,
+        a_flipped_path_is_judged_as_copied,
+        ends_with_its_killed_caller,
+        an_image_served_by_a_program,
+        figures,
+    ]
+}
 
 fn tmpfs_only() -> Calls {
     Calls {
@@ -89,7 +92,7 @@ fn a_tmpfs_in_a_user_namespace() -> Result<()> {
     let folder = Folder::new("mount-user")?;
     let lines = play("mount_in_a_namespace", &folder)?;
     if lines == ["no namespaces"] {
-        return Err(Box::new(Skip("user namespaces of ordinary users".into())));
+        return Err(skip("user namespaces of ordinary users"));
     }
     ensure!(mounts_below(&folder.0)? == 0);
     Ok(())
@@ -365,10 +368,10 @@ fn programs() -> Result<[PathBuf; 2]> {
     let found = |name: &str| {
         let places = ["/usr/bin", "/usr/local/bin"].map(|place| Path::new(place).join(name));
         let found = places.into_iter().find(|it| it.exists());
-        found.ok_or_else(|| Skip(format!("{name} is not installed")))
+        found.ok_or_else(|| Skip::new(format!("{name} is not installed")))
     };
     if !Path::new("/dev/fuse").exists() {
-        return Err(Box::new(Skip("/dev/fuse".into())));
+        return Err(skip("/dev/fuse"));
     }
     Ok([found("squashfuse")?, found("mksquashfs")?])
 }

@@ -1,24 +1,27 @@
 //! The file of a policy: who may write it, and its keys.
 
 use crate::identity::{Directory, give_away};
-use crate::{Result, tests};
+use crate::supervised::Result;
 use broker::policy::{Checked, Diagnostic, LoadError, Names, Policy};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testkit::{Test, tests};
 
-tests![
-    a_policy_of_ones_own_is_loaded,
-    a_policy_that_others_can_write_is_refused,
-    a_policy_in_a_directory_that_others_can_write_is_refused,
-    a_policy_of_another_user_is_refused,
-    what_is_no_file_is_refused,
-    all_faults_are_told,
-    the_packaged_policy_admits_nobody,
-    the_guide_has_every_key,
-    the_policies_of_the_documentation_are_valid,
-];
+pub fn tests() -> Vec<Test> {
+    tests![
+        a_policy_of_ones_own_is_loaded,
+        a_policy_that_others_can_write_is_refused,
+        a_policy_in_a_directory_that_others_can_write_is_refused,
+        a_policy_of_another_user_is_refused,
+        what_is_no_file_is_refused,
+        all_faults_are_told,
+        the_packaged_policy_admits_nobody,
+        the_guide_has_every_key,
+        the_policies_of_the_documentation_are_valid,
+    ]
+}
 
 const TEXT: &str = "[[tenant]]\nname = 'a'\nuid = 1\n";
 

@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
 use std::sync::Arc;
+use testkit::{Test, tests};
 
 /// A broker that grants sysinfo(2) to whom names no policy, nothing to `nothing`, and refuses others.
 struct Broker {
@@ -200,9 +201,11 @@ fn a_supervised_command_is_not_supervised_again() -> Result<()> {
     Ok(())
 }
 
-crate::tests! {
-    the_command_is_supervised,
-    the_exit_status_is_the_commands,
-    refusals_tell_cause_and_cure,
-    a_supervised_command_is_not_supervised_again,
+pub fn tests() -> Vec<Test> {
+    tests![
+        the_command_is_supervised,
+        the_exit_status_is_the_commands,
+        refusals_tell_cause_and_cure,
+        a_supervised_command_is_not_supervised_again,
+    ]
 }

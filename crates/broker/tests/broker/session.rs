@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use testkit::{Limit, skip, tests};
 
 type Handle = dyn Fn(&Call<'_>) -> Result<Answer, Errno> + Send + Sync;
 
@@ -212,8 +213,8 @@ fn a_call_whose_caller_was_killed_is_seen_to_be_gone() -> Result<()> {
     let handler = Test::boxed(move |call| {
         call.target()?;
         here.store(true, SeqCst);
-        let end = Instant::now() + Duration::from_secs(20);
-        while call.check_alive().is_ok() && Instant::now() < end {
+        let mut end = Limit::new(Duration::from_secs(20));
+        while call.check_alive().is_ok() && !end.is_over() {
             std::thread::sleep(Duration::from_millis(1));
         }
         seen.store(u64::from(call.check_alive().is_err()), SeqCst);
@@ -323,7 +324,7 @@ fn calls_of_other_architectures_are_refused() -> Result<()> {
     let line = child.line()?;
     // The kernel may know no such calls at all.
     if line.is_empty() && child.child.wait()?.signal() == Some(libc::SIGSEGV) {
-        return Err(crate::Skip("CONFIG_IA32_EMULATION".to_owned()).into());
+        return Err(skip("CONFIG_IA32_EMULATION"));
     }
     assert_eq!(line, refused);
     child.wait_for_end()?;
@@ -359,17 +360,19 @@ fn an_answer_takes_microseconds() -> Result<()> {
     Ok(())
 }
 
-crate::tests! {
-    handlers_are_asked_and_their_answers_arrive,
-    a_handler_that_continues_leaves_the_call_to_the_next,
-    calls_without_a_handler_are_left_to_the_kernel,
-    a_panic_fails_the_call_and_nothing_else,
-    the_end_of_the_tasks_ends_the_session_and_drops_the_handlers,
-    slow_calls_hold_up_nobody_and_all_are_answered,
-    a_call_whose_caller_was_killed_is_seen_to_be_gone,
-    signals_repeat_no_effect,
-    filters_that_hide_calls_are_told,
-    #[cfg(target_arch = "x86_64")]
-    calls_of_other_architectures_are_refused,
-    an_answer_takes_microseconds,
+pub fn tests() -> Vec<testkit::Test> {
+    tests![
+        handlers_are_asked_and_their_answers_arrive,
+        a_handler_that_continues_leaves_the_call_to_the_next,
+        calls_without_a_handler_are_left_to_the_kernel,
+        a_panic_fails_the_call_and_nothing_else,
+        the_end_of_the_tasks_ends_the_session_and_drops_the_handlers,
+        slow_calls_hold_up_nobody_and_all_are_answered,
+        a_call_whose_caller_was_killed_is_seen_to_be_gone,
+        signals_repeat_no_effect,
+        filters_that_hide_calls_are_told,
+        #[cfg(target_arch = "x86_64")]
+        calls_of_other_architectures_are_refused,
+        an_answer_takes_microseconds,
+    ]
 }

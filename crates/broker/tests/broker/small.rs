@@ -1,7 +1,6 @@
 //! sysinfo(2), `sched_setscheduler(2)` and setxattr(2) in unprivileged processes.
 #![allow(clippy::unnecessary_wraps)] // Scenes and tests are functions of one kind.
 
-use crate::Skip;
 use crate::supervised::{
     Folder, Result, Supervised, Tries, address, become_nobody, call, play_below, start_storm,
     unshare_pids, wait_until,
@@ -9,6 +8,7 @@ use crate::supervised::{
 use broker::policy::Calls;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::Relaxed};
+use testkit::{Skip, Test, skip, tests};
 
 fn sysinfo_only() -> Calls {
     Calls {
@@ -43,7 +43,7 @@ struct Group(PathBuf);
 
 impl Group {
     fn new(limit: u64) -> Result<Self> {
-        let skip = || Skip("a memory controller of control groups".to_owned());
+        let skip = || Skip::new("a memory controller of control groups");
         let name = format!("weir-test-{}", std::process::id());
         for (root, file) in [
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
@@ -175,7 +175,7 @@ fn can_set_real_time() -> Result<()> {
     let set = std::thread::spawn(|| set_scheduler(0, libc::SCHED_FIFO, 1));
     match set.join() {
         Ok(0) => Ok(()),
-        _ => Err(Skip("CAP_SYS_NICE, or real-time bandwidth".to_owned()).into()),
+        _ => Err(skip("CAP_SYS_NICE, or real-time bandwidth")),
     }
 }
 
@@ -299,7 +299,7 @@ fn has_trusted_attributes(folder: &Folder) -> Result<()> {
     use rustix::fs::{XattrFlags, removexattr, setxattr};
     setxattr(&folder.0, OPAQUE, b"y", XattrFlags::empty())
         .and_then(|()| removexattr(&folder.0, OPAQUE))
-        .map_err(|_| Skip("trusted attributes in the temporary directory".to_owned()).into())
+        .map_err(|_| Skip::new("trusted attributes in the temporary directory").into())
 }
 
 fn only_directories_of_the_caller_become_opaque() -> Result<()> {
@@ -478,13 +478,15 @@ fn signals_disturb_no_call() -> Result<()> {
     Ok(())
 }
 
-crate::tests! {
-    sysinfo_tells_the_limits_of_the_control_group,
-    sysinfo_tells_the_uptime_of_the_pid_namespace,
-    priorities_up_to_the_limit_are_set_for_own_threads,
-    a_priority_changed_meanwhile_is_not_above_the_limit,
-    only_directories_of_the_caller_become_opaque,
-    an_attribute_changed_meanwhile_is_y_on_an_own_directory,
-    signals_disturb_no_call,
-    handlers_cost_microseconds,
+pub fn tests() -> Vec<Test> {
+    tests![
+        sysinfo_tells_the_limits_of_the_control_group,
+        sysinfo_tells_the_uptime_of_the_pid_namespace,
+        priorities_up_to_the_limit_are_set_for_own_threads,
+        a_priority_changed_meanwhile_is_not_above_the_limit,
+        only_directories_of_the_caller_become_opaque,
+        an_attribute_changed_meanwhile_is_y_on_an_own_directory,
+        signals_disturb_no_call,
+        handlers_cost_microseconds,
+    ]
 }

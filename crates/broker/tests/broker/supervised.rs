@@ -2,7 +2,6 @@
 //! scene and prints lines.
 #![allow(unsafe_code)] // Supervised calls, made as a program makes them, and signals.
 
-use crate::lab::scaled;
 use broker::message;
 use broker::policy::Calls;
 use broker::seccomp::{Listener, install};
@@ -25,9 +24,10 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::Limit;
 
-pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+pub type Result<T, E = testkit::Error> = std::result::Result<T, E>;
 
 /// The scene to play, with its arguments.
 const SCENE: &str = "BROKER_TEST_SCENE";
@@ -171,16 +171,9 @@ impl Drop for Supervised {
     }
 }
 
-/// Waits, at most 30 s, until a condition holds.
+/// Waits until a condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
-    let end = Instant::now() + scaled(Duration::from_secs(30));
-    while !holds() {
-        if Instant::now() > end {
-            return Err(format!("waited in vain: {what}").into());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+    testkit::until(Duration::from_secs(30), what, || Ok(holds()))
 }
 
 /// Action of a child: its name, and its function of the arguments.
@@ -355,7 +348,7 @@ pub fn command_of(scene: &str, handlers: &str) -> Result<String> {
 pub struct Tries {
     least: u64,
     made: u64,
-    end: Instant,
+    limit: Limit,
 }
 
 impl Tries {
@@ -369,14 +362,14 @@ impl Tries {
         Self {
             least: if is_long { number } else { number / 20 },
             made: 0,
-            end: Instant::now() + scaled(Self::MOST_TIME),
+            limit: Limit::new(Self::MOST_TIME),
         }
     }
 
     /// Whether to try again, when the rarer outcome was seen so often.
     pub fn again(&mut self, seen: u64) -> bool {
         self.made += 1;
-        self.made <= self.least || seen < Self::ENOUGH && Instant::now() < self.end
+        self.made <= self.least || seen < Self::ENOUGH && !self.limit.is_over()
     }
 
     /// Fails unless the rarer outcome was seen often enough.

@@ -1,13 +1,13 @@
 //! Descriptors and settings of a service manager, taken by a process that was started as one starts it.
 
 use broker::daemon::systemd;
-use libtest_mimic::{Failed, Trial};
 use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+use testkit::Test;
 
 type TestResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -46,12 +46,8 @@ fn take() -> TestResult {
 }
 
 /// The tests.
-pub fn tests() -> Vec<Trial> {
-    let trial = |name: &str, run: fn() -> TestResult| {
-        Trial::test(format!("systemd::{name}"), move || {
-            run().map_err(|error| Failed::from(error.to_string()))
-        })
-    };
+pub fn tests() -> Vec<Test> {
+    let trial = |name: &str, run: fn() -> TestResult| Test::new(format!("systemd::{name}"), run);
     vec![
         trial("takes_what_is_its_own", takes_what_is_its_own),
         trial("leaves_what_is_for_another", leaves_what_is_for_another),

@@ -1,8 +1,7 @@
 //! Containers of this program, by the runtimes that are installed.
 
 use super::steps::CONTAINED;
-use crate::Skip;
-use crate::lab::{Lab, NOBODY, Process, scaled, wait_until};
+use crate::lab::{Lab, NOBODY, wait_until};
 use crate::supervised::Result;
 use broker::policy::Policy;
 use broker::supervise::handlers;
@@ -14,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use testkit::limit::longest;
+use testkit::{Process, skip};
 
 /// A tenant for containers that root runs, and one for those of nobody.
 pub const POLICY: &str = r#"
@@ -103,10 +104,10 @@ impl Runtime {
             .stdout(Stdio::null())
             .status();
         if !found.is_ok_and(|status| status.success()) {
-            return Err(Skip(format!("needs {}", self.program)).into());
+            return Err(skip(format!("needs {}", self.program)));
         }
         if self.has_users && !Path::new("/proc/self/ns/user").exists() {
-            return Err(Skip("needs user namespaces".into()).into());
+            return Err(skip("needs user namespaces"));
         }
         Ok(())
     }
@@ -138,7 +139,7 @@ impl Runtime {
     fn command(&self, lab: &Lab) -> Command {
         let mut words: Vec<String> = Vec::new();
         let mut add = |text: &str| words.extend(text.split(' ').map(ToOwned::to_owned));
-        let limit = scaled(LIMIT).as_secs();
+        let limit = longest(LIMIT).as_secs();
         add(&format!("timeout --kill-after=5 {limit}"));
         let unified = "/sys/fs/cgroup/unified";
         let is_mixed =
@@ -370,7 +371,7 @@ impl<'l> Container<'l> {
                 .arg(&self.id);
         }
         command.stderr(fs::File::create(self.bundle.join("stderr"))?);
-        Process::start(&mut command)
+        Ok(Process::start(&mut command)?)
     }
 
     /// Starts a process in it.
@@ -380,7 +381,7 @@ impl<'l> Container<'l> {
             .args(["exec", &self.id, "/program", CONTAINED])
             .args(steps);
         command.stderr(fs::File::create(self.bundle.join("stderr"))?);
-        Process::start(&mut command)
+        Ok(Process::start(&mut command)?)
     }
 
     /// The runtime's error output.
@@ -397,7 +398,7 @@ impl<'l> Container<'l> {
             let (name, outcome) = line.split_once(' ').unwrap_or((&line, ""));
             outcomes.push((name.to_owned(), outcome.to_owned()));
         }
-        let status = process.end()?;
+        let status = process.finish()?;
         crate::ensure!(
             status.success() || !outcomes.is_empty(),
             "{} did not start: {}",

@@ -8,7 +8,8 @@ use std::fs;
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testkit::Limit;
 use xsk::{Socket, Umem, Wait};
 
 /// First argument of this program in a container.
@@ -188,19 +189,19 @@ fn send() -> Result<()> {
             .send(frame)
             .map_err(|refused| refused.kind.to_string())?;
     }
-    let end = Instant::now() + Duration::from_secs(10);
+    let mut end = Limit::new(Duration::from_secs(10));
     while socket.outstanding() > 0 {
         socket.flush()?;
         socket.reclaim();
-        crate::ensure!(Instant::now() < end, "frames are not sent");
+        crate::ensure!(!end.is_over(), "frames are not sent");
     }
     Ok(())
 }
 
 fn receive() -> Result<()> {
     let mut socket = open("wan0", 0, true)?;
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
+    let mut end = Limit::new(Duration::from_secs(10));
+    while !end.is_over() {
         socket.wait(Duration::from_millis(100))?;
         let mut batch = socket.recv(64);
         while let Some(packet) = batch.next_packet() {

@@ -3,7 +3,6 @@
 use super::container::{Container, POLICY, RUNTIMES, Runtime};
 use super::peer::Peer;
 use super::steps::{Expected, STEPS, Step};
-use crate::Skip;
 use crate::lab::{Broker, Lab, wait_until};
 use crate::supervised::Result;
 use std::path::Path;
@@ -53,7 +52,9 @@ impl Column {
         eprintln!("== {name}");
         let (cell, note) = match Self::try_all(runtime, weir) {
             Ok(column) => return column,
-            Err(error) if error.is::<Skip>() => ("skipped", format!("skipped: {name}: {error}")),
+            Err(error) if error.is::<testkit::Skip>() => {
+                ("skipped", format!("skipped: {name}: {error}"))
+            }
             Err(error) => (FAILED, format!("{FAILED}: {name}: {error}")),
         };
         Self {
