@@ -68,7 +68,7 @@ impl Ground<'_> {
         }
         if draft.unexplained() != 0 {
             draft.open(
-                "ARP that was sent, packets of AF_PACKET and AF_XDP, and redirects of XDP that failed are not counted",
+                "ARP that was sent, packets of AF_PACKET and AF_XDP, segments of UDP_SEGMENT, and redirects of XDP that failed are not counted",
             );
         }
         draft.close()

@@ -203,5 +203,7 @@ fn backlog(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
         })?;
         Ok(bursts * SEGMENTS - read)
     };
-    Ok(Ready::new([row], cause).done())
+    // IP counts an skb, and the device its segments.
+    let ready = Ready::new([row], cause).open(At::Left, Stage::Ip, Stage::Transmit, -1);
+    Ok(ready.done())
 }
