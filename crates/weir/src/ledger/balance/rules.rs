@@ -225,6 +225,9 @@ pub const RULES: &[Rule] = &[
     // `____dev_forward_skb` frees it before that.
     rule(("NOT_SPECIFIED", "dev_forward_skb"), Stage::Transmit, Lost, NOT_FORWARDED,
         "the receiving end is down, or it is larger than that one's MTU", "veth-mtu"),
+    // Functions of drivers, and `__dev_direct_xmit`.
+    rule(("NOT_SPECIFIED", "_xmit"), Stage::Transmit, Lost, NOT_SENT, "the device could not send it", ""),
+    rule(("NOT_SPECIFIED", "_transmit"), Stage::Transmit, Lost, NOT_SENT, "the device could not send it", ""),
     rule(("FULL_RING", ""), Stage::Transmit, Lost, NOT_SENT,
         "the queue of a tap was full: its reader is too slow", "tap-queue"),
     rule(("DEV_READY", ""), Stage::Transmit, Lost, NOT_SENT, "the device is down", ""),

@@ -19,7 +19,7 @@ pub const FAULTS: &[Fault] = &[
     fault("bridge_port_qdisc_full", bridge_port),
     fault("bridge_over_a_full_qdisc", bridge),
     fault("bond_over_a_full_qdisc", bond),
-    fault("team_over_a_full_qdisc", team),
+    fault("team_without_a_mode", team),
     fault("vlan_over_a_full_qdisc", vlan),
     fault("macvlan_over_a_full_qdisc", macvlan),
     fault("ipvlan_over_a_full_qdisc", ipvlan),
@@ -191,8 +191,20 @@ fn bond(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
     controller(lab, "type bond mode active-backup")
 }
 
+/// As `ip link add` makes it: a mode is set by another program.
 fn team(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
-    controller(lab, "type team")
+    let prepared = controller(lab, "type team")?;
+    let row = Row::lost(Stage::Transmit, "NOT_SPECIFIED", At::Left)
+        .place("team_dummy_transmit")
+        .device("u0")
+        .also(&["tx_dropped"]);
+    Ok(match prepared {
+        Prepared::Ready(ready) => Prepared::Ready(Box::new(Ready {
+            rows: vec![row],
+            ..*ready
+        })),
+        lacks @ Prepared::Lacks(_) => lacks,
+    })
 }
 
 /// It takes only devices that are down.
