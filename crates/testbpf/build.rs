@@ -17,7 +17,7 @@ include!("src/defects.rs");
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for name in ["burn", "faults"] {
+    for name in ["burn", "faults", "gaps"] {
         compile_bpf("bpf", name, name, &[]);
     }
     for (number, name) in DEFECTS {

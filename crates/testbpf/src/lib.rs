@@ -14,6 +14,9 @@ pub static BURN: &[u8] = object!("burn");
 /// `bpf/faults.bpf.c`: loses frames in several ways.
 pub static FAULTS: &[u8] = object!("faults");
 
+/// `bpf/gaps.bpf.c`: takes short gaps of a CPU, as a hypervisor does.
+pub static GAPS: &[u8] = object!("gaps");
+
 /// The programs of the switch with a defect, which the differential test must notice.
 #[derive(Debug, Clone, Copy)]
 pub struct Defect {

@@ -15,6 +15,8 @@ static BURN: Object = Object {
     arrays_by_cpu: &[],
 };
 
+/// The shortest gap of the program, as `GAP_NS` of bpf/burn.bpf.c.
+pub const GAP_NS: u64 = 50_000;
 /// The longest time of a reading.
 const AT_ONCE: Duration = Duration::from_millis(1);
 

@@ -3,9 +3,13 @@
 //!
 //! The guest's CPU is a thread of QEMU, and the host's scheduler counts its run time. The missing run
 //! time is outside time: stops, and other tasks on the host's CPU; and so are gaps of the host's own
-//! CPU. The emulator's work for the entry and exit of an interrupt is not: it runs on the CPU. A row
-//! counts if its truth is known to one point.
+//! CPU, which a thread finds there while the guest is stopped. Gaps in the time that is burned are the
+//! network's, since the guest has no code to see them. The emulator's work for the entry and exit of an
+//! interrupt is none of this: it runs on the CPU. A row counts if its truth is known to one point.
+//!
+//! Some hosts have such gaps, others have none: some rows make them.
 
+mod host;
 pub mod inside;
 mod machine;
 mod outside;
@@ -16,17 +20,17 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use hostnet::cpulist::pin;
 use rustix::process::{Signal, set_parent_process_death_signal, setpriority_process};
 use weir::accounting::proc_stat::cpu_times;
 use weir::cost::curve::Path;
 use weir::cost::curve::stage::Stage;
-use weir::process::clock::{now_ns, thread_cpu_ns};
 use weir::process::stop::StopSignal;
 use weir::traffic::frame::{APP_MAC, LOAD_MAC, Template};
 
 use crate::packets;
-use crate::truth::{LEAST_BURNED, MEASURED, Row, TOLERANCE};
+use crate::truth::gaps::Gaps;
+use crate::truth::{LEAST_BURNED, MEASURED, Row, SENDER, TOLERANCE};
+use host::{Gauge, Host, HostLoss};
 use inside::{Answer, Found, Question};
 use machine::{Image, Machine};
 use outside::{Missing, Outside};
@@ -35,22 +39,36 @@ use outside::{Missing, Outside};
 pub const AROUND: &str = "an emulated guest";
 pub const INSIDE: &str = "inside";
 
-/// The share of outside time, and the network's share of the rest, in percent.
-const ROWS: [(u64, u64); 6] = [(0, 0), (0, 50), (0, 90), (20, 0), (20, 50), (20, 90)];
+/// A row: percent of the guest's CPU, but for the gaps.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// In stops.
+    outside: u64,
+    /// By the network, of the rest.
+    duty: u64,
+    /// Of each of the host's CPUs, in gaps that no clock of the host shows: as its hypervisor takes them.
+    gaps: u64,
+}
+
+/// Outside, to burn, and gaps. Each has stops, in which the host's CPU is looked at.
+const ROWS: [(u64, u64, u64); 8] = [
+    (5, 0, 0),
+    (5, 90, 0),
+    (20, 0, 0),
+    (20, 90, 0),
+    (5, 0, 4),
+    (5, 90, 4),
+    (20, 0, 4),
+    (20, 50, 4),
+];
 const LONG_OUTSIDE: [u64; 3] = [0, 5, 20];
+const LONG_GAPS: [u64; 2] = [0, 4];
 /// Packets a second: so few that emulating their interrupts is little beside the burned time.
 const PPS: u64 = 250;
 /// The length of a measurement: some twenty stops.
 const WINDOW: Duration = Duration::from_secs(3);
-/// The number and length of the checks of the host's own CPU, before and after.
-const CHECKS: usize = 5;
-const CHECK: Duration = Duration::from_millis(100);
-/// The speed of a check is that of each slice.
-const SLICE: Duration = Duration::from_millis(1);
-/// Longer than reading the clock takes, shorter than an interrupt.
-const LONGEST_STEP_NS: u64 = 1000;
-/// How much slower than at its best the host's CPU may be.
-const UNSTEADY: f64 = 1.0;
+/// How much slower than at its best the host's CPU may be: a steady one is up to 1.5.
+const UNSTEADY: f64 = TOLERANCE;
 /// The largest uncertainty of the truth for a measurement to count.
 const UNCERTAIN: f64 = 1.0;
 
@@ -84,13 +102,22 @@ fn directory() -> Option<PathBuf> {
     guest.join("initramfs.gz").exists().then_some(guest)
 }
 
-fn rows() -> Vec<(u64, u64)> {
-    if std::env::var_os(crate::truth::LONG).is_none() {
-        return ROWS.into();
-    }
-    let all = LONG_OUTSIDE.into_iter();
-    all.flat_map(|outside| crate::truth::DUTIES.map(|duty| (outside, duty)))
-        .collect()
+fn rows() -> Vec<Asked> {
+    let rows = if std::env::var_os(crate::truth::LONG).is_none() {
+        ROWS.into()
+    } else {
+        let all = LONG_GAPS.into_iter();
+        let all = all.flat_map(|gaps| LONG_OUTSIDE.map(|outside| (outside, gaps)));
+        all.flat_map(|(outside, gaps)| crate::truth::DUTIES.map(|duty| (outside, duty, gaps)))
+            .collect::<Vec<_>>()
+    };
+    let rows = rows.into_iter();
+    rows.map(|(outside, duty, gaps)| Asked {
+        outside,
+        duty,
+        gaps,
+    })
+    .collect()
 }
 
 /// Whether enough rows count: of (outside, to burn).
@@ -106,8 +133,8 @@ pub fn measure_all() -> Result<bool> {
     let mut machine = Machine::start(&image, stage.lab.app(), &stage.taps[0])?;
     println!("{AROUND}: percent of its CPU");
     println!(
-        "  outside  to burn  burned (gaps)   network by gaps (off)   by tracepoints (off)   outside   by gaps (off)   \
-             entry   slower   host's tasks   host's gaps   slower   uncertain by"
+        "  outside  to burn  gaps   network (gaps)   by gaps (off)   by tracepoints (off)   outside   by gaps (off)   \
+             entry   slower   host's tasks   host's gaps (long)   slower   uncertain by"
     );
     crate::truth::judge(AROUND, &rows(), |row| {
         let measured = measure(&stage, &mut machine, row)?;
@@ -123,23 +150,27 @@ pub fn measure_all() -> Result<bool> {
 struct Measured {
     found: Found,
     missing: Missing,
-    /// Gaps of the host's CPU while it seemed to work for the guest.
-    host_gaps: f64,
-    /// How much slower than at its best the host's CPU was.
-    host_slower: f64,
+    /// The loss of the host's CPU while it seemed to work for the guest.
+    host: HostLoss,
     /// The truth may be off by this, for all that is known of the host.
     noise: f64,
 }
 
 impl Measured {
-    /// The truth: outside.
+    /// The truth: the network. The host's gaps in the time that was burned are a part of it, as no code of the guest
+    /// can see them: the short ones burned as well, and the burning program has left out the long ones.
+    fn network(&self) -> f64 {
+        self.found.burned / (1.0 - self.host.long / 100.0)
+    }
+
+    /// The truth: outside. Those are the stops, the host's tasks, and the host's gaps in the rest of the time.
     fn outside(&self) -> f64 {
-        let had = 1.0 - self.missing.all / 100.0;
-        self.missing.all + self.host_gaps * had
+        let rest = 100.0 - self.missing.all - self.network();
+        self.missing.all + (self.host.short + self.host.long) * rest.max(0.0) / 100.0
     }
 
     /// Why it does not count.
-    fn uncounted(&self, (outside, duty): (u64, u64)) -> Option<&'static str> {
+    fn uncounted(&self, Asked { outside, duty, .. }: Asked) -> Option<&'static str> {
         let least = (duty * (100 - outside)) as f64 / 100.0 * LEAST_BURNED;
         // While it waits for the host's CPU, stopping it takes nothing.
         let stops = outside as f64 * (1.0 - self.missing.waited / 100.0);
@@ -151,7 +182,7 @@ impl Measured {
             return Some("  does not count: it was not stopped as long as it was to be");
         }
         // Gaps of the emulated loop and slower work cannot be told apart then.
-        if self.host_slower > UNSTEADY {
+        if self.host.slower > UNSTEADY {
             return Some("  does not count: the speed of the host's CPU varied");
         }
         (self.noise > UNCERTAIN).then_some("  does not count: the host was too busy")
@@ -159,34 +190,42 @@ impl Measured {
 
     fn is_right(&self) -> bool {
         let near = |one: f64, other: f64| (one - other).abs() <= TOLERANCE;
-        near(self.found.loop_.network, self.found.burned)
-            && near(self.found.tracepoints.network, self.found.burned)
+        near(self.found.loop_.network, self.network())
+            && near(self.found.tracepoints.network, self.network())
             && near(self.found.loop_.outside, self.outside())
     }
 
-    fn line(&self, (outside, duty): (u64, u64)) -> String {
+    fn line(
+        &self,
+        Asked {
+            outside,
+            duty,
+            gaps,
+        }: Asked,
+    ) -> String {
+        let network = self.network();
         let Found {
-            burned,
             burned_gaps,
             loop_,
             tracepoints,
             ..
         } = &self.found;
         format!(
-            "  {outside:7}  {duty:7}  {burned:6.2} ({burned_gaps:5.2})  {:13.2} ({:+6.2})  {:13.2} ({:+6.2})  \
-             {:8.2}  {:8.2} ({:+6.2})  {:12.2}  {:7.2}  {:13.2}  {:12.2}  {:7.2}  {:13.2}",
+            "  {outside:7}  {duty:7}  {gaps:4}  {network:7.2} ({burned_gaps:5.2})  {:6.2} ({:+6.2})  {:13.2} ({:+6.2})  \
+             {:8.2}  {:8.2} ({:+6.2})  {:5.2}  {:7.2}  {:13.2}  {:12.2} ({:5.2})  {:7.2}  {:13.2}",
             loop_.network,
-            loop_.network - burned,
+            loop_.network - network,
             tracepoints.network,
-            tracepoints.network - burned,
+            tracepoints.network - network,
             self.outside(),
             loop_.outside,
             loop_.outside - self.outside(),
             loop_.entry,
             loop_.slower,
             self.missing.waited,
-            self.host_gaps,
-            self.host_slower,
+            self.host.short + self.host.long,
+            self.host.long,
+            self.host.slower,
             self.noise,
         )
     }
@@ -195,8 +234,14 @@ impl Measured {
 fn measure(
     stage: &Stage<'_>,
     machine: &mut Machine,
-    (outside, duty): (u64, u64),
+    Asked {
+        outside,
+        duty,
+        gaps,
+    }: Asked,
 ) -> Result<Measured> {
+    let gaps = (gaps > 0).then(|| Gaps::start(&[SENDER, MEASURED], gaps));
+    let _gaps = gaps.transpose()?;
     let socket = packets(stage.lab.load())?;
     let template = Template::new(64, LOAD_MAC, APP_MAC)?;
     let question = Question::Measure {
@@ -209,36 +254,52 @@ fn measure(
         share: outside as f64 / 100.0,
         pps: PPS,
     };
-    let mut checks = host_checks()?;
-    let steal_before = steal_ns()?;
+    let mut host = if outside > 0 {
+        Host::default()
+    } else {
+        Host::check()?
+    };
+    let gauge = Gauge::default();
+    let (steal_before, late_before) = (steal_ns()?, machine.waited_ns()?);
     let before = machine.clocks()?;
     let over = AtomicBool::new(false);
-    let (answer, history) = thread::scope(|scope| {
-        let working = scope.spawn(|| work.go_on(&socket, template.bytes(), &over));
+    let (answer, history, seen) = thread::scope(|scope| {
+        let reading = scope.spawn(|| gauge.read());
+        let reader = reading.thread().clone();
+        let (gauge, over) = (&gauge, &over);
+        let set_free = move |is_free| gauge.set_free(is_free, &reader);
+        let frame = template.bytes();
+        let working = scope.spawn(move || work.go_on(socket, frame, over, set_free));
         let answer = machine.ask(&question, WINDOW);
         over.store(true, Ordering::Relaxed);
-        let history = working.join().map_err(|_| anyhow!("the sender panicked"))?;
-        Ok::<_, anyhow::Error>((answer?, history?))
+        let history = working.join().map_err(|_| anyhow!("the sender panicked"));
+        gauge.end(reading.thread());
+        let seen = reading.join().map_err(|_| anyhow!("the reader panicked"))?;
+        anyhow::Ok((answer?, history??, seen?))
     })?;
+    host.join(seen);
     let after = machine.clocks()?;
-    let stolen = (steal_ns()? - steal_before) as f64 / (after.host - before.host) as f64 * 100.0;
+    let percent = |ns: u64| ns as f64 / (after.host - before.host) as f64 * 100.0;
+    let stolen = percent(steal_ns()? - steal_before);
+    let late = percent(machine.waited_ns()? - late_before);
 
-    checks.extend(host_checks()?);
+    if !host.is_known() || outside == 0 {
+        host.join(Host::check()?);
+    }
     let Answer::Found(found) = answer else {
         bail!("the guest answered {answer:?} instead of a measurement");
     };
-    let host = |guest| Clocks::host(before, after, guest);
+    let at_host = |guest| Clocks::host(before, after, guest);
     let (begun, ended) = found.span;
-    let missing = history.missing(host(begun), host(ended))?;
-    let (host_gaps, deviation) = mean(checks.iter().map(|check| check.gaps));
-    let (host_slower, _) = mean(checks.iter().map(|check| check.slower));
+    let missing = history.missing(at_host(begun), at_host(ended))?;
+    let host = host.loss();
     let clocks = (before.took + after.took) as f64 / WINDOW.as_nanos() as f64 * 100.0;
+    // More than was seen: nobody knows when. Timers that the emulator sets late look like time from outside.
+    let unknown = (stolen - host.short - host.long).max(0.0) + late;
     Ok(Measured {
         missing,
-        host_gaps,
-        host_slower,
-        // More than the checks had: nobody knows when.
-        noise: deviation + clocks + (stolen - host_gaps).max(0.0),
+        host,
+        noise: 2.0 * host.error + clocks + unknown,
         found,
     })
 }
@@ -248,57 +309,4 @@ fn steal_ns() -> Result<u64> {
     let times = cpu_times()?;
     let measured = times.get(&MEASURED).context("/proc/stat lacks the CPU")?;
     Ok(measured.steal_ns)
-}
-
-/// And the standard deviation.
-fn mean(values: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.clone().sum::<f64>() / count;
-    let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / count).sqrt())
-}
-
-/// The host's own CPU, in percent of a task's CPU time by its scheduler.
-struct Check {
-    /// Interrupts, unless the kernel accounts them separately, and steal time of the host.
-    gaps: f64,
-    /// Reading the clock took longer than in the fastest tenth: frequency, a busy sibling thread.
-    slower: f64,
-}
-
-/// Between gaps a thread reads the clock at short steps.
-fn host_checks() -> Result<Vec<Check>> {
-    let checks = || {
-        pin(MEASURED)?;
-        Ok((0..CHECKS).map(|_| check()).collect())
-    };
-    let checked = thread::scope(|scope| scope.spawn(checks).join());
-    checked.map_err(|_| anyhow!("a thread panicked"))?
-}
-
-fn check() -> Check {
-    let (started, ran) = (now_ns(), thread_cpu_ns());
-    let (mut last, mut between) = (started, 0);
-    let mut speeds = Vec::new();
-    while last - started < CHECK.as_nanos() as u64 {
-        let (begun, mut steps, mut in_steps) = (last, 0, 0);
-        while last - begun < SLICE.as_nanos() as u64 {
-            let step = now_ns() - last;
-            if step < LONGEST_STEP_NS {
-                steps += 1;
-                in_steps += step;
-            }
-            last += step;
-        }
-        between += in_steps;
-        speeds.push(f64::from(steps) / in_steps.max(1) as f64);
-    }
-    let ran = (thread_cpu_ns() - ran) as f64;
-    speeds.sort_by(f64::total_cmp);
-    let fast = speeds[speeds.len() * 9 / 10];
-    let mean = speeds.iter().sum::<f64>() / speeds.len() as f64;
-    Check {
-        gaps: (ran - between as f64) / ran * 100.0,
-        slower: (1.0 - mean / fast).max(0.0) * 100.0,
-    }
 }

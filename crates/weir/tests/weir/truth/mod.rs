@@ -10,6 +10,7 @@
 //! ksoftirqd and NAPI threads preempt it.
 
 mod burn;
+mod gaps;
 mod guest;
 
 use crate::packets;

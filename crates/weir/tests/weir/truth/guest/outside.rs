@@ -10,9 +10,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use hostnet::cpulist::pin;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::gettid;
 use testkit::PacketSocket;
 use weir::process::clock::now_ns;
 
+use super::machine::prefer;
 use crate::truth::SENDER;
 
 /// The period of its checks.
@@ -55,9 +57,16 @@ pub struct Missing {
 }
 
 impl Outside {
-    /// Until it is over.
-    pub fn go_on(self, socket: &PacketSocket, frame: &[u8], over: &AtomicBool) -> Result<History> {
+    /// Until it is over. Tells when the guest leaves the host's CPU free.
+    pub fn go_on(
+        self,
+        socket: PacketSocket,
+        frame: &[u8],
+        over: &AtomicBool,
+        set_free: impl Fn(bool),
+    ) -> Result<History> {
         pin(SENDER)?;
+        prefer(gettid().as_raw_nonzero().get().unsigned_abs())?;
         let mut history = History::default();
         let mut stops = Stops::new(self.pid, self.share);
         let mut next_packet = now_ns();
@@ -69,7 +78,7 @@ impl Outside {
             }
             if stops.next <= now {
                 history.see(&self.schedstat, &stops)?;
-                stops.toggle()?;
+                stops.toggle(&set_free)?;
             }
             history.see(&self.schedstat, &stops)?;
             let next = (now + LOOK_NS).min(next_packet).min(stops.next);
@@ -100,16 +109,18 @@ impl Stops {
         }
     }
 
-    fn toggle(&mut self) -> Result<()> {
+    fn toggle(&mut self, set_free: impl Fn(bool)) -> Result<()> {
         const GOLDEN: f64 = 0.618_033_988_749_895;
         let period_ns = PERIOD_NS.0 + (PERIOD_NS.1 - PERIOD_NS.0) * self.phase;
         let now = now_ns();
         if self.is_stopped {
+            set_free(false);
             kill_process(self.pid, Signal::CONT)?;
             self.next = now + (period_ns * (1.0 - self.share)) as u64;
             self.phase = (self.phase + GOLDEN).fract();
         } else {
             kill_process(self.pid, Signal::STOP)?;
+            set_free(true);
             self.next = now + (period_ns * self.share) as u64;
         }
         self.is_stopped = !self.is_stopped;
