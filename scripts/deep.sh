@@ -10,6 +10,8 @@ deep_parts=(
     "torture|crates/xsk/|many sockets in random ways for a minute, then with each defect"
     "mutants|crates/(xsk|filter)/|changes that unit tests must notice, in a sample of places"
     "fuzz|crates/(xsk|broker|filter)/|fuzz/|each fuzz target for some seconds; needs nightly"
+    "filter|crates/filter/|pf's rules by the million, optimized"
+    "targets|crates/|other architectures, musl, WebAssembly, the oldest Rust: every crate"
     "guests|crates/(weir|hostnet)/|weir in a kernel of its own, and instructions that repeat"
     "cards|crates/xsk/|zero-copy on emulated network cards"
     "dispatcher|crates/xsk/|XDP programs beside others, in libxdp's dispatcher"
