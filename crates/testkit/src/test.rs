@@ -115,7 +115,7 @@ fn missing_capabilities(needed: CapabilitySet) -> Option<String> {
     (!names.is_empty()).then(|| format!("needs root: CAP_{} missing", names.join(", CAP_")))
 }
 
-/// The variable that adds the tests of the second tier.
+/// The variable that runs the tests of the second tier, and no others.
 pub const DEEP: &str = "WEIR_TEST_DEEP";
 
 /// A test.
@@ -202,8 +202,8 @@ impl Test {
         }
     }
 
-    /// Puts it into the second tier, of long measurements: it is left out unless [`DEEP`] is set in the environment, or
-    /// the filter of the command line is its name.
+    /// Puts it into the second tier, of long measurements: it runs if [`DEEP`] is set in the environment, or if the filter
+    /// of the command line is its name.
     #[must_use]
     pub fn deep(self) -> Self {
         Self {
@@ -364,12 +364,13 @@ impl Suite {
     }
 }
 
-/// Without those on request and those of the second tier, unless they are requested; those that are alone last, where no other has to wait for them.
+/// Those of one tier, without those on request unless they are requested; those that are alone last, where no other has to
+/// wait for them.
 fn selected(mut tests: Vec<Test>, arguments: &Arguments, deep: bool) -> Vec<Test> {
     let requested = arguments.ignored || arguments.include_ignored;
     let is_named = |test: &Test| arguments.filter.as_ref() == Some(&test.name);
     tests.retain(|test| requested || !test.is_on_request);
-    tests.retain(|test| deep || !test.is_deep || is_named(test));
+    tests.retain(|test| deep == test.is_deep || is_named(test));
     tests.sort_by_key(|test| test.is_alone);
     for (place, test) in tests.iter_mut().enumerate() {
         test.place = place;
