@@ -13,10 +13,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::xdp::XdpUmemReg;
-use rustix::net::{
-    AddressFamily, Protocol, RawProtocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv,
-    send, socket, socket_with,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket};
 use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, set_parent_process_death_signal,
 };
@@ -30,7 +27,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use testkit::{Limit, Skip, Test, tests};
+use testkit::{Limit, PacketSocket, Skip, Test, tests};
 
 pub fn tests() -> Vec<Test> {
     tests![
@@ -201,32 +198,10 @@ fn frame() -> Vec<u8> {
 
 /// A socket that sends and receives such frames at the peer.
 fn peer(lab: &Lab) -> Result<OwnedFd> {
-    let open = || -> Result<OwnedFd, Errno> {
-        let protocol = RawProtocol::new(PROTOCOL.to_be().into()).map(Protocol::from_raw);
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol)?;
-        let index = name_to_index(&socket, "peer0")?;
-        bind_packet(&socket, index)?;
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(50)))?;
-        Ok(socket)
-    };
-    Ok(lab.at_peer(open)?)
-}
-
-fn bind_packet(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
-    let mut address = vec![];
-    address.extend((libc::AF_PACKET as u16).to_ne_bytes());
-    address.extend(PROTOCOL.to_be_bytes());
-    address.extend(index.to_ne_bytes());
-    address.extend([0; 12]);
-    let args = [
-        socket.as_raw_fd() as u64,
-        crate::supervised::address(&address[..]),
-        address.len() as u64,
-        0,
-        0,
-    ];
-    errno(call(libc::SYS_bind, args))
+    let options = PacketSocket::on(lab.peer.index()?).protocol(PROTOCOL);
+    let socket = OwnedFd::from(lab.at_peer(|| options.open())?);
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(50)))?;
+    Ok(socket)
 }
 
 fn errno(result: i64) -> Result<(), Errno> {
