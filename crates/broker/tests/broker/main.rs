@@ -24,13 +24,13 @@ mod systemd;
 
 use std::process::ExitCode;
 use supervised::Scene;
-use testkit::{Suite, Test};
+use testkit::{Need, Suite, Test};
 
 fn main() -> ExitCode {
     if let Some(code) = play() {
         return code;
     }
-    let tests = [
+    let roots = [
         af_xdp::tests(),
         attack::tests(),
         bpf_cgroup::tests(),
@@ -38,10 +38,12 @@ fn main() -> ExitCode {
         connect::tests(),
         containers::tests(),
         daemon::tests(),
-        identity::tests(),
         mknod::tests(),
         mount::tests(),
         plugin::tests(),
+    ];
+    let everyones = [
+        identity::tests(),
         policy::tests(),
         run::tests(),
         session::tests(),
@@ -49,8 +51,15 @@ fn main() -> ExitCode {
         confine::tests(),
         systemd::tests(),
     ];
+    let roots = roots.into_iter().flatten().map(needs_root);
+    let tests = roots.chain(everyones.into_iter().flatten());
     let suite = Suite::new().within(lab::TEST);
-    suite.run(tests.into_iter().flatten().map(on_request))
+    suite.run(tests.map(on_request))
+}
+
+/// A test that makes namespaces or devices, or starts processes of other users.
+fn needs_root(test: Test) -> Test {
+    test.needing(&[Need::Root])
 }
 
 /// Figures are printed on request: `--ignored --nocapture figures`.

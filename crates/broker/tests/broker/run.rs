@@ -202,10 +202,12 @@ fn a_supervised_command_is_not_supervised_again() -> Result<()> {
 }
 
 pub fn tests() -> Vec<Test> {
-    tests![
-        the_command_is_supervised,
+    let mut tests = tests![
         the_exit_status_is_the_commands,
         refusals_tell_cause_and_cure,
         a_supervised_command_is_not_supervised_again,
-    ]
+    ];
+    let roots = tests![the_command_is_supervised];
+    tests.extend(roots.into_iter().map(crate::needs_root));
+    tests
 }

@@ -479,14 +479,18 @@ fn signals_disturb_no_call() -> Result<()> {
 }
 
 pub fn tests() -> Vec<Test> {
-    tests![
+    let mut tests = tests![
         sysinfo_tells_the_limits_of_the_control_group,
-        sysinfo_tells_the_uptime_of_the_pid_namespace,
         priorities_up_to_the_limit_are_set_for_own_threads,
         a_priority_changed_meanwhile_is_not_above_the_limit,
         only_directories_of_the_caller_become_opaque,
         an_attribute_changed_meanwhile_is_y_on_an_own_directory,
-        signals_disturb_no_call,
         handlers_cost_microseconds,
-    ]
+    ];
+    let roots = tests![
+        sysinfo_tells_the_uptime_of_the_pid_namespace,
+        signals_disturb_no_call,
+    ];
+    tests.extend(roots.into_iter().map(crate::needs_root));
+    tests
 }
