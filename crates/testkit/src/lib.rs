@@ -2,7 +2,7 @@
 //!
 //! | module | for |
 //! |---|---|
-//! | [`test`] | tests that say why they are skipped, each on a thread of its own, within its time limit |
+//! | [`mod@test`] | tests that say why they are skipped, each on a thread of its own, within its time limit |
 //! | [`limit`] | time limits that a loaded machine does not break |
 //! | [`process`] | commands and child processes, which end with their test |
 //! | [`netns`] | network namespaces without a name, and veth pairs between them |

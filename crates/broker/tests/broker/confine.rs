@@ -6,7 +6,7 @@
 use broker::confine::worker::{Kind, Program, Worker, name_map};
 use broker::confine::{Layer, Needs, Paths, Refused, apply, apply_layers};
 use hostnet::netns;
-use hostnet::rtnetlink::{Rtnetlink, VethEnd};
+use hostnet::rtnetlink::Rtnetlink;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs;
@@ -16,7 +16,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
-use testkit::{Error, Limit, Test, skip};
+use testkit::{Error, Limit, Side, Test, join, skip};
 
 type TestResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -735,24 +735,13 @@ fn refuses(deed: &'static Deed) -> TestResult {
 
 /// A network namespace with the ends of a veth pair, d0 and d1.
 fn network() -> TestResult<OwnedFd> {
-    let namespace = netns::create()?;
-    netns::disable_ipv6(namespace.as_fd())?;
-    netns::run_in(namespace.as_fd(), || {
-        let fd = namespace.as_fd();
-        let end = |name, last| VethEnd {
-            name,
-            mac: [2, 0, 0, 0, 0, last],
-            netns: fd,
-        };
-        let mut rtnetlink = Rtnetlink::open()?;
-        rtnetlink.add_veth([&end("d0", 1), &end("d1", 2)], 1, 1500)?;
-        for name in ["d0", "d1"] {
-            let index = rtnetlink.link(name)?.index;
-            rtnetlink.set_up(index)?;
-        }
-        Ok::<_, hostnet::Error>(())
-    })?;
-    Ok(namespace)
+    let d0 = Side::new("d0")?;
+    let d1 = d0.beside("d1")?;
+    join([&d0, &d1], 1, 1, 1500)?;
+    for side in [&d0, &d1] {
+        side.set_up(true)?;
+    }
+    Ok(d0.namespace().try_clone_to_owned()?)
 }
 
 /// A process that has all it needs.
