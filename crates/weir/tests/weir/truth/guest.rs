@@ -69,6 +69,8 @@ const PPS: u64 = 250;
 const WINDOW: Duration = Duration::from_secs(3);
 /// How much slower than at its best the host's CPU may be: a steady one is up to 1.5.
 const UNSTEADY: f64 = TOLERANCE;
+/// The most that other tasks may have of the host's CPU: what the guest has left is a sample then.
+const CROWDED: f64 = 25.0;
 /// The largest uncertainty of the truth for a measurement to count.
 const UNCERTAIN: f64 = 1.0;
 
@@ -177,6 +179,9 @@ impl Measured {
         // Without these all would be right where nothing happens.
         if self.found.burned < least {
             return Some("  does not count: too little was burned");
+        }
+        if self.missing.waited > CROWDED {
+            return Some("  does not count: the host's tasks had its CPU");
         }
         if self.missing.all - self.missing.waited < stops - TOLERANCE {
             return Some("  does not count: it was not stopped as long as it was to be");
