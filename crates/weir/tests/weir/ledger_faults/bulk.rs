@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use hostnet::ethtool::{self, Offload};
 use weir::ledger::balance::{Method, balance_by};
-use weir::ledger::sheet::Class;
+use weir::ledger::sheet::{Also, Class, Loss};
 use weir::ledger::snapshot::Snapshot;
 
 use crate::ledger_faults::check::{describe, describe_edge, settle};
@@ -49,7 +49,7 @@ pub fn run(kind: Kind) -> Result<()> {
     let mut rows: Vec<_> = sheet
         .losses
         .iter()
-        .filter(|it| it.class == Class::Lost)
+        .filter(|it| it.class == Class::Lost && !is_full_ring(it))
         .collect();
     match kind {
         Kind::Tso | Kind::Gro => {}
@@ -65,6 +65,15 @@ pub fn run(kind: Kind) -> Result<()> {
     drop(lab);
     ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     Ok(())
+}
+
+/// Beside other programs the receiver may be too slow for the ring, which is no fault of the ledger: the sending end has
+/// the row, and counted the same packets.
+fn is_full_ring(loss: &Loss) -> bool {
+    let is_counted = |also: &Also| also.counter == "tx_dropped" && also.count == loss.count;
+    loss.place.as_deref() == Some("veth_xmit")
+        && loss.device.as_deref() == Some("l0")
+        && loss.also.iter().any(is_counted)
 }
 
 /// Without the factor between skbs and segments nothing closes.
