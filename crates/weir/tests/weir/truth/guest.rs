@@ -274,7 +274,7 @@ fn measure(
         let (gauge, over) = (&gauge, &over);
         let set_free = move |is_free| gauge.set_free(is_free, &reader);
         let frame = template.bytes();
-        let working = scope.spawn(move || work.go_on(socket, frame, over, set_free));
+        let working = scope.spawn(move || work.go_on(&socket, frame, over, set_free));
         let answer = machine.ask(&question, WINDOW);
         over.store(true, Ordering::Relaxed);
         let history = working.join().map_err(|_| anyhow!("the sender panicked"));

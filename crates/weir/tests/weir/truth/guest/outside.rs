@@ -60,7 +60,7 @@ impl Outside {
     /// Until it is over. Tells when the guest leaves the host's CPU free.
     pub fn go_on(
         self,
-        socket: PacketSocket,
+        socket: &PacketSocket,
         frame: &[u8],
         over: &AtomicBool,
         set_free: impl Fn(bool),
