@@ -63,7 +63,9 @@ fn main() -> ExitCode {
             }
         };
     }
-    Suite::new().needing(&[Need::Root]).run(trials())
+    // Most of their time they wait.
+    let suite = Suite::new().needing(&[Need::Root]).threads(4);
+    suite.run(trials())
 }
 
 /// The program that the first words ask for instead of tests: whether it succeeded.

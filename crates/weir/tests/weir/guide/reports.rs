@@ -11,7 +11,7 @@ use testkit::Temporary;
 use super::{BOOK, files, none_of, sources};
 use crate::bench::NamedLab;
 use crate::switch::rig::Rig;
-use crate::{Test, broker, filter, output, skip, success, tests, weir};
+use crate::{Test, broker, filter, output, skip, success, tests, tests_alone, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_anyone = tests![
@@ -19,7 +19,7 @@ pub fn trials() -> Vec<Test> {
         the_check_of_a_policy_matches_its_schema,
         reports_about_pf_rules_match_their_schemas,
     ];
-    let of_root = tests![reports_match_their_schemas];
+    let of_root = tests_alone![reports_match_their_schemas];
     let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_anyone.chain(of_root).collect()
 }

@@ -78,6 +78,8 @@ fn run(words: Words) -> Result<bool> {
 
 /// How often each loss is caused.
 const COUNT: u64 = 1000;
+/// How many faults of each kind the first tier causes.
+const QUICK: usize = 2;
 /// The mixtures of each run.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=4;
 /// How long the load lasts.
@@ -99,8 +101,12 @@ pub fn program(words: &[OsString]) -> Option<Result<bool>> {
 /// One at a time: events are those of the whole host.
 pub fn trials() -> Vec<Test> {
     let trial = |name: &str, run: fn() -> Result<()>| Test::new(format!("{SUITE}::{name}"), run);
-    let rows = faults::all().into_iter();
-    let rows = rows.map(|fault| Test::new(format!("{SUITE}::{}", fault.name), move || row(&fault)));
+    let rows = faults::kinds().into_iter().flat_map(|kind| {
+        let tests = kind.iter();
+        let tests = tests.map(|fault| Test::new(format!("{SUITE}::{}", fault.name), || row(fault)));
+        let (quick, deep) = (tests.clone().take(QUICK), tests.skip(QUICK));
+        quick.chain(deep.map(Test::deep))
+    });
     let mixtures = SEEDS.map(|seed| {
         let name = format!("{SUITE}::mixture_of_seed_{seed}");
         Test::new(name, move || mix::run(seed)).deep()

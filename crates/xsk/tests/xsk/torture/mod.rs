@@ -120,6 +120,7 @@ pub fn test() -> Test {
     Test::new("sockets_under_torture", body)
         .within(longest)
         .alone()
+        .deep()
 }
 
 fn run(words: &Words) -> ExitCode {

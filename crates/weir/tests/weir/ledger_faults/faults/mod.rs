@@ -17,6 +17,11 @@ use crate::ledger_faults::fault::Fault;
 
 /// All, in the order of the table.
 pub fn all() -> Vec<Fault> {
+    kinds().concat()
+}
+
+/// The same, by the part of the path that loses the packets.
+pub fn kinds() -> [&'static [Fault]; 8] {
     [
         transport::FAULTS,
         stack::FAULTS,
@@ -27,5 +32,4 @@ pub fn all() -> Vec<Fault> {
         xdp::FAULTS,
         xdp_sockets::FAULTS,
     ]
-    .concat()
 }
