@@ -42,9 +42,7 @@ run_test() {
     fetch_crates
     am_root || hint="as root more is tested: sudo ./run test"
     cargo_words=(--locked "${packages[@]}" --all-features)
-    build "the tests" cargo test "${cargo_words[@]}" --no-run || die "the build failed; the compiler's words are above"
-    # The integration tests run some of them.
-    build "the examples" cargo build "${cargo_words[@]}" --examples || die "the build failed; the compiler's words are above"
+    build "the tests and the examples" cargo test "${cargo_words[@]}" --no-run || die "the build failed; the compiler's words are above"
 
     begin_own_mounts
     test_that_leaks_are_seen

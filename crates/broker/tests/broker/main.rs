@@ -53,8 +53,7 @@ fn main() -> ExitCode {
     ];
     let roots = roots.into_iter().flatten().map(needs_root);
     let tests = roots.chain(everyones.into_iter().flatten());
-    // Most of their time they wait.
-    let suite = Suite::new().within(lab::TEST).threads(6);
+    let suite = Suite::new().within(lab::TEST);
     suite.run(tests.map(on_request))
 }
 

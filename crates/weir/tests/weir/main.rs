@@ -63,9 +63,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    // Most of their time they wait.
-    let suite = Suite::new().needing(&[Need::Root]).threads(4);
-    suite.run(trials())
+    Suite::new().needing(&[Need::Root]).run(trials())
 }
 
 /// The program that the first words ask for instead of tests: whether it succeeded.
