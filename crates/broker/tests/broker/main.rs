@@ -53,7 +53,8 @@ fn main() -> ExitCode {
     ];
     let roots = roots.into_iter().flatten().map(needs_root);
     let tests = roots.chain(everyones.into_iter().flatten());
-    let suite = Suite::new().within(lab::TEST);
+    // Most of their time they wait.
+    let suite = Suite::new().within(lab::TEST).threads(4);
     suite.run(tests.map(on_request))
 }
 

@@ -54,7 +54,7 @@ fn ring(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
     let [own, other, ..] = *allowed.as_slice() else {
         return Ok(Prepared::Lacks("a second CPU"));
     };
-    // A veth of some kernels has a queue, and waits there for room in the ring.
+    // What does not fit into the ring is to be lost there, whatever qdisc veths have by default.
     lab.left.command("tc qdisc replace dev l0 root noqueue")?;
     let index = lab.right.index("r0")?;
     let program = lab
