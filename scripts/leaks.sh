@@ -53,7 +53,8 @@ remove_old_temporary() {
 
 end_own_mounts() {
     local processes
-    mapfile -t processes < <(own_processes | cut -d' ' -f2)
+    # Not those that only have their program in the target directory: a person may have started them.
+    mapfile -t processes < <(marked_processes | grep -oE '[0-9]+')
     ((${#processes[@]} == 0)) || kill -KILL "${processes[@]}" 2>/dev/null || true
     [[ -z $own_mounts_pid ]] || kill "$own_mounts_pid" 2>/dev/null || true
     own_mounts_pid=
@@ -74,10 +75,15 @@ inventory() {
 
 inside_own_mounts() { nsenter "--mount=/proc/$own_mounts_pid/ns/mnt" "$@"; }
 
+# /proc/PID/environ of each process with the run's mark.
+marked_processes() {
+    grep --files-with-matches --null-data --no-messages "^WEIR_TEST_RUN=$run_mark\$" /proc/[0-9]*/environ || true
+}
+
 # "process PID PROGRAM" of each process of the run that is not a part of ./run itself.
 own_processes() {
     local directory process
-    for directory in $(grep --files-with-matches --null-data --no-messages "^WEIR_TEST_RUN=$run_mark\$" /proc/[0-9]*/environ) \
+    for directory in $(marked_processes) \
         $(find /proc/[0-9]*/exe -maxdepth 0 -lname "$target_dir/*" 2>/dev/null); do
         process=${directory#/proc/}
         process=${process%/*}

@@ -18,10 +18,11 @@ test_space=7 # GiB that the build takes
 
 # run_test [--changed | CRATE…]
 run_test() {
-    local crates=() packages=(--workspace) hint="" crate
+    local crates=() packages=(--workspace) hint="" changed crate
     check_scale
     if [[ ${1-} == --changed ]]; then
-        mapfile -t crates < <(changed_crates)
+        changed=$(changed_crates) || exit
+        mapfile -t crates < <(sed '/^$/d' <<<"$changed")
         if ((${#crates[@]} == 0)); then
             say "test: no crate has changed"
             echo "0 passed, 0 failed, 0 skipped"
