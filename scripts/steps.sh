@@ -58,8 +58,8 @@ watch_step() {
     while :; do
         read -r -t $((began + allowed - SECONDS)) -u "$never" || true
         factor=$(slowdown)
-        ((allowed * 100 < $2 * factor)) || break
-        allowed=$(($2 * factor / 100))
+        (((SECONDS - began) * 100 < $2 * factor)) || break
+        allowed=$((($2 * factor + 99) / 100))
     done
     echo "no end within $allowed s; WEIR_TEST_SCALE=2 doubles the limits" >>"$3"
     kill "$1"
