@@ -126,13 +126,12 @@ deep_machine() {
     echo "$(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r | cut -d- -f1)"
 }
 
-# The build that `./run test` has made, too.
-deep_words=(--locked --workspace --all-features)
-
 # deep_tests NAME SECONDS WORDS…: the tests of weir's second tier that the words choose.
 deep_tests() {
-    build "the tests of weir" cargo test "${deep_words[@]}" --test weir --no-run || { fail "$1: the build failed" && return; }
-    tests_step "$1" "$2" env WEIR_TEST_DEEP=1 cargo test "${deep_words[@]}" --test weir -- "${@:3}"
+    # What `./run test` has built, too.
+    cargo_words=(--workspace --all-features)
+    build "the tests of weir" cargo test --locked "${cargo_words[@]}" --no-run || { fail "$1: the build failed" && return; }
+    WEIR_TEST_DEEP=1 integration_step "$1" "$2" weir weir "${@:3}"
     show_measured
 }
 

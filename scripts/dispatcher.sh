@@ -16,7 +16,7 @@ guest_dispatcher_payload() {
     guest_missing="xdp-tools is missing"
     for tool in "${dispatcher_tools[@]}"; do have "$tool" || return; done
     guest_missing=""
-    program=$(cargo_program xsk test --workspace --all-features --test xsk) || return
+    program=$(cargo_program xsk test --workspace --all-features) || return
     guest_payload=$guest_dir/dispatcher
     rm -rf "$guest_payload" && mkdir "$guest_payload" || return
     for tool in "${dispatcher_tools[@]}"; do cp "$(command -v "$tool")" "$guest_payload" || return; done

@@ -223,13 +223,13 @@ cargo_tool() {
     say "installed $crate ($((SECONDS - started)) s)"
 }
 
-# cargo_program NAME COMMAND…: builds the test or bench NAME by `cargo test …` or `cargo bench …`, and prints
-# the path of its program.
+# cargo_program NAME COMMAND…: builds what `cargo test …` or `cargo bench …` would run, and prints the path of the test or
+# bench NAME.
 cargo_program() {
     local name=$1
     shift
     cargo "$@" --locked --no-run --message-format json-render-diagnostics |
-        sed -nE 's/^.*"executable":"([^"]*\/deps\/'"$name"'-[^"]*)".*$/\1/p' | grep .
+        sed -nE 's/^.*"kind":\["(test|bench)"\],[^}]*"name":"'"$name"'",.*"executable":"([^"]*)".*$/\2/p' | grep .
 }
 
 # Separate from the build, so that a missing network is named as such.

@@ -30,7 +30,7 @@ switch_fuzz_prepare() {
     shift
     guest_prepare "$kernel" || return
     [[ -z $kernel ]] || guests_qemu || return
-    program=$(cargo_program weir test --workspace --all-features --test weir) || return
+    program=$(cargo_program weir test --workspace --all-features) || return
     guest_payload=$guest_dir/switch-fuzz
     rm -rf "$guest_payload" && mkdir "$guest_payload" &&
         cp "$program" "$guest_payload/tests" && cp "$guest_sources/switch-fuzz" "$guest_payload" &&

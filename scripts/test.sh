@@ -42,13 +42,13 @@ run_test() {
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${test_needs[@]}"
     fetch_crates
     am_root || hint="as root more is tested: sudo ./run test"
-    cargo_words=(--locked "${packages[@]}" --all-features)
-    build "the tests and the examples" cargo test "${cargo_words[@]}" --no-run || die "the build failed; the compiler's words are above"
+    cargo_words=("${packages[@]}" --all-features)
+    build "the tests and the examples" cargo test --locked "${cargo_words[@]}" --no-run || die "the build failed; the compiler's words are above"
 
     begin_own_mounts
     test_that_leaks_are_seen
-    tests_step unit 300 cargo test "${cargo_words[@]}" --lib --bins --no-fail-fast
-    may_be_empty=1 tests_step doc 300 cargo test "${cargo_words[@]}" --doc --no-fail-fast
+    tests_step unit 300 cargo test --locked "${cargo_words[@]}" --lib --bins --no-fail-fast
+    may_be_empty=1 tests_step doc 300 cargo test --locked "${cargo_words[@]}" --doc --no-fail-fast
     for crate in "${crates[@]}"; do test_integration "$crate"; done
     [[ " ${crates[*]} " == *" testkit "* ]] || test_layers
     test_leaks
@@ -73,12 +73,20 @@ crate_name() { sed -n 's/^name = "\(.*\)"$/\1/p' "crates/$1/Cargo.toml" | head -
 test_integration() {
     local main
     for main in $(compgen -G "crates/$1/tests/*/main.rs"); do
-        tests_step "$1" 900 cargo test "${cargo_words[@]}" --test "$(basename "$(dirname "$main")")"
+        integration_step "$1" 900 "$1" "$(basename "$(dirname "$main")")"
         show_measured
     done
 }
 
+# integration_step STEP SECONDS CRATE NAME WORDS…: runs the program of tests itself, as cargo would: `cargo test --test NAME`
+# chooses other features for what all crates share than the build has, and builds it again.
+integration_step() {
+    local program
+    program=$(cargo_program "$4" test --quiet "${cargo_words[@]}") || die "cargo has built no tests of the name $4"
+    tests_step "$1" "$2" env --chdir="crates/$3" CARGO_MANIFEST_DIR="$PWD/crates/$3" "$program" "${@:5}"
+}
+
 # The layers of all crates, by a program that has a test for each.
 test_layers() {
-    tests_step layers 120 cargo test "${cargo_words[@]}" --test testkit layers::
+    integration_step layers 120 testkit testkit layers::
 }
