@@ -8,6 +8,7 @@
 //! | [`netns`] | network namespaces without a name, and veth pairs between them |
 //! | [`packet`] | AF_PACKET sockets |
 //! | [`directory`] | directories that go with their test |
+//! | [`archive`] | static libraries of the crate under test |
 
 // # Layers
 //
@@ -19,8 +20,10 @@
 //     process, packet  children and sockets
 //     limit            time
 //     slowdown         the measured speed of this machine
-//     directory, error
+//     directory, archive
+//     error
 
+pub mod archive;
 pub mod directory;
 mod error;
 pub mod limit;
@@ -30,6 +33,7 @@ pub mod process;
 mod slowdown;
 pub mod test;
 
+pub use archive::static_library;
 pub use directory::Temporary;
 pub use error::{Error, Failure, Result};
 pub use libtest_mimic::Arguments;

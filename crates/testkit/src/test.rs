@@ -303,7 +303,6 @@ const TEST: Duration = Duration::from_secs(120);
 pub struct Suite {
     needs: Vec<Need>,
     limit: Duration,
-    threads: Option<usize>,
 }
 
 impl Default for Suite {
@@ -318,7 +317,6 @@ impl Suite {
         Self {
             needs: Vec::new(),
             limit: TEST,
-            threads: None,
         }
     }
 
@@ -335,33 +333,29 @@ impl Suite {
         Self { limit, ..self }
     }
 
-    /// Tests that run at the same time, unless `--test-threads` says another number.
-    #[must_use]
-    pub fn threads(self, threads: usize) -> Self {
-        Self {
-            threads: Some(threads),
-            ..self
-        }
-    }
-
     /// Runs the tests that the command line asks for.
     pub fn run(&self, tests: impl IntoIterator<Item = Test>) -> ExitCode {
         self.run_with(Arguments::from_args(), tests)
     }
 
-    /// Runs the tests that these arguments ask for.
+    /// Runs the tests that these arguments ask for, two at a time for each CPU unless they say another number.
     pub fn run_with(
         &self,
         mut arguments: Arguments,
         tests: impl IntoIterator<Item = Test>,
     ) -> ExitCode {
-        arguments.test_threads = arguments.test_threads.or(self.threads);
+        arguments.test_threads = arguments.test_threads.or(Some(at_once()));
         let deep = std::env::var_os(DEEP).is_some();
         let tests = selected(tests.into_iter().collect(), &arguments, deep);
         let tests = tests.into_iter().map(|test| test.in_suite(self));
         let trials = tests.map(Test::into_trial);
         libtest_mimic::run(&arguments, trials.collect()).exit_code()
     }
+}
+
+/// Tests that run at the same time: most of them wait most of the time.
+fn at_once() -> usize {
+    2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Those of one tier, without those on request unless they are requested; those that are alone last, where no other has to

@@ -53,9 +53,7 @@ fn main() -> ExitCode {
     ];
     let roots = roots.into_iter().flatten().map(needs_root);
     let tests = roots.chain(everyones.into_iter().flatten());
-    // Most of their time they wait.
-    let suite = Suite::new().within(lab::TEST).threads(4);
-    suite.run(tests.map(on_request))
+    Suite::new().within(lab::TEST).run(tests.map(on_request))
 }
 
 /// A test that makes namespaces or devices, or starts processes of other users.

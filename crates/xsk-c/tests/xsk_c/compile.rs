@@ -1,7 +1,6 @@
 //! Builds the library, and programs in C with it.
 
 use crate::Result;
-use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,7 @@ const FLAGS: [&str; 7] = [
 ];
 const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// Longest time of a build.
+/// Longest time of a program's build.
 pub const BUILD: Duration = Duration::from_secs(600);
 
 /// A directory for the files of a test: programs run there, which a directory of temporary files may forbid.
@@ -38,33 +37,14 @@ pub fn scratch(name: &str) -> Result<Temporary> {
     Ok(Temporary::below(parent, name)?)
 }
 
-/// The static library, built as these tests are: with checks for debugging or without.
-pub fn library() -> Result<&'static Path> {
-    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| build().map_err(|error| error.to_string()));
-    built.as_deref().map_err(|error| error.clone().into())
-}
-
-fn build() -> Result<PathBuf> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .args(["build", "--locked", "--lib", "--message-format", "json"])
-        .current_dir(CRATE);
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
-    let lines = succeed(&mut command)?;
-    let strings = lines.split('"');
-    let library = strings.rev().find(|it| it.ends_with("/libweir_xsk.a"));
-    library
-        .map(PathBuf::from)
-        .ok_or_else(|| "cargo names no libweir_xsk.a".into())
+/// The static library, built as this program is: with checks for debugging or without.
+pub fn library() -> Result<PathBuf> {
+    testkit::static_library("weir_xsk")
 }
 
 /// The C compiler: `CC`, or the first of the usual ones.
 fn compiler() -> Result<OsString> {
-    let set = env::var_os("CC").into_iter();
+    let set = std::env::var_os("CC").into_iter();
     let names = set.chain(["cc", "gcc", "clang"].map(OsString::from));
     for name in names {
         if Command::new(&name).arg("--version").output().is_ok() {

@@ -34,6 +34,6 @@ fn missing(feature: Feature) -> Option<String> {
 fn main() -> ExitCode {
     let tests = [abi::tests(), misuse::tests(), examples::tests()];
     // Compilers with sanitizers take their time.
-    let suite = Suite::new().within(compile::BUILD).threads(4);
+    let suite = Suite::new().within(compile::BUILD);
     suite.run(tests.into_iter().flatten())
 }

@@ -56,8 +56,12 @@ impl Built {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         for soname in ["libxdp.so.1", "libweir-xdp.so"] {
             let mut link = Command::new(root.join("../../scripts/link-shared.sh"));
-            link.args([static_library()?, soname.into(), root.join("libxdp.map")])
-                .arg(built.path(soname));
+            link.args([
+                testkit::static_library("xsk_libxdp")?,
+                soname.into(),
+                root.join("libxdp.map"),
+            ])
+            .arg(built.path(soname));
             run(&mut link).map_err(|error| format!("linking {soname}: {error}"))?;
         }
         Ok(built)
@@ -135,22 +139,6 @@ impl Built {
         };
         command
     }
-}
-
-/// The static library that cargo has built for this test, beside it: the last of those for other features.
-fn static_library() -> Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let beside = std::fs::read_dir(test.parent().ok_or("a target directory")?)?;
-    let is_it = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let is_archive = path.extension().is_some_and(|extension| extension == "a");
-        is_archive && name.is_some_and(|name| name.starts_with("libxsk_libxdp-"))
-    };
-    let found = beside.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let newest = found
-        .filter(is_it)
-        .max_by_key(|path| path.metadata().and_then(|it| it.modified()).ok());
-    Ok(newest.ok_or("cargo has built no static library beside this test")?)
 }
 
 /// The functions `xsk_*` that a library exports, with their versions.

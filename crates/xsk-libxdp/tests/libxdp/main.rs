@@ -30,6 +30,6 @@ fn main() -> ExitCode {
         instructions::tests(),
         jumbo::tests(),
     ];
-    let suite = Suite::new().needing(NEEDS).within(lab::TEST).threads(4);
+    let suite = Suite::new().needing(NEEDS).within(lab::TEST);
     suite.run(tests.into_iter().flatten())
 }
