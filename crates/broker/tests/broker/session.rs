@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use testkit::{Limit, skip, tests};
+use testkit::{Limit, tests};
 
 type Handle = dyn Fn(&Call<'_>) -> Result<Answer, Errno> + Send + Sync;
 
@@ -324,7 +324,7 @@ fn calls_of_other_architectures_are_refused() -> Result<()> {
     let line = child.line()?;
     // The kernel may know no such calls at all.
     if line.is_empty() && child.child.wait()?.signal() == Some(libc::SIGSEGV) {
-        return Err(skip("CONFIG_IA32_EMULATION"));
+        return Err(testkit::skip("CONFIG_IA32_EMULATION"));
     }
     assert_eq!(line, refused);
     child.wait_for_end()?;
