@@ -11,7 +11,7 @@ use testkit::Temporary;
 use super::{BOOK, files, none_of, sources};
 use crate::bench::NamedLab;
 use crate::switch::rig::Rig;
-use crate::{Test, broker, filter, output, skip, success, tests, tests_alone, weir};
+use crate::{Test, broker, filter, output, skip, success, tests, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_anyone = tests![
@@ -19,9 +19,23 @@ pub fn trials() -> Vec<Test> {
         the_check_of_a_policy_matches_its_schema,
         reports_about_pf_rules_match_their_schemas,
     ];
-    let of_root = tests_alone![reports_match_their_schemas];
+    let of_root = tests![
+        the_state_of_a_lab_matches_its_schema,
+        counts_of_instructions_match_their_schema,
+        the_state_of_a_switch_matches_its_schema,
+        a_ledger_matches_its_schema,
+        a_watching_doctor_matches_its_schema,
+    ];
+    let of_commands = REPORTS.iter().map(|row| {
+        let (_, command, _) = row;
+        let words: Vec<_> = command.split_whitespace().take(2).collect();
+        let name = words.join("_").replace('-', "");
+        Test::new(format!("weir::guide::reports::of_{name}"), || {
+            row_matches(row)
+        })
+    });
     let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
-    of_anyone.chain(of_root).collect()
+    of_anyone.chain(of_root).chain(of_commands).collect()
 }
 
 fn schema(name: &str) -> Result<Value> {
@@ -106,42 +120,45 @@ const REPORTS: [(&str, &str, &[&str]); 8] = [
     ("doctor.json", "doctor --json", &["ok"]),
 ];
 
-fn reports_match_their_schemas() -> Result<()> {
-    let mut wrong = Vec::new();
-    for (name, command, lists) in REPORTS {
-        let report = report(command)?;
-        for list in lists {
-            let filled = report[list].as_array().is_some_and(|it| !it.is_empty());
-            ensure!(filled, "{command}: no {list}: {report}");
-        }
-        check_report(name, &report, &mut wrong)?;
+fn row_matches((name, command, lists): &(&str, &str, &[&str])) -> Result<()> {
+    let report = report(command)?;
+    for list in *lists {
+        let filled = report[list].as_array().is_some_and(|it| !it.is_empty());
+        ensure!(filled, "{command}: no {list}: {report}");
     }
+    matches(name, &report)
+}
+
+fn the_state_of_a_lab_matches_its_schema() -> Result<()> {
     let _lab = NamedLab::up("guide")?;
-    let status = report("lab status --json")?;
-    check_report("lab-status.json", &status, &mut wrong)?;
-    check_report("count.json", &count()?, &mut wrong)?;
-    check_report("switch.json", &switch()?, &mut wrong)?;
-    check_report("ledger.json", &ledger()?, &mut wrong)?;
-    check_report("doctor.json", &watched()?, &mut wrong)?;
-    none_of(&wrong)
+    matches("lab-status.json", &report("lab status --json")?)
+}
+
+fn counts_of_instructions_match_their_schema() -> Result<()> {
+    matches("count.json", &count()?)
+}
+
+fn the_state_of_a_switch_matches_its_schema() -> Result<()> {
+    matches("switch.json", &switch()?)
+}
+
+fn a_ledger_matches_its_schema() -> Result<()> {
+    matches("ledger.json", &ledger()?)
+}
+
+fn a_watching_doctor_matches_its_schema() -> Result<()> {
+    matches("doctor.json", &watched()?)
 }
 
 fn the_check_of_a_policy_matches_its_schema() -> Result<()> {
-    let mut wrong = Vec::new();
-    check_report(
-        "broker-check.json",
-        &broker::wrong_report("schema")?,
-        &mut wrong,
-    )?;
-    none_of(&wrong)
+    matches("broker-check.json", &broker::wrong_report("schema")?)
 }
 
 fn reports_about_pf_rules_match_their_schemas() -> Result<()> {
-    let mut wrong = Vec::new();
     for (name, report) in filter::reports::examples("schema")? {
-        check_report(name, &report, &mut wrong)?;
+        matches(name, &report)?;
     }
-    none_of(&wrong)
+    Ok(())
 }
 
 /// A report on standard output. The doctor exits with 1 where it has findings.
@@ -232,11 +249,14 @@ fn ledger() -> Result<Value> {
     Ok(report)
 }
 
-fn check_report(name: &str, report: &Value, wrong: &mut Vec<String>) -> Result<()> {
+/// Whether the report meets the schema of this name.
+fn matches(name: &str, report: &Value) -> Result<()> {
     let schema = schema(name)?;
     let validator =
         jsonschema::validator_for(&schema).with_context(|| format!("{name} is no schema"))?;
     let errors = validator.iter_errors(report);
-    wrong.extend(errors.map(|error| format!("{name}: {}: {error}", error.instance_path())));
-    Ok(())
+    let wrong: Vec<_> = errors
+        .map(|error| format!("{name}: {}: {error}", error.instance_path()))
+        .collect();
+    none_of(&wrong)
 }

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use hostnet::softnet;
 use testkit::Limit;
 
 use crate::switch_fuzz::plan::Features;
@@ -60,6 +61,8 @@ pub struct Sums {
     pub background: u64,
     /// Outputs that differed right after a change, when they may.
     pub unsettled: u64,
+    /// Seeds that began again because a CPU's backlog, which is every program's, was full meanwhile.
+    pub overrun: u64,
 }
 
 /// The first difference.
@@ -68,6 +71,9 @@ pub struct Difference {
     pub step: u64,
     pub text: String,
 }
+
+/// How often a seed begins again.
+const AGAIN: u64 = 5;
 
 /// Runs seeds one after the other, until the time or the steps are over or there is a difference.
 pub fn run(options: &Options<'_>, features: Features) -> Result<(Sums, Option<Difference>)> {
@@ -81,6 +87,7 @@ pub fn run(options: &Options<'_>, features: Features) -> Result<(Sums, Option<Di
             .with_context(|| format!("cannot make the bridges of seed {seed}"))?;
         let last = options.steps_a_seed.min(options.steps - sums.steps);
         let before = sums;
+        let dropped = dropped_at_backlogs()?;
         let found = round.run(last, &mut end, |now| {
             if !options.is_quiet && shown.elapsed() > Duration::from_secs(2) {
                 shown = Instant::now();
@@ -91,6 +98,13 @@ pub fn run(options: &Options<'_>, features: Features) -> Result<(Sums, Option<Di
         sums.seeds += 1;
         match found {
             Ok(()) => {}
+            // Frames of other programs may have thrown one of these out; a difference of the bridges comes again.
+            Err(Stop::Difference(_))
+                if sums.overrun < AGAIN && dropped_at_backlogs()? != dropped =>
+            {
+                sums.overrun += 1;
+                continue;
+            }
             Err(Stop::Difference(text)) => {
                 let step = round.sums.steps;
                 return Ok((sums, Some(Difference { seed, step, text })));
@@ -103,6 +117,12 @@ pub fn run(options: &Options<'_>, features: Features) -> Result<(Sums, Option<Di
         seed += 1;
     }
     Ok((sums, None))
+}
+
+/// Frames that found the backlog of a CPU full.
+fn dropped_at_backlogs() -> Result<u64> {
+    let cpus = softnet::softnet()?;
+    Ok(cpus.values().map(|cpu| u64::from(cpu.dropped)).sum())
 }
 
 /// The end of a run.
@@ -150,12 +170,13 @@ impl Sums {
             late: self.late + other.late,
             background: self.background + other.background,
             unsettled: self.unsettled + other.unsettled,
+            overrun: self.overrun + other.overrun,
         }
     }
 
     pub fn line(&self, elapsed: Duration) -> String {
         format!(
-            "{} frames, {} outputs, {} events compared, {:.0} frames/s, reordered {} and {}, late {}, unsettled {}",
+            "{} frames, {} outputs, {} events compared, {:.0} frames/s, reordered {} and {}, late {}, unsettled {}, overrun {}",
             self.frames,
             self.outputs,
             self.events,
@@ -164,6 +185,7 @@ impl Sums {
             self.reordered[1],
             self.late,
             self.unsettled,
+            self.overrun,
         )
     }
 }
