@@ -13,19 +13,13 @@ use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::engine::{Engine, Mode, Wait};
 use crate::lab::{Lab, Side};
-use crate::process::child::{Child, START, own_command};
+use crate::process::child::{Child, PATIENCE, own_command};
 use crate::process::stop::StopSignal;
 use crate::traffic::load::{LoadArgs, LoadEvent};
 use crate::traffic::programs::{Sink, SinkCounts};
 use crate::traffic::rate::Rate;
 use hostnet::device::Counters;
 use hostnet::{ENOTSUPP, errno_name};
-
-/// The longest wait for packets, or for the end of a window.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The longest that a process takes to end. A worker drains for 10 seconds at most.
-pub(super) const END: Duration = Duration::from_secs(15);
 
 /// Time from the first packet to the window: rings are in the cache by then, and NAPI runs.
 pub const WARMUP: Duration = Duration::from_millis(200);
@@ -175,7 +169,7 @@ impl<'a> Runner<'a> {
             _ => None,
         };
         let mut worker = self.start_worker(combination)?;
-        let (mode_obtained, refusals) = match worker.expect(START)? {
+        let (mode_obtained, refusals) = match worker.expect(PATIENCE)? {
             Event::Ready {
                 mode_obtained,
                 refusals,
@@ -411,7 +405,7 @@ pub(super) fn failed(event: Event) -> anyhow::Error {
 pub(super) fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
     worker.terminate();
     loop {
-        match worker.expect(END)? {
+        match worker.expect(PATIENCE)? {
             Event::Done(totals) => {
                 worker.wait()?;
                 return Ok(totals);
@@ -426,7 +420,7 @@ pub(super) fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
 /// Ends a load or a sink: frames sent, and the counts of the sink.
 pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<SinkCounts>)> {
     load.terminate();
-    match load.expect(END)? {
+    match load.expect(PATIENCE)? {
         LoadEvent::Done { sent, sink } => {
             load.wait()?;
             Ok((sent, sink))

@@ -12,9 +12,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::xsk::{CHUNKS, Options, Xsk, library_wait};
 use super::{Failure, Mode};
-
-/// The longest time until the broker answers.
-const START: Duration = Duration::from_secs(5);
+use crate::process::child::PATIENCE;
 
 /// A broker, and its files in a directory that is removed with it.
 #[derive(Debug)]
@@ -42,7 +40,7 @@ impl Broker {
     }
 
     /// Asks for the socket, without any capability.
-    pub fn open(&self, options: &Options<'_>) -> Result<Xsk, Failure> {
+    pub fn open(&mut self, options: &Options<'_>) -> Result<Xsk, Failure> {
         let none = CapabilitySet::empty();
         let sets = CapabilitySets {
             effective: none,
@@ -58,7 +56,24 @@ impl Broker {
         if !options.bench.receives() {
             request = request.send_only();
         }
-        ask(&request).map(|socket| Xsk::of(socket, options))
+        self.ask(&request).map(|socket| Xsk::of(socket, options))
+    }
+
+    /// Asks until the broker listens.
+    fn ask(&mut self, request: &Request) -> Result<Socket, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match request.open() {
+                Ok(socket) => return Ok(socket),
+                Err(error) if error.kind() == ErrorKind::Os && Instant::now() < deadline => {
+                    if let Ok(Some(status)) = self.child.try_wait() {
+                        return Err(failure(&format!("the broker ended early ({status})")));
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => return Err(failure(&error.to_string())),
+            }
+        }
     }
 }
 
@@ -67,19 +82,6 @@ impl Drop for Broker {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn ask(request: &Request) -> Result<Socket, Failure> {
-    let deadline = Instant::now() + START;
-    loop {
-        match request.open() {
-            Ok(socket) => return Ok(socket),
-            Err(error) if error.kind() == ErrorKind::Os && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) => return Err(failure(&error.to_string())),
-        }
     }
 }
 

@@ -141,7 +141,7 @@ fn work(args: &WorkerArgs) -> Result<(), Failure> {
         }
         Engine::XskBrokered => {
             let options = xsk_options(args);
-            let broker = Broker::start(&options)?;
+            let mut broker = Broker::start(&options)?;
             run_bench(args, &stop, broker.open(&options)?)
         }
         Engine::Libxdp => become_libxdp_loop(args).map(|never| match never {}),

@@ -20,8 +20,8 @@ use super::stop::StopSignal;
 /// The interval in which a wait checks for a stop signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The longest wait for the exit of a process that was asked to end.
-const EXIT: Duration = Duration::from_secs(3);
+/// The longest wait for what comes at once: only a hang takes it, on a busy machine as well.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that prints one JSON object a line.
 pub struct Child<'a> {
@@ -31,10 +31,6 @@ pub struct Child<'a> {
     complaints: Option<JoinHandle<String>>,
     stop: &'a StopSignal,
 }
-
-/// The longest that a process of ours takes to begin; a queue that was just given up is free a
-/// while later.
-pub const START: Duration = Duration::from_secs(10);
 
 /// A command that runs a hidden subcommand of this program.
 pub fn own_command(name: &str) -> Command {
@@ -163,19 +159,19 @@ impl<'a> Child<'a> {
 
     /// Waits for its end, which must be a success.
     pub fn wait(mut self) -> Result<()> {
-        match self.exit_status(EXIT) {
+        match self.exit_status(PATIENCE) {
             Some(status) if status.success() => Ok(()),
             Some(_) => Err(self.ended_early()),
             None => bail!(
                 "the {} did not end within {} s: is this machine overloaded?",
                 self.name,
-                EXIT.as_secs()
+                PATIENCE.as_secs()
             ),
         }
     }
 
     fn ended_early(&mut self) -> anyhow::Error {
-        let status = match self.exit_status(EXIT) {
+        let status = match self.exit_status(PATIENCE) {
             Some(status) => status.to_string(),
             None => "its output is closed".into(),
         };
@@ -213,7 +209,7 @@ impl<'a> Child<'a> {
     fn kill(&mut self) {
         // It may have ended already.
         let _ = self.process.kill();
-        let _ = self.exit_status(EXIT);
+        let _ = self.exit_status(PATIENCE);
     }
 }
 

@@ -19,7 +19,7 @@ use crate::accounting::tracepoints::{CpuTotals, Tracepoints};
 use crate::engine::bench::Bench;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
-use crate::process::child::{Child, START, own_command};
+use crate::process::child::{Child, PATIENCE, own_command};
 use crate::process::clock::now_ns;
 use crate::process::stop::StopSignal;
 use crate::traffic::frame::PORT;
@@ -28,8 +28,8 @@ use crate::traffic::rate::Rate;
 use hostnet::cpulist::CpuList;
 use hostnet::device::Counters;
 
-/// Time limit for a window to be reported, and for a process to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Frames that arrive for longer after the load are of others.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Interval of checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
 /// Attempts at a sample, and the time in nanoseconds that one may always take; one millisecond is
@@ -130,7 +130,7 @@ impl<'a> Runner<'a> {
             .map(|number| self.start_receiver(stage, number))
             .collect::<Result<Vec<_>>>()?;
         for receiver in &mut receivers {
-            match receiver.child.expect(START)? {
+            match receiver.child.expect(PATIENCE)? {
                 Event::Ready { .. } => {}
                 event => return Err(wrong(event)),
             }
@@ -333,7 +333,7 @@ fn moment(accounting: &Tracepoints, stage: &Stage<'_>, window: Duration) -> Resu
 
 /// Waits until the last frames have arrived: a switch may still be forwarding them.
 fn settle(stage: &Stage<'_>) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + SETTLED;
     let mut last = stage.counts()?;
     loop {
         sleep(QUIET);

@@ -14,6 +14,7 @@ use crate::cost::curve::forward::Forwarder;
 use crate::cost::curve::ovs::Switch;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::lab::{Lab, LabConfig, Side};
+use crate::process::child::PATIENCE;
 use crate::process::stop::StopSignal;
 use crate::switch::Hook;
 use crate::traffic::load::{LoadArgs, LoadEvent};
@@ -40,8 +41,6 @@ const QUIET: Duration = Duration::from_millis(20);
 const ATTEMPTS: u32 = 40;
 /// Times without a flooded frame after which a switch that loses frames is taken to know all stations.
 const ENOUGH: u32 = 3;
-/// Time limit for the load's end.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A lab with one switch in it.
 #[must_use = "the lab is removed when this is dropped"]

@@ -14,7 +14,7 @@ use super::stage::BRIDGE;
 use crate::cost::accelerated::Accelerated;
 use crate::lab::Side;
 use crate::lab::leg::{Leg, add_bridge_of};
-use crate::process::child::{Child, START};
+use crate::process::child::{Child, PATIENCE};
 use crate::process::stop::StopSignal;
 use crate::switch::Hook;
 use hostnet::netns;
@@ -26,9 +26,6 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const PREFIX: u8 = 24;
 /// Seconds in which TCP finds its rate; they do not count.
 const OMIT: u64 = 1;
-/// Time beyond the measurement for the client to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Two containers on a bridge.
 #[must_use = "the bridge and the containers are gone when this is dropped"]
 pub struct Containers {
@@ -137,7 +134,7 @@ fn start<'a>(
 
 fn wait_for(word: &str, server: &mut Child<'_>) -> Result<()> {
     loop {
-        match server.line(START)? {
+        match server.line(PATIENCE)? {
             Some(line) if line.contains(word) => return Ok(()),
             Some(_) => {}
             None => bail!("iperf3 does not start to listen"),
