@@ -13,7 +13,7 @@ use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
 use crate::engine::{Engine, Mode, Wait};
 use crate::lab::{Lab, Side};
-use crate::process::child::{Child, PATIENCE, own_command};
+use crate::process::child::{CHILD_TIMEOUT, Child, own_command};
 use crate::process::stop::StopSignal;
 use crate::traffic::load::{LoadArgs, LoadEvent};
 use crate::traffic::programs::{Sink, SinkCounts};
@@ -169,7 +169,7 @@ impl<'a> Runner<'a> {
             _ => None,
         };
         let mut worker = self.start_worker(combination)?;
-        let (mode_obtained, refusals) = match worker.expect(PATIENCE)? {
+        let (mode_obtained, refusals) = match worker.expect(CHILD_TIMEOUT)? {
             Event::Ready {
                 mode_obtained,
                 refusals,
@@ -218,7 +218,7 @@ impl<'a> Runner<'a> {
     }
 
     pub(super) fn longest_window(&self) -> Duration {
-        self.settings.warmup + self.settings.window + PATIENCE
+        self.settings.warmup + self.settings.window + CHILD_TIMEOUT
     }
 
     pub(super) fn start_worker(&self, combination: Combination) -> Result<Child<'a>> {
@@ -405,7 +405,7 @@ pub(super) fn failed(event: Event) -> anyhow::Error {
 pub(super) fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
     worker.terminate();
     loop {
-        match worker.expect(PATIENCE)? {
+        match worker.expect(CHILD_TIMEOUT)? {
             Event::Done(totals) => {
                 worker.wait()?;
                 return Ok(totals);
@@ -420,7 +420,7 @@ pub(super) fn end_worker(mut worker: Child<'_>) -> Result<Totals> {
 /// Ends a load or a sink: frames sent, and the counts of the sink.
 pub(super) fn end_load(mut load: Child<'_>) -> Result<(u64, Option<SinkCounts>)> {
     load.terminate();
-    match load.expect(PATIENCE)? {
+    match load.expect(CHILD_TIMEOUT)? {
         LoadEvent::Done { sent, sink } => {
             load.wait()?;
             Ok((sent, sink))

@@ -12,7 +12,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::xsk::{CHUNKS, Options, Xsk, library_wait};
 use super::{Failure, Mode};
-use crate::process::child::PATIENCE;
+use crate::process::child::CHILD_TIMEOUT;
 
 /// A broker, and its files in a directory that is removed with it.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Broker {
 
     /// Asks until the broker listens.
     fn ask(&mut self, request: &Request) -> Result<Socket, Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CHILD_TIMEOUT;
         loop {
             match request.open() {
                 Ok(socket) => return Ok(socket),

@@ -20,8 +20,8 @@ use super::stop::StopSignal;
 /// The interval in which a wait checks for a stop signal.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The longest wait for what comes at once: only a hang takes it, on a busy machine as well.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for a child process to begin, to answer and to end: on a busy machine, too, only a hang takes so long.
+pub const CHILD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that prints one JSON object a line.
 pub struct Child<'a> {
@@ -159,19 +159,19 @@ impl<'a> Child<'a> {
 
     /// Waits for its end, which must be a success.
     pub fn wait(mut self) -> Result<()> {
-        match self.exit_status(PATIENCE) {
+        match self.exit_status(CHILD_TIMEOUT) {
             Some(status) if status.success() => Ok(()),
             Some(_) => Err(self.ended_early()),
             None => bail!(
                 "the {} did not end within {} s: is this machine overloaded?",
                 self.name,
-                PATIENCE.as_secs()
+                CHILD_TIMEOUT.as_secs()
             ),
         }
     }
 
     fn ended_early(&mut self) -> anyhow::Error {
-        let status = match self.exit_status(PATIENCE) {
+        let status = match self.exit_status(CHILD_TIMEOUT) {
             Some(status) => status.to_string(),
             None => "its output is closed".into(),
         };
@@ -209,7 +209,7 @@ impl<'a> Child<'a> {
     fn kill(&mut self) {
         // It may have ended already.
         let _ = self.process.kill();
-        let _ = self.exit_status(PATIENCE);
+        let _ = self.exit_status(CHILD_TIMEOUT);
     }
 }
 

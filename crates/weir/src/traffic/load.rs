@@ -22,7 +22,7 @@ use super::frame::MIN_SIZE;
 use super::programs::{Load, LoadOptions, Sink, SinkCounts, Spread, StationSide, Stations};
 use super::rate::Rate;
 use super::turns;
-use crate::process::child::{Child, PATIENCE, own_command};
+use crate::process::child::{CHILD_TIMEOUT, Child, own_command};
 use crate::process::clock::thread_cpu_ns;
 use crate::process::event;
 use crate::process::stop::StopSignal;
@@ -157,7 +157,7 @@ impl LoadArgs {
             Some(_) => Child::start_listening(name, command, stop, spawn)?,
             None => Child::start(name, command, stop, spawn)?,
         };
-        match child.expect(PATIENCE)? {
+        match child.expect(CHILD_TIMEOUT)? {
             LoadEvent::Started => Ok(child),
             event => bail!("unexpected event of the {name} at its start: {event:?}"),
         }

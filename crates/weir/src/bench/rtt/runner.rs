@@ -13,7 +13,7 @@ use crate::engine::pinger::{PingEvent, PingerArgs, RoundTrips};
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::{Engine, Mode};
 use crate::lab::Lab;
-use crate::process::child::{Child, PATIENCE, own_command};
+use crate::process::child::{CHILD_TIMEOUT, Child, own_command};
 use crate::process::stop::StopSignal;
 use crate::traffic::frame::{APP_ADDRESS, LOAD_ADDRESS, MAX_LIVE_SIZE, PREFIX};
 use crate::traffic::programs::SinkCounts;
@@ -106,7 +106,7 @@ impl RttRunner<'_> {
         };
         let before = runner.counters()?;
         let mut worker = runner.start_worker(combination)?;
-        let (mode_obtained, refusals) = match worker.expect(PATIENCE)? {
+        let (mode_obtained, refusals) = match worker.expect(CHILD_TIMEOUT)? {
             Event::Ready {
                 mode_obtained,
                 refusals,
@@ -176,7 +176,7 @@ impl RttRunner<'_> {
         command.args(args.to_words());
         let spawn = |command: &mut _| lab.load().spawn(command);
         let mut pinger = Child::start_listening("pinger", command, self.stop, spawn)?;
-        match pinger.expect(PATIENCE)? {
+        match pinger.expect(CHILD_TIMEOUT)? {
             PingEvent::Ready => Ok(pinger),
             event => Err(unexpected(event)),
         }
@@ -186,7 +186,7 @@ impl RttRunner<'_> {
 /// Waits until a pinger sends no more, so that the echo can drain.
 fn stop_sending(pinger: &mut Child<'_>) -> Result<()> {
     pinger.say("stop")?;
-    match pinger.expect(PATIENCE)? {
+    match pinger.expect(CHILD_TIMEOUT)? {
         PingEvent::Stopped => Ok(()),
         event => Err(unexpected(event)),
     }
@@ -195,7 +195,7 @@ fn stop_sending(pinger: &mut Child<'_>) -> Result<()> {
 /// Ends a pinger, once the last answers are there.
 fn end_pinger(mut pinger: Child<'_>) -> Result<RoundTrips> {
     pinger.terminate();
-    match pinger.expect(PATIENCE)? {
+    match pinger.expect(CHILD_TIMEOUT)? {
         PingEvent::Done(trips) => {
             pinger.wait()?;
             Ok(*trips)

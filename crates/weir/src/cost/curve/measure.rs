@@ -19,7 +19,7 @@ use crate::accounting::tracepoints::{CpuTotals, Tracepoints};
 use crate::engine::bench::Bench;
 use crate::engine::protocol::{Event, Totals};
 use crate::engine::worker::WorkerArgs;
-use crate::process::child::{Child, PATIENCE, own_command};
+use crate::process::child::{CHILD_TIMEOUT, Child, own_command};
 use crate::process::clock::now_ns;
 use crate::process::stop::StopSignal;
 use crate::traffic::frame::PORT;
@@ -29,7 +29,7 @@ use hostnet::cpulist::CpuList;
 use hostnet::device::Counters;
 
 /// Frames that arrive for longer after the load are of others.
-const SETTLED: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
 /// Attempts at a sample, and the time in nanoseconds that one may always take; one millisecond is
@@ -130,7 +130,7 @@ impl<'a> Runner<'a> {
             .map(|number| self.start_receiver(stage, number))
             .collect::<Result<Vec<_>>>()?;
         for receiver in &mut receivers {
-            match receiver.child.expect(PATIENCE)? {
+            match receiver.child.expect(CHILD_TIMEOUT)? {
                 Event::Ready { .. } => {}
                 event => return Err(wrong(event)),
             }
@@ -261,7 +261,10 @@ impl<'a> Runner<'a> {
         }
         let mut pps = 0.0;
         for receiver in receivers {
-            match receiver.child.expect(self.settings.window + PATIENCE)? {
+            match receiver
+                .child
+                .expect(self.settings.window + CHILD_TIMEOUT)?
+            {
                 Event::Window {
                     packets, seconds, ..
                 } => pps += packets as f64 / seconds,
@@ -333,7 +336,7 @@ fn moment(accounting: &Tracepoints, stage: &Stage<'_>, window: Duration) -> Resu
 
 /// Waits until the last frames have arrived: a switch may still be forwarding them.
 fn settle(stage: &Stage<'_>) -> Result<()> {
-    let end = Instant::now() + SETTLED;
+    let end = Instant::now() + SETTLE_TIMEOUT;
     let mut last = stage.counts()?;
     loop {
         sleep(QUIET);
@@ -351,7 +354,7 @@ fn settle(stage: &Stage<'_>) -> Result<()> {
 
 fn end_load(mut load: Child<'_>) -> Result<u64> {
     load.terminate();
-    match load.expect(PATIENCE)? {
+    match load.expect(CHILD_TIMEOUT)? {
         LoadEvent::Done { sent, .. } => {
             load.wait()?;
             Ok(sent)
@@ -362,7 +365,7 @@ fn end_load(mut load: Child<'_>) -> Result<u64> {
 
 fn end_receiver(mut receiver: Child<'_>) -> Result<Totals> {
     receiver.terminate();
-    match receiver.expect(PATIENCE)? {
+    match receiver.expect(CHILD_TIMEOUT)? {
         Event::Done(totals) => {
             receiver.wait()?;
             Ok(totals)

@@ -27,7 +27,7 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
 use crate::lab::Side;
-use crate::process::child::{Child, PATIENCE, own_command};
+use crate::process::child::{CHILD_TIMEOUT, Child, own_command};
 use crate::process::event;
 use crate::process::stop::StopSignal;
 use crate::process::words::Words;
@@ -130,7 +130,7 @@ impl<'a> Switch<'a> {
         let mut command = own_command("cost-ovs");
         command.args(args.to_words());
         let mut supervisor = Child::start("switch", command, stop, |command| side.spawn(command))?;
-        match supervisor.expect(PATIENCE)? {
+        match supervisor.expect(CHILD_TIMEOUT)? {
             SwitchEvent::Ready { pids } => Ok(Self {
                 pids,
                 supervisor: Some(supervisor),
@@ -234,7 +234,7 @@ fn hide_run() -> Result<()> {
 }
 
 fn wait_for(socket: &str) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CHILD_TIMEOUT;
     while !Path::new(socket).exists() {
         ensure!(Instant::now() < end, "ovsdb-server does not start");
         sleep(Duration::from_millis(5));
@@ -245,7 +245,7 @@ fn wait_for(socket: &str) -> Result<()> {
 fn configure<W: AsRef<OsStr>>(remote: &str, words: impl IntoIterator<Item = W>) -> Result<()> {
     let mut all = vec![
         format!("--db={remote}").into(),
-        format!("--timeout={}", PATIENCE.as_secs()).into(),
+        format!("--timeout={}", CHILD_TIMEOUT.as_secs()).into(),
     ];
     all.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
     call("ovs-vsctl", all)

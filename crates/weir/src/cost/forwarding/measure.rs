@@ -10,7 +10,7 @@ use super::counts::{Counts, Frames};
 use super::plan::{Pace, Settings};
 use super::stage::Stage;
 use crate::accounting::tracepoints::{CpuTotals, Task, Tracepoints};
-use crate::process::child::{Child, PATIENCE};
+use crate::process::child::{CHILD_TIMEOUT, Child};
 use crate::process::clock::now_ns;
 use crate::process::stop::StopSignal;
 use crate::traffic::load::{LoadArgs, LoadEvent};
@@ -21,7 +21,7 @@ use hostnet::cpulist::CpuList;
 const WARMUP: Duration = Duration::from_millis(200);
 const WARMUP_IN_USER_SPACE: Duration = Duration::from_secs(1);
 /// Frames that arrive for longer after the load are of others.
-const SETTLED: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
 /// Frames under way have arrived when no counter has moved for this long.
@@ -214,7 +214,7 @@ fn own_time(task: &Task) -> (u32, u64) {
 
 /// Waits until the last frames have arrived: a switch may still be forwarding them.
 fn settle(stage: &Stage<'_>) -> Result<()> {
-    let end = Instant::now() + SETTLED;
+    let end = Instant::now() + SETTLE_TIMEOUT;
     let mut last = stage.counts()?;
     loop {
         sleep(QUIET);
@@ -232,7 +232,7 @@ fn settle(stage: &Stage<'_>) -> Result<()> {
 
 fn end_load(mut load: Child<'_>) -> Result<u64> {
     load.terminate();
-    match load.expect(PATIENCE)? {
+    match load.expect(CHILD_TIMEOUT)? {
         LoadEvent::Done { sent, .. } => {
             load.wait()?;
             Ok(sent)

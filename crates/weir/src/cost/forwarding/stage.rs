@@ -14,7 +14,7 @@ use crate::cost::curve::forward::Forwarder;
 use crate::cost::curve::ovs::Switch;
 use crate::lab::leg::{Leg, add_bridge_of};
 use crate::lab::{Lab, LabConfig, Side};
-use crate::process::child::PATIENCE;
+use crate::process::child::CHILD_TIMEOUT;
 use crate::process::stop::StopSignal;
 use crate::switch::Hook;
 use crate::traffic::load::{LoadArgs, LoadEvent};
@@ -240,7 +240,7 @@ impl<'a> Stage<'a> {
         let mut load = load.start(stop, |command| side.spawn(command))?;
         wait_until_sent(side, before.tx_packets + pairs)?;
         load.terminate();
-        match load.expect(PATIENCE)? {
+        match load.expect(CHILD_TIMEOUT)? {
             LoadEvent::Done { .. } => load.wait(),
             event => bail!("the load ended with {event:?} instead of its counters"),
         }

@@ -14,7 +14,7 @@ use super::stage::BRIDGE;
 use crate::cost::accelerated::Accelerated;
 use crate::lab::Side;
 use crate::lab::leg::{Leg, add_bridge_of};
-use crate::process::child::{Child, PATIENCE};
+use crate::process::child::{CHILD_TIMEOUT, Child};
 use crate::process::stop::StopSignal;
 use crate::switch::Hook;
 use hostnet::netns;
@@ -92,7 +92,7 @@ impl Containers {
                 .args(["--time", &seconds.to_string(), "--omit", &OMIT.to_string()]),
             stop,
         )?;
-        let limit = Duration::from_secs(seconds + OMIT) + PATIENCE;
+        let limit = Duration::from_secs(seconds + OMIT) + CHILD_TIMEOUT;
         let mut text = String::new();
         while !is_whole(&text) {
             let line = client.line(limit)?;
@@ -134,7 +134,7 @@ fn start<'a>(
 
 fn wait_for(word: &str, server: &mut Child<'_>) -> Result<()> {
     loop {
-        match server.line(PATIENCE)? {
+        match server.line(CHILD_TIMEOUT)? {
             Some(line) if line.contains(word) => return Ok(()),
             Some(_) => {}
             None => bail!("iperf3 does not start to listen"),

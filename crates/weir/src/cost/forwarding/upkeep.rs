@@ -14,7 +14,7 @@ use super::stage::{BRIDGE, add_idle_entries, idle_mac};
 use crate::cost::accelerated::Accelerated;
 use crate::cost::curve::report::Spread;
 use crate::lab::leg::{Leg, add_bridge_of};
-use crate::process::child::{Child, PATIENCE, own_command};
+use crate::process::child::{CHILD_TIMEOUT, Child, own_command};
 use crate::process::stop::StopSignal;
 use crate::switch::Hook;
 use crate::switch::daemon::request::{Request, ask};
@@ -198,7 +198,7 @@ impl Drop for Directory {
 
 /// Waits until the daemon has so many entries, and returns their number.
 fn wait_for_entries(socket: &Path, entries: u64, stop: &StopSignal) -> Result<u64> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CHILD_TIMEOUT;
     loop {
         stop.check()?;
         let answer: Result<Value> = ask(socket, &Request::Status);
