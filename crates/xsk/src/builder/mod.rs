@@ -122,7 +122,7 @@ impl SocketBuilder {
             wait: Wait::default(),
             source: Source::BuiltIn,
             filter: None,
-            busy_timeout: Duration::from_millis(500),
+            busy_timeout: Duration::from_secs(2),
             kernel: Arc::new(Linux),
         }
     }
@@ -271,7 +271,7 @@ impl SocketBuilder {
     }
 
     /// Time to wait for a queue or device that the kernel has not yet released, because a socket was
-    /// just closed or its process killed. Default 500 ms.
+    /// just closed or its process killed. Default 2 s; on an idle machine a few milliseconds do.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
