@@ -51,8 +51,8 @@ run_changed() {
         mapfile -t crates < <(all_crates | with_programs)
         mapfile -t parts < <(deep_names)
     else
-        mapfile -t crates < <(changed_crates | with_programs)
         files=$(deep_changed_files) || die "cannot say what has changed: $files"
+        mapfile -t crates < <(changed_crates | with_programs)
         mapfile -t parts < <(deep_parts_of "$files")
         grep -qE '^(packaging/|contrib/|scripts/(package|debian)\.sh|crates/weir/src/cli/)' <<<"$files" || package=false
     fi

@@ -2,8 +2,8 @@
 # Sourced by ./run: what a run leaves behind, and nothing that other programs on this machine make meanwhile: a
 # container engine's veths, another clone's tests, somebody's BPF programs.
 #
-# Whatever a run makes is its own by one of three marks. Its processes have WEIR_TEST_RUN in their environment, or
-# their program in the target directory. Its files in /run (so named network namespaces), its mounts, its pins in
+# Whatever a run makes is its own by one of three marks. Its processes have WEIR_TEST_RUN in their environment, or see
+# the run's mounts. Its files in /run (so named network namespaces), its mounts, its pins in
 # bpffs are in mounts that no one else has, and TMPDIR is a directory of its own. Its devices in the network
 # namespace of the host have names that only weir gives. That is all there can be: an unnamed namespace, shared memory, a BPF
 # program or link lives by a descriptor of a process, by a file, or by a device.
@@ -53,7 +53,6 @@ remove_old_temporary() {
 
 end_own_mounts() {
     local processes
-    # Not those that only have their program in the target directory: a person may have started them.
     mapfile -t processes < <(marked_processes | grep -oE '[0-9]+')
     ((${#processes[@]} == 0)) || kill -KILL "${processes[@]}" 2>/dev/null || true
     [[ -z $own_mounts_pid ]] || kill "$own_mounts_pid" 2>/dev/null || true
@@ -66,11 +65,17 @@ end_own_mounts() {
 inventory() {
     {
         own_processes
-        inside_own_mounts cut -d' ' -f5 /proc/self/mountinfo | sed 's/^/mount /'
+        own_mounts
         inside_own_mounts sh -c 'find /run/netns /run/weir* /sys/fs/bpf -mindepth 1 || true' | sed 's/^/file /'
         find "$own_temporary" -mindepth 1 -maxdepth 1 -printf 'file %p\n'
         ip -oneline link | sed -nE 's/^[0-9]+: ((weir|xsk)[^:@]*).*/device \1/p'
     } 2>/dev/null | sort
+}
+
+# The mounts that the host does not have: its own come along, also those that it makes meanwhile.
+own_mounts() {
+    awk '{ place = $3 " " $4 " " $5 } FNR == NR { host[place]; next } !(place in host) { print "mount", $5 }' \
+        /proc/self/mountinfo "/proc/$own_mounts_pid/mountinfo"
 }
 
 inside_own_mounts() { nsenter "--mount=/proc/$own_mounts_pid/ns/mnt" "$@"; }
@@ -82,9 +87,10 @@ marked_processes() {
 
 # "process PID PROGRAM" of each process of the run that is not a part of ./run itself.
 own_processes() {
-    local directory process
+    local directory process mounts
+    mounts=$(readlink "/proc/$own_mounts_pid/ns/mnt")
     for directory in $(marked_processes) \
-        $(find /proc/[0-9]*/exe -maxdepth 0 -lname "$target_dir/*" 2>/dev/null); do
+        $(find /proc/[0-9]*/ns/mnt -maxdepth 0 -lname "${mounts//[\[\]]/?}" 2>/dev/null); do
         process=${directory#/proc/}
         process=${process%/*}
         echo "process $process $(readlink "/proc/$process/exe" || true)"

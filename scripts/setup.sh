@@ -228,7 +228,7 @@ cargo_tool() {
 cargo_program() {
     local name=$1
     shift
-    cargo "$@" --locked --no-run --message-format json-render-diagnostics |
+    cargo "$@" --locked --no-run --message-format json-render-diagnostics 7>&- |
         sed -nE 's/^.*"kind":\["(test|bench)"\],[^}]*"name":"'"$name"'",.*"executable":"([^"]*)".*$/\2/p' | grep .
 }
 

@@ -13,25 +13,32 @@ watcher_pid=
 limit=0 took=0 # seconds that the last step may take, and took
 inside=()      # what puts a step into the run's own mounts: see leaks.sh
 
-# build WHAT COMMAND…: stops nothing; the caller says what a failure means.
+# build WHAT COMMAND…: stops nothing; the caller says what a failure means. A background job as a step is, for the same
+# reasons.
 build() {
+    local status=0
     say "build: $1"
     shift
-    "$@" </dev/null >&2
+    background "$@" </dev/null >&2 7>&- &
+    step_pid=$!
+    wait "$step_pid" || status=$?
+    step_pid=
+    return "$status"
 }
 
+# background COMMAND…: as a background job, which hears Ctrl-C though bash makes such a job deaf, and ends with this
+# shell. `timeout 0` has no limit of its own: it is there for its process group.
+background() { exec env --default-signal=INT,QUIT setpriv --pdeathsig TERM timeout --kill-after=10 0 "$@"; }
+
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
-# It is a background job, so that Ctrl-C is heard at once and ends the step too; bash makes such a
-# job ignore SIGINT, which the tests must not inherit. `timeout 0` has no limit of its own: it is there for
-# its process group, which watch_step ends, and this shell's death, too.
+# It is a background job, so that a signal is heard at once and ends the step too; watch_step ends its process group.
 run_step() {
     local name=$1 status=0 started=$SECONDS
     limit=$(($2 * ${WEIR_TEST_SCALE:-1}))
     shift 2
     log=$log_dir/$name.log
     say "test: $name"
-    "${inside[@]}" env --default-signal=INT,QUIT --chdir="$PWD" \
-        setpriv --pdeathsig TERM timeout --kill-after=10 0 "$@" </dev/null >"$log" 2>&1 7>&- &
+    background "${inside[@]}" env --chdir="$PWD" "$@" </dev/null >"$log" 2>&1 7>&- &
     step_pid=$!
     setpriv --pdeathsig KILL bash -c 'watch_step "$@"' _ "$step_pid" "$limit" "$log" </dev/null >/dev/null 2>&1 7>&- &
     watcher_pid=$!
@@ -183,10 +190,10 @@ check_scale() {
 check_space() {
     local free used
     mkdir -p "$target_dir" || die "the directory $target_dir cannot be made"
-    free=$(df --output=avail --block-size=1M "$target_dir" | tail -n 1)
+    free=$(df --output=avail --block-size=1M "$target_dir" | tail -n 1 | tr -d ' ')
     used=$(du --summarize --block-size=1M "$target_dir" | cut -f1)
     ((free >= 512 && free + used >= $1 * 1024)) ||
-        die "only $free MiB are free for $target_dir, of $1 GiB that this takes: free some, or set CARGO_TARGET_DIR"
+        die "$target_dir needs $1 GiB, and only $free MiB are free: make room, or set CARGO_TARGET_DIR to another disk"
 }
 
 # The logs belong to one run at a time.
@@ -195,8 +202,16 @@ begin_steps() {
     mkdir -p "$log_dir"
     exec 7>>"$target_dir/run.lock"
     flock --nonblock 7 || die "another run is testing in $target_dir: wait for it, or set CARGO_TARGET_DIR"
-    trap 'end_run; exit 130' INT TERM
+    trap 'interrupt 130' INT
+    trap 'interrupt 143' TERM
     trap end_run EXIT
+}
+
+# interrupt STATUS: bash has words of its own for each job that a signal ends.
+interrupt() {
+    echo "interrupted" >&2
+    exec 2>/dev/null
+    exit "$1"
 }
 
 # Ends what a run has started, whichever way it ends itself.

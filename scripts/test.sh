@@ -28,7 +28,7 @@ run_test() {
             echo "0 passed, 0 failed, 0 skipped"
             return
         fi
-        say "test: changed: ${crates[*]}"
+        say "test: changed since $(git rev-parse --short "$(base_commit)"): ${crates[*]}"
     elif (($# > 0)); then
         mapfile -t crates < <(for crate in "$@"; do crate_directory "$crate"; done)
         ((${#crates[@]} == $#)) || exit 2
@@ -64,7 +64,7 @@ crate_directory() {
             return
         fi
     done
-    printf "error: no crate '%s': choose of %s\n" "$1" "$(all_crates | paste -sd ' ')" >&2
+    printf "error: no crate '%s'; the crates are: %s\n" "$1" "$(all_crates | paste -sd ' ')" >&2
 }
 
 crate_name() { sed -n 's/^name = "\(.*\)"$/\1/p' "crates/$1/Cargo.toml" | head -n 1; }
