@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -381,10 +381,14 @@ fn beside_others<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
+/// The places of the tests that run alone, or wait for that.
+fn waiting() -> MutexGuard<'static, BTreeSet<usize>> {
+    static WAITING: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a test alone, after those that wait for the same and have an earlier place.
 fn alone<T>(place: usize, run: impl FnOnce() -> T) -> T {
-    static WAITING: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    let waiting = || WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     waiting().insert(place);
     while waiting().first() != Some(&place) {
         thread::sleep(Duration::from_millis(5));
@@ -610,7 +614,9 @@ mod tests {
             let machine = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
             for place in [200, 202, 201] {
                 scope.spawn(move || note(place));
-                thread::sleep(Duration::from_millis(50));
+                while !waiting().contains(&place) {
+                    thread::yield_now();
+                }
             }
             drop(machine);
         });
