@@ -82,6 +82,7 @@ enum hold {
 	HOLD_NOTHING,
 	HOLD_NEXT, /* keep the CPU at the next frame, until this is no longer HOLDING */
 	HOLDING,
+	HOLD_OVER, /* before it was told to */
 };
 
 struct {
@@ -93,8 +94,8 @@ struct {
 
 /* Well below the time after which the kernel takes a CPU for stuck. */
 #define LONGEST_HOLD_NS 8000000000ULL
-/* More than pass until then. */
-#define HOLD_ROUNDS (1 << 20)
+/* As many as bpf_loop() does; with the readings of each they take longer. */
+#define HOLD_ROUNDS (1 << 23)
 #define HOLD_READINGS 64
 
 struct holding {
@@ -122,6 +123,8 @@ int fault_hold(struct xdp_md *ctx)
 
 		*state = HOLDING;
 		bpf_loop(HOLD_ROUNDS, hold_on, &holding, 0);
+		if (*state == HOLDING)
+			*state = HOLD_OVER;
 	}
 	__sync_fetch_and_add(&sampled, 1);
 	return XDP_PASS;

@@ -31,6 +31,8 @@ pub mod hold {
     pub const NEXT: u32 = 1;
     /// It does so now, until this is set to another one.
     pub const HOLDING: u32 = 2;
+    /// It no longer does, though nobody has told it to.
+    pub const OVER: u32 = 3;
 }
 
 /// The place of an XDP program.

@@ -1,10 +1,12 @@
 //! Devices that hand packets to others: the packet names one of them when it is freed, and another one counts it.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use hostnet::cpulist::{self, CpuList};
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use weir::ledger::stage::Stage;
 
 use crate::ledger_faults::fault::{Fault, Prepared, Ready, Row};
@@ -41,6 +43,7 @@ const fn fault(name: &'static str, prepare: fn(&mut Lab, &Kernel) -> Result<Prep
 const RING: u64 = 256;
 /// Slots that are kept after their frames have been taken (`__ptr_ring_discard_one` of `linux/ptr_ring.h`).
 const BATCH: u64 = 16;
+const SEND_BUFFER: usize = 4 << 20;
 /// Looks at a counter that stands still.
 const STILL: usize = 10;
 /// A datagram that a queue of a byte a second keeps for half an hour.
@@ -64,21 +67,29 @@ fn ring(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
     let receiver = lab.right.udp(RIGHT, port)?;
     let sender = lab.left.run(|| {
         let socket = UdpSocket::bind((LEFT, 0))?;
+        // The frames of a full ring are more than the default allows on some kernels: the sender would wait.
+        set_socket_send_buffer_size_force(&socket, SEND_BUFFER)?;
         socket.connect((RIGHT, port))?;
         Ok(socket)
     })?;
     let cause = move |_: &mut Lab, count: u64| {
         let _ = &receiver;
         let (hold, before) = (program.hold()?, program.sampled()?);
+        // No thread is left on the CPU that is to be held.
+        let pinned = Barrier::new(2);
         thread::scope(|scope| {
             hold.set(&0, &hold::NEXT)?;
             // NAPI runs on the CPU of the first sender.
             let first = scope.spawn(|| {
-                cpulist::pin(other)?;
+                let is_pinned = cpulist::pin(other);
+                pinned.wait();
+                is_pinned?;
                 anyhow::Ok(sender.send(&[0])?)
             });
             let rest = scope.spawn(|| {
-                cpulist::pin(own)?;
+                let is_pinned = cpulist::pin(own);
+                pinned.wait();
+                is_pinned?;
                 crate::until("NAPI is held", || Ok(hold.get(&0)? == Some(hold::HOLDING)))?;
                 for _ in 0..RING + count {
                     sender.send(&[0])?;
@@ -86,10 +97,12 @@ fn ring(lab: &mut Lab, _kernel: &Kernel) -> Result<Prepared> {
                 anyhow::Ok(())
             });
             let sent = rest.join();
+            let is_over = hold.get(&0)? == Some(hold::OVER);
             hold.set(&0, &hold::NOTHING)?;
             let first = first.join();
             sent.ok().context("a sender panicked")??;
             first.ok().context("a sender panicked")??;
+            ensure!(!is_over, "NAPI went on before all frames were sent");
             anyhow::Ok(())
         })?;
         let mut seen = Vec::new();
