@@ -10,14 +10,17 @@ use serde_json::Value;
 use testkit::Temporary;
 
 use crate::bench::{Started, array, gone};
-use crate::{Test, failure, skip, success, tests, until, weir};
+use crate::{Test, failure, skip, success, tests, tests_alone, until, weir};
 
 pub fn trials() -> Vec<Test> {
     let deep = tests![every_way_answers_every_packet];
-    let others = tests![
+    // As those of bench.rs.
+    let alone = tests_alone![
         a_stall_is_charged_with_all_packets_that_it_delays,
         the_table_names_every_way,
         a_page_has_a_chart_for_each_rate,
+    ];
+    let others = tests![
         a_refused_mode_is_named_once,
         busy_polling_is_measured_or_refused,
         bad_flags_are_refused,
@@ -25,7 +28,7 @@ pub fn trials() -> Vec<Test> {
         a_killed_measurement_leaves_nothing,
     ];
     let deep = deep.into_iter().map(Test::deep);
-    deep.chain(others).collect()
+    deep.chain(alone).chain(others).collect()
 }
 
 fn rtt(words: &str) -> Command {

@@ -30,9 +30,11 @@ pub fn trials() -> Vec<Test> {
         let (_, command, _) = row;
         let words: Vec<_> = command.split_whitespace().take(2).collect();
         let name = words.join("_").replace('-', "");
+        // Benches keep CPUs busy: one at a time.
         Test::new(format!("weir::guide::reports::of_{name}"), || {
             row_matches(row)
         })
+        .alone()
     });
     let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
     of_anyone.chain(of_root).chain(of_commands).collect()
