@@ -24,8 +24,7 @@ base_commit() {
 
 # The files that differ from a commit, new ones included.
 changed_files() {
-    git diff --name-only "$1"
-    git ls-files --others --exclude-standard
+    git -c core.quotePath=off diff --name-only "$1" && git -c core.quotePath=off ls-files --others --exclude-standard
 }
 
 # The crates with changed files, and those above them, by their directories. What belongs to no crate is every crate's,
@@ -33,7 +32,7 @@ changed_files() {
 changed_crates() {
     local base files
     base=$(base_commit) || die "cannot say what has changed: $base"
-    files=$(changed_files "$base" | sort -u)
+    files=$(changed_files "$base") || die "git cannot list what has changed"
     if grep -qE '^(Cargo\.(toml|lock)|run|scripts/)' <<<"$files"; then
         all_crates
         return
@@ -46,13 +45,14 @@ changed_crates() {
 
 # ./run changed: what CI makes a job of, a line each.
 run_changed() {
-    local crates=() parts=() files package=true
+    local crates=() parts=() names files package=true
     if [[ -n ${WEIR_CI_ALL-} ]]; then
         mapfile -t crates < <(all_crates | with_programs)
         mapfile -t parts < <(deep_names)
     else
         files=$(deep_changed_files) || die "cannot say what has changed: $files"
-        mapfile -t crates < <(changed_crates | with_programs)
+        names=$(changed_crates) || exit
+        mapfile -t crates < <(sed '/^$/d' <<<"$names" | with_programs)
         mapfile -t parts < <(deep_parts_of "$files")
         grep -qE '^(packaging/|contrib/|scripts/(package|debian)\.sh|crates/weir/src/cli/)' <<<"$files" || package=false
     fi

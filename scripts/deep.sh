@@ -11,14 +11,14 @@ deep_parts=(
     "mutants|crates/(xsk|filter)/|changes that unit tests must notice, in a sample of places"
     "fuzz|crates/(xsk|broker|filter)/|fuzz/|each fuzz target for some seconds; needs nightly"
     "filter|crates/filter/|pf's rules by the million, optimized"
-    "targets|crates/|Cargo\.(toml|lock)|other architectures, musl, WebAssembly, the oldest Rust: every crate"
+    "targets|crates/|other architectures, musl, WebAssembly, the oldest Rust: every crate"
     "guests|crates/(weir|hostnet)/|weir in a kernel of its own, and instructions that repeat"
-    "cards|crates/xsk/|zero-copy on emulated network cards"
+    "cards|crates/xsk/|scripts/guests\.sh|zero-copy on emulated network cards"
     "dispatcher|crates/xsk/|XDP programs beside others, in libxdp's dispatcher"
     "switch|crates/weir/(src/switch|bpf|tests/guest)|the switch on VLANs and bonds, in a kernel of its own"
-    "switch-fuzz|crates/(weir/(src/switch|bpf)|testbpf)|an accelerated bridge against a plain one, and with each defect"
-    "truth|crates/weir/src/(accounting|cost|bpf)|weir cost against a known load, and in an emulated guest"
-    "ledger|crates/weir/src/(ledger|bpf)|mixtures of losses, and losses under a load"
+    "switch-fuzz|crates/(testbpf/|weir/(src/switch|bpf|tests/weir/switch_fuzz))|an accelerated bridge against a plain one, and with each defect"
+    "truth|crates/(testbpf/|weir/(src/(accounting|cost|bpf)|bpf|tests/weir/truth))|weir cost against a known load, and in an emulated guest"
+    "ledger|crates/(testbpf/|weir/(src/(ledger|bpf)|bpf|tests/weir/ledger_faults))|mixtures of losses, and losses under a load"
     "measure|crates/weir/src/(bench|engine|traffic|cost|lab)|whole benches, curves and floods on this kernel"
 )
 
@@ -80,9 +80,13 @@ deep_names() {
     for part in "${deep_parts[@]}"; do deep_name "$part"; done
 }
 
-# deep_parts_of FILES: the parts that these files concern.
+# deep_parts_of FILES: the parts that these files concern: all, if they are what runs them.
 deep_parts_of() {
     local part
+    if grep -qE '^(run|Cargo\.(toml|lock)|scripts/(deep|steps|leaks|setup|guest|debian)\.sh)$' <<<"$1"; then
+        deep_names
+        return
+    fi
     for part in "${deep_parts[@]}"; do
         ! grep -qE "^($(deep_paths "$part")|scripts/$(deep_name "$part")\.sh)" <<<"$1" || deep_name "$part"
     done
@@ -252,7 +256,7 @@ deep_fuzz() {
 fuzz_step() {
     local program seconds=5 artifacts=fuzz/artifacts/$1/ corpus=$target_dir/fuzz-corpus/$1 given=()
     [[ -z ${WEIR_TEST_LONG-} ]] || seconds=120
-    program=$(compgen -G "$target_dir/fuzz/*/release/$1" | head -n 1)
+    program=$(compgen -G "$target_dir/fuzz/*/release/$1" | head -n 1) || { fail "fuzz-$1: there is no program" && return; }
     mkdir -p "$artifacts" "$corpus"
     [[ ! -d fuzz/seeds/$1 ]] || given+=("fuzz/seeds/$1")
     [[ ! -f fuzz/dictionaries/$1.dict ]] || given+=("-dict=fuzz/dictionaries/$1.dict")

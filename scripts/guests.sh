@@ -28,7 +28,7 @@ guests_profile=() # cargo's words for the profile of the tests
 guests_seconds=1200 # how long the tests of a row may take
 guests_long_seconds=5400
 
-# The tests of a row in `./run test`: parts of their names.
+# The tests of a row in `./run deep cards`: parts of their names.
 guests_short=(
     "auto obtains" "from outside" "to outside" "resets" "flows" "kill -9"
     "SEND_RECEIVE_SINGLE_PKT" "BIDIRECTIONAL" "HW_SW_MIN_RING_SIZE"

@@ -158,8 +158,7 @@ compare_with_parent() {
     if ! parent=$(base_commit); then
         not_compared "$work" "the compiler is not the baseline's, and $parent"
     elif ! git diff --quiet "$parent" -- "$instructions_baseline"; then
-        show_instructions "$work/now/figures" /dev/null
-        say "the baseline was changed since commit ${parent:0:12}: more instructions are meant"
+        not_compared "$work" "the compiler is not the baseline's, and the baseline was changed since commit ${parent:0:12}"
     elif ! unpack_commit "$parent" "$work/parent"; then
         die "git could not unpack commit $parent to $work/parent; its reason is above"
     elif [[ $(gungraun_version "$work/parent") != "$(gungraun_version .)" ]]; then

@@ -8,7 +8,7 @@
 # namespace of the host have names that only weir gives. That is all there can be: an unnamed namespace, shared memory, a BPF
 # program or link lives by a descriptor of a process, by a file, or by a device.
 
-run_mark="$$-${EPOCHREALTIME/./}"
+run_mark="$$-${EPOCHREALTIME/[^0-9]/}"
 own_mounts_pid= # the process that keeps them
 own_temporary=
 own_leaks_missing="" # why nothing can be looked for
@@ -92,7 +92,8 @@ own_processes() {
     for directory in $(marked_processes) \
         $(find /proc/[0-9]*/ns/mnt -maxdepth 0 -lname "${mounts//[\[\]]/?}" 2>/dev/null); do
         process=${directory#/proc/}
-        process=${process%/*}
+        process=${process%%/*}
+        [[ $process != "$own_mounts_pid" ]] || continue
         echo "process $process $(readlink "/proc/$process/exe" || true)"
     done | sort --unique | grep -v ' $' || true
 }
@@ -141,7 +142,7 @@ test_that_leaks_are_seen() {
         outcome FAILED
         return
     fi
-    kill "$(sed -nE 's/^process ([0-9]+) .*\/sleep$/\1/p' <<<"$seen")"
+    sed -nE 's/^process ([0-9]+) .*\/sleep$/\1/p' <<<"$seen" | xargs -r kill
     inside_own_mounts sh -c "umount '$own_temporary/weir-left'; rm -r '$own_temporary/weir-left' /run/netns"
     passed=$((passed + 1))
     outcome ok

@@ -85,7 +85,10 @@ apt_has() { [[ -n $(apt-cache --quiet=0 madison "$1" 2>/dev/null) ]]; }
 apt_lists_empty() { ! compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
 
 apt_get() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null >&2
+    # Without input, but for sudo, which may ask for a password.
+    # shellcheck disable=SC2016 # the inner shell expands it
+    as_root sh -c 'exec "$@" </dev/null' _ env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" >&2
 }
 
 # Installs those of the given needs that are missing; says nothing when none is.
@@ -170,7 +173,7 @@ adopt_sudo_user() {
     home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
     PATH=$PATH:$home/.cargo/bin
     [[ ! -d $home/.rustup ]] || export RUSTUP_HOME=${RUSTUP_HOME:-$home/.rustup}
-    export CARGO_HOME=/root/.cargo
+    export CARGO_HOME=${WEIR_ROOT_CARGO_HOME:-/root/.cargo}
     [[ -d target ]] || install -d -o "$SUDO_USER" target
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target/root}
 }

@@ -13,8 +13,7 @@ watcher_pid=
 limit=0 took=0 # seconds that the last step may take, and took
 inside=()      # what puts a step into the run's own mounts: see leaks.sh
 
-# build WHAT COMMAND…: stops nothing; the caller says what a failure means. A background job as a step is, for the same
-# reasons.
+# build WHAT COMMAND…: without a limit; the caller says what a failure means. Like a step it is a background job.
 build() {
     local status=0
     say "build: $1"
@@ -26,8 +25,9 @@ build() {
     return "$status"
 }
 
-# background COMMAND…: as a background job, which hears Ctrl-C though bash makes such a job deaf, and ends with this
-# shell. `timeout 0` has no limit of its own: it is there for its process group.
+# background COMMAND…: for a background job, which ends with this shell. bash has such a job ignore SIGINT, which programs
+# must not inherit; Ctrl-C itself reaches this shell alone, whose trap ends the job. `timeout 0` has no limit of its own: it
+# is there for its process group.
 background() { exec env --default-signal=INT,QUIT setpriv --pdeathsig TERM timeout --kill-after=10 0 "$@"; }
 
 # run_step NAME SECONDS COMMAND…: its output goes to a log; a failed step's is printed.
@@ -37,6 +37,7 @@ run_step() {
     limit=$(($2 * ${WEIR_TEST_SCALE:-1}))
     shift 2
     log=$log_dir/$name.log
+    rm -f "$log.late"
     say "test: $name"
     background "${inside[@]}" env --chdir="$PWD" "$@" </dev/null >"$log" 2>&1 7>&- &
     step_pid=$!
@@ -45,6 +46,8 @@ run_step() {
     wait "$step_pid" || status=$?
     step_pid=
     end_watcher
+    # A program may end well on SIGTERM.
+    [[ ! -e $log.late ]] || ((status != 0)) || status=124
     ((status == 0)) || show_log
     took=$((SECONDS - started))
     return "$status"
@@ -69,19 +72,20 @@ watch_step() {
         allowed=$((($2 * factor + 99) / 100))
     done
     echo "no end within $allowed s; WEIR_TEST_SCALE=2 doubles the limits" >>"$3"
+    : >"$3.late"
     kill "$1"
 }
 
 # How much slower this machine is now than the one that the limits were chosen on, in percent, 100 at least and
 # 3000 at most: by the slowest of as many fixed loops as there are CPUs.
 slowdown() {
-    local cpu loops=() began=${EPOCHREALTIME/./} elapsed
+    local cpu loops=() began=${EPOCHREALTIME/[^0-9]/} elapsed # the point is the locale's
     for ((cpu = $(nproc); cpu > 0; cpu--)); do
         (for ((i = 0; i < 200000; i++)); do :; done) &
         loops+=($!)
     done
     wait "${loops[@]}"
-    elapsed=$((${EPOCHREALTIME/./} - began))
+    elapsed=$((${EPOCHREALTIME/[^0-9]/} - began))
     # Microseconds of the loop on an idle CPU of an AMD EPYC.
     elapsed=$((elapsed * 100 / 180000))
     echo $((elapsed < 100 ? 100 : elapsed > 3000 ? 3000 : elapsed))
@@ -191,7 +195,8 @@ check_space() {
     local free used
     mkdir -p "$target_dir" || die "the directory $target_dir cannot be made"
     free=$(df --output=avail --block-size=1M "$target_dir" | tail -n 1 | tr -d ' ')
-    used=$(du --summarize --block-size=1M "$target_dir" | cut -f1)
+    # It fails for a directory of root's or one that goes away, and prints the sum all the same.
+    used=$(du --summarize --block-size=1M "$target_dir" 2>/dev/null | cut -f1) || true
     ((free >= 512 && free + used >= $1 * 1024)) ||
         die "$target_dir needs $1 GiB, and only $free MiB are free: make room, or set CARGO_TARGET_DIR to another disk"
 }

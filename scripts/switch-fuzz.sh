@@ -8,10 +8,16 @@ switch_fuzz_seconds=1800 # how long it may take in a guest
 switch_fuzz() {
     local program
     case ${1-} in
-    --guest) shift && switch_fuzz_in_guest "" "$@" && return ;;
+    --guest)
+        shift
+        switch_fuzz_in_guest "" "$@"
+        return
+        ;;
     --kernel)
         (($# > 1)) || usage_error "--kernel needs a value"
-        shift && switch_fuzz_in_guest "$@" && return
+        shift
+        switch_fuzz_in_guest "$@"
+        return
         ;;
     esac
     need_root_later "the bridges are in network namespaces of their own"
