@@ -102,7 +102,7 @@ impl Options {
         self.protocol(0)
     }
 
-    /// The queue has room for so many bytes.
+    /// The queue has room for `buffer` bytes.
     pub const fn buffer(self, buffer: usize) -> Self {
         Self { buffer, ..self }
     }

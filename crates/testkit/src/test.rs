@@ -389,16 +389,20 @@ fn waiting() -> MutexGuard<'static, BTreeSet<usize>> {
 
 /// Runs a test alone, after those that wait for the same and have an earlier place.
 fn alone<T>(place: usize, run: impl FnOnce() -> T) -> T {
+    /// Gives the place up, also by a panic: the next test waits for it.
+    struct Place(usize);
+    impl Drop for Place {
+        fn drop(&mut self) {
+            waiting().remove(&self.0);
+        }
+    }
     waiting().insert(place);
+    let _place = Place(place);
     while waiting().first() != Some(&place) {
         thread::sleep(Duration::from_millis(5));
     }
-    let outcome = {
-        let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-        run()
-    };
-    waiting().remove(&place);
-    outcome
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    run()
 }
 
 /// Runs a body on a thread of its own. One that does not end is left behind.
@@ -603,6 +607,13 @@ mod tests {
                 scope.spawn(other);
             }
         });
+    }
+
+    #[test]
+    fn a_panic_alone_lets_the_next_one_begin() {
+        let panicked = thread::spawn(|| alone(300, || panic!("on purpose"))).join();
+        assert!(panicked.is_err());
+        assert_eq!(alone(301, || 7), 7);
     }
 
     #[test]
