@@ -24,7 +24,7 @@ use serde_json::Value;
 use testkit::Temporary;
 use weir::top::record::Recording;
 
-use crate::{Test, failure, success, tests, until, weir};
+use crate::{Test, failure, success, tests, tests_alone, until, weir};
 
 pub fn trials() -> Vec<Test> {
     let of_anyone = tests![
@@ -35,13 +35,14 @@ pub fn trials() -> Vec<Test> {
         it_ends_with_its_terminal,
         it_stops_and_goes_on,
     ];
+    // Alone: a process that another test starts has the socket, too, until it executes its program.
+    let alone = tests_alone![an_interval_has_losses_with_their_owner];
     let of_root = tests![
-        an_interval_has_losses_with_their_owner,
         a_recording_survives_a_kill_and_is_continued,
         a_recording_is_shown_on_a_terminal,
     ];
     let of_anyone = of_anyone.into_iter().map(Test::for_everyone);
-    of_anyone.chain(of_root).collect()
+    of_anyone.chain(alone).chain(of_root).collect()
 }
 
 /// A program on a terminal of its own.
