@@ -358,6 +358,8 @@ fn reasons(mode: Mode) -> Outcome {
         .inside(|| programs::attach_other(&device, attach_mode(mode)))?;
     fails(&mut rx, ErrorKind::ProgramAttached);
     drop(other);
+    // The kernel takes a link apart after its close.
+    assert!(lab.rx.has_no_program(STALL));
     assert!(rx.rebind()?);
     // A second one, on a queue that goes away in the meantime.
     tx.builder = Socket::builder(&umem()?, "tx0", 1).mode(mode);
