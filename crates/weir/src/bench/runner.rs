@@ -21,6 +21,9 @@ use crate::traffic::rate::Rate;
 use hostnet::device::Counters;
 use hostnet::{ENOTSUPP, errno_name};
 
+/// Time limit for packets to come to a device of this host, to which perhaps nothing is sent.
+const TRAFFIC_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Time from the first packet to the window: rings are in the cache by then, and NAPI runs.
 pub const WARMUP: Duration = Duration::from_millis(200);
 
@@ -218,7 +221,11 @@ impl<'a> Runner<'a> {
     }
 
     pub(super) fn longest_window(&self) -> Duration {
-        self.settings.warmup + self.settings.window + CHILD_TIMEOUT
+        let limit = match self.place {
+            Place::Lab(_) => CHILD_TIMEOUT,
+            Place::Device { .. } => TRAFFIC_TIMEOUT,
+        };
+        self.settings.warmup + self.settings.window + limit
     }
 
     pub(super) fn start_worker(&self, combination: Combination) -> Result<Child<'a>> {

@@ -72,9 +72,6 @@ pub(super) fn library_wait(wait: Wait) -> ::xsk::Wait {
     }
 }
 
-/// The kernel releases the queue of the run before by deferred work, which waits its turn on a busy machine.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-
 impl Xsk {
     /// Opens a socket on the device, with the defaults of the library.
     pub fn open(umem: &Umem, options: &Options<'_>) -> Result<Self, Failure> {
@@ -86,7 +83,6 @@ impl Xsk {
         };
         let mut builder = Socket::builder(umem, options.device, options.queue)
             .mode(mode)
-            .busy_timeout(RELEASE_TIMEOUT)
             .wait(library_wait(options.wait));
         if !options.bench.receives() {
             // Nothing is received: all chunks are for sending.

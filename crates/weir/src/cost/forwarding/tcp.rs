@@ -26,6 +26,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const PREFIX: u8 = 24;
 /// Seconds in which TCP finds its rate; they do not count.
 const OMIT: u64 = 1;
+
 /// Two containers on a bridge.
 #[must_use = "the bridge and the containers are gone when this is dropped"]
 pub struct Containers {
