@@ -2,7 +2,7 @@
 # Sourced by ./run: what a run leaves behind, and nothing that other programs on this machine make meanwhile: a
 # container engine's veths, another clone's tests, somebody's BPF programs.
 #
-# Whatever a run makes is its own by one of three marks. Its processes have WEIR_TEST_RUN in their environment, or see
+# Each object that a run makes has one of three marks. Its processes have WEIR_TEST_RUN in their environment, or see
 # the run's mounts. Its files in /run (so named network namespaces), its mounts, its pins in
 # bpffs are in mounts that no one else has, and TMPDIR is a directory of its own. Its devices in the network
 # namespace of the host have names that only weir gives. That is all there can be: an unnamed namespace, shared memory, a BPF
@@ -72,7 +72,7 @@ inventory() {
     } 2>/dev/null | sort
 }
 
-# The mounts that the host does not have: its own come along, also those that it makes meanwhile.
+# The mounts that the host does not have: those of the host, later ones too, are in the run's mount namespace as well.
 own_mounts() {
     awk '{ place = $3 " " $4 " " $5 } FNR == NR { host[place]; next } !(place in host) { print "mount", $5 }' \
         /proc/self/mountinfo "/proc/$own_mounts_pid/mountinfo"
