@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::error::{Failure, Result};
 
-/// The static library of this name that cargo has built for this program of tests, beside it: the newest, where there are
-/// some with other features.
+/// The static library of this name that cargo has built for this program of tests, in the same directory: the
+/// newest, if there are some with other features.
 pub fn static_library(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let directory = program.parent().map(std::fs::read_dir);

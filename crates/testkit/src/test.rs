@@ -389,7 +389,7 @@ fn waiting() -> MutexGuard<'static, BTreeSet<usize>> {
 
 /// Runs a test alone, after those that wait for the same and have an earlier place.
 fn alone<T>(place: usize, run: impl FnOnce() -> T) -> T {
-    /// Gives the place up, also by a panic: the next test waits for it.
+    /// Gives the place up, after a panic too, so that the next test begins.
     struct Place(usize);
     impl Drop for Place {
         fn drop(&mut self) {

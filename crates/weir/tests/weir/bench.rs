@@ -21,7 +21,7 @@ use crate::{Test, a_cpu, failure, packets, success, tests, tests_alone, until, w
 
 pub fn trials() -> Vec<Test> {
     let deep = tests![long_frames_are_moved_whole];
-    // They keep two CPUs busy, without which the kernel cannot take a socket apart: one at a time.
+    // One at a time: they keep two CPUs busy, and the kernel needs a CPU to take a socket apart.
     let alone = tests_alone![
         the_counts_of_every_bench_add_up_with_every_engine,
         a_split_socket_forwards_every_packet,
@@ -166,7 +166,7 @@ fn frames_of_two_lengths_are_forwarded() -> Result<()> {
     let report = thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                // Where a queue is full, one packet less is sent.
+                // A full queue costs one packet.
                 let _ = others.send(&[0; 2000]);
                 thread::sleep(Duration::from_micros(100));
             }

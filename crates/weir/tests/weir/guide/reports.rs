@@ -30,7 +30,7 @@ pub fn trials() -> Vec<Test> {
         let (_, command, _) = row;
         let words: Vec<_> = command.split_whitespace().take(2).collect();
         let name = words.join("_").replace('-', "");
-        // Benches keep CPUs busy: one at a time.
+        // One at a time: most of these commands keep CPUs busy.
         Test::new(format!("weir::guide::reports::of_{name}"), || {
             row_matches(row)
         })

@@ -31,7 +31,7 @@ pub mod hold {
     pub const NEXT: u32 = 1;
     /// It does so now, until this is set to another one.
     pub const HOLDING: u32 = 2;
-    /// It no longer does, though nobody has told it to.
+    /// It went on before it was told to.
     pub const OVER: u32 = 3;
 }
 

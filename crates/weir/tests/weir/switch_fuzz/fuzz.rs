@@ -61,7 +61,7 @@ pub struct Sums {
     pub background: u64,
     /// Outputs that differed right after a change, when they may.
     pub unsettled: u64,
-    /// Seeds that began again because a CPU's backlog, which is every program's, was full meanwhile.
+    /// Seeds that began again because the backlog of a CPU, which all programs share, overflowed.
     pub overrun: u64,
 }
 
@@ -98,7 +98,7 @@ pub fn run(options: &Options<'_>, features: Features) -> Result<(Sums, Option<Di
         sums.seeds += 1;
         match found {
             Ok(()) => {}
-            // Frames of other programs may have thrown one of these out; a difference of the bridges comes again.
+            // Frames of other programs may have filled the backlog; a difference between the bridges comes again.
             Err(Stop::Difference(_))
                 if sums.overrun < AGAIN && dropped_at_backlogs()? != dropped =>
             {
