@@ -261,7 +261,7 @@ fuzz_step() {
     [[ ! -d fuzz/seeds/$1 ]] || given+=("fuzz/seeds/$1")
     [[ ! -f fuzz/dictionaries/$1.dict ]] || given+=("-dict=fuzz/dictionaries/$1.dict")
     check_step "fuzz-$1" $((seconds + 60)) "$program" "$corpus" "${given[@]}" -timeout=20 \
-        -rss_limit_mb=1024 -max_total_time=$seconds -artifact_prefix="$artifacts"
+        -rss_limit_mb=1024 -max_total_time="$seconds" -artifact_prefix="$artifacts"
 }
 
 # Counts a step without a guest, or without the program for it: skipped where a feature is missing.
