@@ -29,13 +29,15 @@ run_test() {
             return
         fi
         say "test: changed since $(git rev-parse --short "$(base_commit)"): ${crates[*]}"
+        # Built like all the crates: packages alone have other features, for which everything is built a second time.
     elif (($# > 0)); then
         mapfile -t crates < <(for crate in "$@"; do crate_directory "$crate"; done)
         ((${#crates[@]} == $#)) || exit 2
+        packages=(--package testkit)
+        for crate in "${crates[@]}"; do packages+=(--package "$(crate_name "$crate")"); done
+    else
+        mapfile -t crates < <(all_crates)
     fi
-    ((${#crates[@]} == 0)) || packages=(--package testkit)
-    for crate in "${crates[@]}"; do packages+=(--package "$(crate_name "$crate")"); done
-    ((${#crates[@]} > 0)) || mapfile -t crates < <(all_crates)
 
     check_space "$test_space"
     begin_steps
@@ -47,8 +49,8 @@ run_test() {
 
     begin_own_mounts
     test_that_leaks_are_seen
-    tests_step unit 300 cargo test --locked "${cargo_words[@]}" --lib --bins --no-fail-fast
-    may_be_empty=1 tests_step doc 300 cargo test --locked "${cargo_words[@]}" --doc --no-fail-fast
+    test_units "${crates[@]}"
+    may_be_empty=1 tests_step doc 300 cargo test --locked "${cargo_words[@]}" --doc --no-fail-fast -- "${crates[@]/%/\/src/}"
     for crate in "${crates[@]}"; do test_integration "$crate"; done
     [[ " ${crates[*]} " == *" testkit "* ]] || test_layers
     test_leaks
@@ -68,6 +70,29 @@ crate_directory() {
 }
 
 crate_name() { sed -n 's/^name = "\(.*\)"$/\1/p' "crates/$1/Cargo.toml" | head -n 1; }
+
+# test_units CRATE…: the unit tests of these crates, by the programs that the build has made.
+test_units() {
+    local programs crate
+    programs=$(cargo test --quiet --locked "${cargo_words[@]}" --no-run --message-format json-render-diagnostics 7>&- |
+        sed -nE 's|^.*/crates/([^/]*)/Cargo.toml","target":\{"kind":\["[a-z]*(lib\|bin)".*"profile":\{[^}]*"test":true\}.*"executable":"([^"]*)".*$|\1 \3|p')
+    programs=$(for crate in "$@"; do grep "^$crate " <<<"$programs" || true; done)
+    if [[ -z $programs ]]; then
+        say "test: unit: these crates have none"
+        return
+    fi
+    tests_step unit 300 bash -c 'run_programs "$1"' _ "$programs"
+}
+
+# run_programs PROGRAMS: a line `CRATE PATH` each, as cargo would run them; all of them, also after a failed one.
+run_programs() {
+    local crate program status=0
+    while read -r crate program; do
+        env --chdir="crates/$crate" CARGO_MANIFEST_DIR="$PWD/crates/$crate" "$program" || status=1
+    done <<<"$1"
+    return "$status"
+}
+export -f run_programs
 
 # A crate's program of integration tests, if it has one: tests/NAME/main.rs.
 test_integration() {
