@@ -10,7 +10,7 @@ use hostnet::netns;
 use hostnet::rtnetlink::{Rtnetlink, VethEnd};
 use weir::bpf::hook::Place;
 use weir::switch::OBJECT;
-use weir::switch::abi::{FdbKey, Port, PortVlans, REASONS, flag};
+use weir::switch::abi::{BUCKET_SLOTS, BUCKETS, FdbKey, Port, PortVlans, REASONS, flag};
 use weir::switch::datapath::{Datapath, shape};
 use weir::switch::fdb::Known;
 
@@ -292,8 +292,10 @@ fn a_crowded_table_keeps_its_addresses() -> Result<()> {
         written.is_ok()
     });
     let known: Vec<u8> = known.collect();
+    // The factor of the hash is random: it may send all of them to the same buckets, where ports' addresses are too.
+    let sure_of_room = BUCKETS as usize * BUCKET_SLOTS - PORTS;
     ensure!(
-        (24..64).contains(&known.len()),
+        (sure_of_room..64).contains(&known.len()),
         "{} found room",
         known.len()
     );
