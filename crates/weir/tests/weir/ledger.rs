@@ -70,7 +70,7 @@ fn the_kernel_tells_its_tracepoints_and_constants() -> Result<()> {
 }
 
 /// A network namespace with a loopback that is up.
-fn namespace() -> Result<OwnedFd> {
+pub fn namespace() -> Result<OwnedFd> {
     let namespace = netns::create()?;
     netns::disable_ipv6(namespace.as_fd())?;
     netns::run_in(namespace.as_fd(), || -> hostnet::Result<()> {
