@@ -11,6 +11,12 @@ use std::time::Duration;
 /// Interval at which a busy queue is tried again.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
+/// Time to wait by default for a queue or a device that something holds.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time to wait by default for a queue without a socket, which the kernel is about to release.
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Opens an AF_XDP socket, with the cause and cure of a refusal.
 pub(super) fn open_socket(kernel: &dyn Kernel) -> Result<Arc<dyn KernelSocket>> {
     kernel.socket().map_err(|errno| match errno {
@@ -28,17 +34,24 @@ pub(super) fn open_socket(kernel: &dyn Kernel) -> Result<Arc<dyn KernelSocket>> 
     })
 }
 
-/// The cause and cure of a failed bind.
+/// The cause and cure of a failed bind; `held` says whether a socket has the queue.
 pub(super) fn bind_error(
     errno: Errno,
     flags: SocketAddrXdpFlags,
     device: &Device,
     queue: u32,
+    held: bool,
 ) -> Error {
     let name = &device.name;
     let zero_copy = flags.contains(SocketAddrXdpFlags::XDP_ZEROCOPY);
     let shared = flags.contains(SocketAddrXdpFlags::XDP_SHARED_UMEM);
     let (kind, message) = match errno {
+        Errno::BUSY if !held => (
+            ErrorKind::QueueBusy,
+            format!(
+                "queue {queue} of {name} has no AF_XDP socket any more, but the kernel has not released it yet: try again, or set a longer `busy_timeout`"
+            ),
+        ),
         Errno::BUSY => (
             ErrorKind::QueueBusy,
             format!(

@@ -82,7 +82,7 @@ pub struct SocketBuilder {
     wait: Wait,
     source: Source,
     filter: Option<Filter>,
-    busy_timeout: Duration,
+    busy_timeout: Option<Duration>,
     kernel: Arc<dyn Kernel>,
 }
 
@@ -122,7 +122,7 @@ impl SocketBuilder {
             wait: Wait::default(),
             source: Source::BuiltIn,
             filter: None,
-            busy_timeout: Duration::from_secs(2),
+            busy_timeout: None,
             kernel: Arc::new(Linux),
         }
     }
@@ -271,9 +271,11 @@ impl SocketBuilder {
     }
 
     /// Time to wait for a queue or device that the kernel has not yet released, because a socket was
-    /// just closed or its process killed. Default 2 s; on an idle machine a few milliseconds do.
+    /// just closed or its process killed: on an idle machine a few milliseconds. By default 2 s, and up to 30 s
+    /// for a queue on which the kernel shows no socket any more (`CONFIG_XDP_SOCKETS_DIAG`): it releases queues
+    /// with the RTNL locked, which others may hold for seconds.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout;
+        self.busy_timeout = Some(timeout);
         self
     }
 

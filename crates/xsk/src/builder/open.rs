@@ -1,7 +1,8 @@
 //! Opening a socket: registration, rings, program, bind, XSKMAP.
 
 use super::bind::{
-    BUSY_PAUSE, bind_error, expect_sending, is_zero_copy, open_socket, prefer_busy_poll,
+    BUSY_PAUSE, BUSY_TIMEOUT, RELEASE_TIMEOUT, bind_error, expect_sending, is_zero_copy,
+    open_socket, prefer_busy_poll,
 };
 use super::rings::{map_own_rings, map_ring};
 use super::{SocketBuilder, Source, TX_BUDGET};
@@ -99,7 +100,8 @@ impl SocketBuilder {
         let opening = Opening {
             device,
             refusals: Vec::new(),
-            deadline: deadline(&*self.kernel, self.busy_timeout),
+            deadline: deadline(&*self.kernel, self.busy_timeout.unwrap_or(BUSY_TIMEOUT)),
+            release_deadline: deadline(&*self.kernel, self.busy_timeout.unwrap_or(RELEASE_TIMEOUT)),
             config: self,
         };
         opening.open(&source).map_err(|error| {
@@ -121,7 +123,10 @@ struct Opening<'d> {
     config: SocketBuilder,
     device: &'d Device,
     refusals: Vec<Refusal>,
+    /// For a queue or a device that something may hold.
     deadline: Instant,
+    /// For a queue without a socket.
+    release_deadline: Instant,
 }
 
 /// A socket with its rings, not bound yet. Dropped in this order: the rings' mappings pin the socket,
@@ -512,16 +517,34 @@ impl Opening<'_> {
         loop {
             let (flags, result) = self.bind_now(unbound, flags)?;
             match result {
-                Err(Errno::BUSY) if unbound.socket.now() < self.deadline => {
+                Err(Errno::BUSY) if self.may_become_free(flags) => {
                     unbound.socket.sleep(BUSY_PAUSE);
                 }
                 Err(errno) => {
                     let queue = self.config.queue;
-                    return Err(bind_error(errno, flags, self.device, queue));
+                    let held = errno == Errno::BUSY && self.is_held();
+                    return Err(bind_error(errno, flags, self.device, queue, held));
                 }
                 Ok(()) => return Ok(()),
             }
         }
+    }
+
+    fn may_become_free(&self, flags: SocketAddrXdpFlags) -> bool {
+        let zero_copy = flags.contains(SocketAddrXdpFlags::XDP_ZEROCOPY);
+        // A driver may refuse zero-copy so for good, and copy mode is next.
+        let release_deadline = match self.config.mode {
+            Mode::Auto if zero_copy => self.deadline,
+            _ => self.release_deadline,
+        };
+        let now = self.config.kernel.now();
+        now < self.deadline || (now < release_deadline && !self.is_held())
+    }
+
+    /// Whether a socket is bound to the queue, if the kernel shows it.
+    fn is_held(&self) -> bool {
+        let kernel = &self.config.kernel;
+        kernel.has_socket(self.device.index, self.config.queue) != Some(false)
     }
 
     /// Binds once, with the registration of an open socket on the UMEM, or its own. Returns the flags,

@@ -29,6 +29,9 @@ pub(crate) trait Kernel: Clock {
     fn namespace(&self) -> Option<u64>;
     /// The owner of a receive queue, of a device in this thread's namespace.
     fn queue_owner(&self, ifindex: u32, queue: u32) -> QueueOwner;
+    /// Whether a socket is bound to a queue of a device in this thread's namespace; none when the kernel lists no sockets.
+    /// One that is closed is gone from the list before its queue is free.
+    fn has_socket(&self, ifindex: u32, queue: u32) -> Option<bool>;
     /// Waits until all that ran in the kernel when it was called, and may have looked a socket up in
     /// an XSKMAP, has ended.
     fn wait_for_readers(&self) -> SysResult<()>;

@@ -8,6 +8,7 @@ use super::link::Link;
 use super::xdp::{napi_id, netns_cookie, open_socket, register, set_busy_poll, set_tx_budget};
 use super::{Mapping, SysResult, xskmap_insert, xskmap_remove};
 use hostnet::genetlink::netdev::queue_has_xsk;
+use hostnet::sock_diag::xdp_diag::xdp_sockets;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -60,6 +61,12 @@ impl Kernel for Linux {
             Err(error) if error.errno() == Some(libc::ENODEV) => QueueOwner::NoDevice,
             Err(_) => QueueOwner::Unknown,
         }
+    }
+
+    fn has_socket(&self, ifindex: u32, queue: u32) -> Option<bool> {
+        let sockets = xdp_sockets().ok()??;
+        let mut bound = sockets.iter().map(|socket| (socket.device, socket.queue));
+        Some(bound.any(|to| to == (ifindex, queue)))
     }
 
     fn wait_for_readers(&self) -> SysResult<()> {

@@ -371,6 +371,10 @@ impl Kernel for Driver {
         self.state().owner
     }
 
+    fn has_socket(&self, _: u32, _: u32) -> Option<bool> {
+        Some(self.state().owner == QueueOwner::Socket)
+    }
+
     fn wait_for_readers(&self) -> SysResult<()> {
         let refused = self.state().full_dynticks;
         if refused { Err(Errno::INVAL) } else { Ok(()) }

@@ -568,3 +568,33 @@ fn the_kernels_counters_are_reported() {
     assert_eq!(counts.fill_ring_empty, 3);
     assert_eq!((counts.tx_invalid_descs, counts.tx_ring_empty), (4, 5));
 }
+
+/// A driver on whose queue a bind fails for this long.
+fn held_for(time: Duration) -> Driver {
+    let mut waited = Duration::ZERO;
+    Driver::new(move |call, _| match call {
+        Call::Bind { zero_copy: false } if waited < time => Err(libc::EBUSY),
+        Call::Sleep(pause) => {
+            waited += pause;
+            Ok(())
+        }
+        call => copies(call),
+    })
+}
+
+#[test]
+fn a_queue_without_a_socket_is_waited_for_longer() {
+    let rings = |builder: SocketBuilder| builder.rx_ring(8).tx_ring(16).fill_ring(8);
+    let open = |seconds, owner| {
+        let driver = held_for(Duration::from_secs(seconds));
+        driver.set_owner(owner);
+        let opened = driver.open(&umem(), Mode::Auto, rings);
+        opened.err().map(|error| error.to_string())
+    };
+    assert_eq!(open(1, QueueOwner::Socket), None);
+    let held = open(3, QueueOwner::Socket).expect("a socket has it");
+    assert!(held.contains("held by another AF_XDP socket"), "{held}");
+    assert_eq!(open(29, QueueOwner::Stack), None);
+    let late = open(31, QueueOwner::Stack).expect("the kernel has it");
+    assert!(late.contains("has not released it yet"), "{late}");
+}
