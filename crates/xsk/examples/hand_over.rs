@@ -1,6 +1,7 @@
 //! Hands a socket to another process, which needs no privilege: `hand_over give DEVICE PATH` waits for
 //! one client at a Unix socket, and `hand_over take PATH` is that client. It counts packets for a
 //! second at a time.
+#![allow(unsafe_code)] // Taking the socket over.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -28,7 +29,8 @@ fn give(device: &str, path: &str) -> Result<(), Box<dyn std::error::Error>> {
 
 fn take(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let parts = Parts::receive(&UnixStream::connect(path)?)?;
-    let mut socket = Socket::from_parts(parts)?;
+    // SAFETY: `give` of this program listens at the path: it sends the parts once, and ends.
+    let mut socket = unsafe { Socket::from_parts(parts) }?;
     println!("queue {}, mode {}", socket.queue(), socket.mode());
     loop {
         let before = socket.statistics()?.received;

@@ -4,6 +4,7 @@
 
 use crate::daemon::{ALL, frame, peer, peers, ready, refused, round_trips, send};
 use crate::lab::{Broker, Lab, NOBODY, tenant, tenant_of, wait_until};
+use crate::rogue::listen_at;
 use crate::supervised::{Result, address, call};
 use hostnet::sock_diag::xdp_diag::xdp_sockets;
 use rustix::process::Signal;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use testkit::limit::scale;
 use testkit::{Limit, Process, Test, skip, tests};
+use xsk::broker::Request;
 
 pub fn tests() -> Vec<Test> {
     tests![
@@ -26,6 +28,7 @@ pub fn tests() -> Vec<Test> {
         one_tenants_listeners_leave_room_for_others,
         hostile_requests_are_refused_with_a_reason,
         a_tenant_cannot_name_itself_another,
+        only_roots_broker_is_asked,
         a_tenants_traffic_is_its_own_while_the_program_is_replaced,
         each_request_is_judged_by_one_whole_policy,
         a_broker_killed_again_and_again_loses_nothing,
@@ -247,6 +250,30 @@ fn a_lease_follows_its_socket() -> Result<()> {
     forked.kill()?;
     assert!(wait_until(|| broker.leases() == 0));
     broker.stop()
+}
+
+/// Its memory would have another owner: another user's process, one of the client's own user, or the client itself.
+fn only_roots_broker_is_asked() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let path = lab.path("broker.sock");
+    fs::set_permissions(&lab.directory, fs::Permissions::from_mode(0o777))?;
+    let ask = || {
+        let mut request = Request::new("wan0");
+        request.path = Some(path.clone());
+        request.open().err().map(|error| error.to_string())
+    };
+    let mut rogue = tenant(&lab, "rogue", &["broker"])?;
+    assert_eq!(rogue.line()?, "listening");
+    let user = format!("user {NOBODY} listens there");
+    for refusal in [refused(&lab, &["wan0", "0"])?, ask().ok_or("a socket")?] {
+        assert!(refusal.contains(&user), "{refusal}");
+    }
+    rogue.kill()?;
+    fs::remove_file(&path)?;
+    let _listener = listen_at(&path)?;
+    let refusal = ask().ok_or("a socket")?;
+    assert!(refusal.contains("this process listens there"), "{refusal}");
+    Ok(())
 }
 
 /// A control group of its own, removed on drop.

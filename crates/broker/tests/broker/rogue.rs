@@ -23,7 +23,7 @@ use std::fmt::Display;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,7 @@ pub fn play(arguments: &[String]) -> Result<()> {
         "unread" => return unread(),
         "flood" => flood(),
         "listeners" => return listeners(rest),
+        "broker" => return broker_of_ones_own(),
         "requests" => requests()?,
         "names" => names(rest)?,
         "churn" => return churn(rest),
@@ -579,6 +580,23 @@ fn flood() {
     }
     println!("ready");
     linger();
+}
+
+/// Listens where a broker would.
+fn broker_of_ones_own() -> Result<()> {
+    let _listener = listen_at(&broker_path())?;
+    println!("listening");
+    linger();
+    Ok(())
+}
+
+/// A socket that listens as a broker's.
+pub fn listen_at(path: &Path) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 1)?;
+    Ok(socket)
 }
 
 /// Sends one listener so often, until it is refused: how often it was taken, and the words.

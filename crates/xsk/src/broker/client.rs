@@ -1,4 +1,5 @@
 //! The request over the broker's socket.
+#![allow(unsafe_code)] // The broker's parts are trusted, as root's.
 
 use super::{Refusal, Request};
 use crate::error::{Error, ErrorKind, Result};
@@ -63,7 +64,11 @@ impl Request {
             let message = "the reply is not one of a broker: check which program listens there";
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        Socket::from_parts(Parts::from_message(parts, fds)?)
+        let parts = Parts::from_message(parts, fds)?;
+        // SAFETY: `connect` has checked that another process listens there, of root, who can read and write the memory
+        // of every process anyway. Its broker keeps neither a mapping nor a descriptor, and sends each message once. The
+        // message and the descriptors were in this function's hands only.
+        unsafe { Socket::from_parts(parts) }
     }
 
     fn connect(&self) -> Result<OwnedFd> {
@@ -105,17 +110,20 @@ fn no_broker(path: &Path, errno: Errno) -> Error {
     Error::os(kind, errno, format!("{path}: {cure}"))
 }
 
-/// Takes memory from root, or from this user, only: its giver could keep a mapping.
+/// Takes memory from root's processes only, since its giver could keep a mapping, and never from this process: safe code
+/// would have two ways to the same memory.
 fn check_peer(socket: &OwnedFd, path: &Path) -> Result<()> {
     let peer = sockopt::socket_peercred(socket).map_err(failed("reading the broker's user"))?;
-    let own = rustix::process::geteuid();
-    if peer.uid.is_root() || peer.uid == own {
+    let listener = if peer.pid == rustix::process::getpid() {
+        "this process".to_owned()
+    } else if peer.uid.is_root() {
         return Ok(());
-    }
+    } else {
+        format!("user {}", peer.uid.as_raw())
+    };
     let message = format!(
-        "{}: user {} listens there, and not root: give the broker's path",
+        "{}: {listener} listens there, and only a broker of root's is trusted: give its path by WEIR_BROKER",
         path.display(),
-        peer.uid.as_raw()
     );
     Err(Error::new(ErrorKind::Foreign, message))
 }

@@ -11,7 +11,7 @@
 //! | take it apart | broker | [`Socket::into_parts`] |
 //! | send it over a Unix socket | broker | [`Parts::send`] |
 //! | receive it | client | [`Parts::receive`] |
-//! | use it | client | [`Socket::from_parts`] |
+//! | use it | client | [`Socket::from_parts`], unsafe: see below |
 //!
 //! The same calls move a socket from an old process of a program to its successor: no packet is lost
 //! that the RX ring has room for.
@@ -39,7 +39,11 @@
 //! | Party | Can harm the other |
 //! |---|---|
 //! | client | with the XSKMAP and the link: it could take the packets of the device's other queues, or detach the program. [`Parts::withhold_program`] keeps both with the broker |
-//! | broker | with the memory: it could write to packets while the client reads them. The client checks sizes, seals, modes and ring indices, which protects it from mistakes, not from such a broker |
+//! | broker | with the memory: it could write to packets while the client reads them, or call chunks free that are lent. The client checks sizes, seals, modes and ring indices, which protects it from mistakes, not from a broker that means harm |
+//!
+//! So [`Socket::from_parts`] is an unsafe function, and its caller names the reason for the trust.
+//! [`Socket::from_broker`] is safe: it takes sockets from root's processes only, which can write to the memory of
+//! any process.
 //!
 //! The program redirects packets as long as one of its holders lives, so a broker that withholds it stays.
 //!
@@ -53,6 +57,7 @@
 //! [`SocketBuilder::open`]: crate::SocketBuilder::open
 //! [`Socket::into_parts`]: crate::Socket::into_parts
 //! [`Socket::from_parts`]: crate::Socket::from_parts
+//! [`Socket::from_broker`]: crate::Socket::from_broker
 //! [`Socket`]: crate::Socket
 //! [`Umem`]: crate::Umem
 //! [`Frame`]: crate::Frame

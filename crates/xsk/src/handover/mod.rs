@@ -47,7 +47,8 @@ use std::sync::{Mutex, PoisonError};
 /// # fn main() -> xsk::Result<()> {
 /// # let (broker, _other) = UnixStream::pair().unwrap();
 /// let parts = Parts::receive(&broker)?;
-/// let socket = Socket::from_parts(parts)?;
+/// // SAFETY: only root's broker can listen at this path; it keeps no way to the memory, and sends parts once.
+/// let socket = unsafe { Socket::from_parts(parts) }?;
 /// println!("queue {}", socket.queue());
 /// # Ok(())
 /// # }
@@ -55,9 +56,9 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// # Trust
 ///
-/// The taker checks all that it receives, and maps memory that nobody can truncate. But a giver could
-/// keep a mapping of the memory, and write to packets while they are read: take parts from processes
-/// only that may do so. The giver needs no trust in the taker, except that
+/// The taker checks all that it receives, and maps memory that no one can truncate. But a giver, or safe code
+/// with a duplicate of the memory's descriptor, could write to packets while they are read, and call chunks free
+/// that are lent: so [`Socket::from_parts`] is unsafe. The giver needs no trust in the taker, except that
 /// [the map and the link](Self::withhold_program) reach other queues of the device.
 #[derive(Debug)]
 #[must_use = "dropping it closes the socket"]

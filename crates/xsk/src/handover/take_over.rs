@@ -1,4 +1,5 @@
 //! A socket of another process continues here.
+#![allow(unsafe_code)] // The caller vouches for the memory of the parts and for their description.
 
 use super::Parts;
 use super::message::Description;
@@ -26,13 +27,26 @@ impl Socket {
     /// It continues where that one stopped, with the same settings, but its counters begin at 0, and
     /// [`refusals`](Self::refusals) are not repeated. [`umem`](Self::umem) is its UMEM.
     ///
+    /// # Safety
+    ///
+    /// Packets are borrowed from the memory, as `&[u8]` and `&mut [u8]`. So until the UMEM is dropped:
+    ///
+    /// - no one else reads or writes the memory, by a mapping or by any descriptor of its file that was
+    ///   duplicated before;
+    /// - the parts are those that [`into_parts`](Self::into_parts) returned, unaltered, and no other
+    ///   socket has been made of them, in this process or in another: they say which chunks are free.
+    ///
+    /// This process cannot check either: receive parts from processes only that are trusted to keep both, for
+    /// example from one of root's.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Foreign`] for descriptors of another kind than the description says, and for parts
     /// that this process has made a socket of already; [`ErrorKind::DeviceMissing`] when the device is
     /// gone; [`ErrorKind::InvalidConfig`] for impossible values in the rings.
-    pub fn from_parts(parts: Parts) -> Result<Self> {
-        take_over(parts).map_err(|error| error.context("taking a socket over"))
+    pub unsafe fn from_parts(parts: Parts) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { take_over(parts) }.map_err(|error| error.context("taking a socket over"))
     }
 }
 
@@ -44,7 +58,10 @@ struct Rings {
     completion: CompletionSlots,
 }
 
-fn take_over(parts: Parts) -> Result<Socket> {
+/// # Safety
+///
+/// As for [`Socket::from_parts`].
+unsafe fn take_over(parts: Parts) -> Result<Socket> {
     let Parts {
         descriptors,
         description,
@@ -84,7 +101,9 @@ fn take_over(parts: Parts) -> Result<Socket> {
     }
     let rings = map_rings(&*socket, state.rings)?;
     mark_lent(&rings, geometry, &mut state.places)?;
-    let lease = Umem::take_over(memory, geometry, &state.places, state.queue, ticket)?;
+    let places = &state.places;
+    // SAFETY: the caller's promise, and `mark_lent` can only turn free places into lent ones.
+    let lease = unsafe { Umem::take_over(memory, geometry, places, state.queue, ticket) }?;
 
     let (umem, id) = (lease.umem().clone(), lease.id());
     let lent = |place| {

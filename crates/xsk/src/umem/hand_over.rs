@@ -1,4 +1,5 @@
 //! All chunks of a UMEM pass to another process, or come from one.
+#![allow(unsafe_code)] // The caller vouches for memory that another process had.
 
 use super::owner::{OURS, Place};
 use super::pages::map;
@@ -81,7 +82,12 @@ impl Umem {
 
     /// The UMEM of another process, which has given it away by the message with this `ticket`, and the rings of its
     /// socket, which serve `queue`.
-    pub(crate) fn take_over(
+    ///
+    /// # Safety
+    ///
+    /// Until the UMEM is dropped no one else reads or writes the file, by a mapping or a descriptor; chunks whose place
+    /// is `Free` belong neither to the kernel nor to another process.
+    pub(crate) unsafe fn take_over(
         file: OwnedFd,
         geometry: Geometry,
         places: &[Place],

@@ -1,4 +1,5 @@
 //! Sockets that move to another process, and the parts of one that are wrong.
+#![allow(unsafe_code)] // Taking sockets over.
 
 use crate::budget::STALL;
 use crate::child::{Role, Started};
@@ -60,6 +61,12 @@ fn umem() -> xsk::Result<Umem> {
     umem_builder().chunks(1024).build()
 }
 
+fn from_parts(parts: Parts) -> xsk::Result<Socket> {
+    // SAFETY: the giver is this program. It writes to no memory after it has given it away, and where a test forges places
+    // or takes a message twice, no bytes are borrowed.
+    unsafe { Socket::from_parts(parts) }
+}
+
 /// Sends all received packets back.
 fn echo(socket: &mut Socket) -> xsk::Result<()> {
     let mut batch = socket.recv(64);
@@ -97,7 +104,7 @@ pub fn take() -> Outcome {
     let own = Umem::builder().chunks(16).build()?;
     let opened = Socket::builder(&own, "rx0", 0).open();
     let refused = opened.err().ok_or("this process is privileged")?;
-    let mut socket = Socket::from_parts(Parts::receive(&peer)?)?;
+    let mut socket = from_parts(Parts::receive(&peer)?)?;
     writeln!(std::io::stdout(), "{:?} {}", refused.kind(), socket.mode())?;
     loop {
         socket.wait(Duration::from_millis(100))?;
@@ -191,7 +198,7 @@ fn giver_killed(mode: Mode) -> Outcome {
     let parts = Parts::receive(&stream)?;
     origin.send(WINDOW)?;
     giver.kill()?;
-    let mut socket = Socket::from_parts(parts)?;
+    let mut socket = from_parts(parts)?;
     origin.expect_all(|| echo(&mut socket).expect("the device is up"));
     origin.round_trip(|| echo(&mut socket).expect("the device is up"))?;
 
@@ -246,7 +253,7 @@ fn to_and_fro(mode: Mode) -> Outcome {
         echo(&mut socket)?;
         let (here, there) = UnixStream::pair()?;
         socket.into_parts()?.send(&here)?;
-        socket = Socket::from_parts(Parts::receive(&there)?)?;
+        socket = from_parts(Parts::receive(&there)?)?;
         origin.expect_all(|| echo(&mut socket).expect("the device is up"));
     }
     let count = socket.umem().accounting();
@@ -279,7 +286,7 @@ fn sender(mode: Mode) -> Outcome {
     deliver(&mut tx, &mut rx, 64, packet::MIN)?;
     let (message, descriptors) = tx.into_parts()?.into_message();
     drop(program);
-    let mut tx = Socket::from_parts(Parts::from_message(&message, descriptors)?)?;
+    let mut tx = from_parts(Parts::from_message(&message, descriptors)?)?;
     deliver(&mut tx, &mut rx, 64, packet::MIN)?;
     drop((tx, rx));
     assert!(lab.tx.has_no_program(STALL), "the program has stayed");
@@ -291,7 +298,7 @@ fn sender(mode: Mode) -> Outcome {
 fn device_down(mode: Mode) -> Outcome {
     let lab = Lab::new()?;
     let parts = lab.tx.open(&umem()?, mode, |b| b)?.into_parts()?;
-    let socket = lab.tx.inside(|| Socket::from_parts(parts))?;
+    let socket = lab.tx.inside(|| from_parts(parts))?;
     let fault = |socket: &Socket| -> Result<Option<Fault>> {
         lab.tx.ip("link set dev tx0 down")?;
         let fault = socket.fault();
@@ -300,7 +307,7 @@ fn device_down(mode: Mode) -> Outcome {
         Ok(fault)
     };
     assert_eq!(fault(&socket)?, Some(Fault::DeviceDown));
-    let socket = Socket::from_parts(socket.into_parts()?)?;
+    let socket = from_parts(socket.into_parts()?)?;
     let zero_copy = socket.mode() == ModeObtained::ZeroCopy;
     let told = (!zero_copy).then_some(Fault::DeviceDown);
     assert_eq!(fault(&socket)?, told);
@@ -317,7 +324,7 @@ fn hints_stay() -> Outcome {
     let program = |socket: &Socket| socket.program().cloned().ok_or("a program");
     let set = |program: Program| lab.rx.inside(|| program.set_filters(&BTreeMap::new()));
     set(program(&socket)?)?;
-    let socket = Socket::from_parts(socket.into_parts()?)?;
+    let socket = from_parts(socket.into_parts()?)?;
     assert!(socket.has_rx_hints());
     let refused = set(program(&socket)?);
     let error = refused.err().ok_or("a program without hints")?;
@@ -381,12 +388,12 @@ fn taken_once() -> Outcome {
     let error = again.err().ok_or("on the UMEM")?;
     assert!(error.to_string().contains("was handed over"), "{error}");
 
-    let first = Socket::from_parts(Parts::from_message(&message, descriptors)?)?;
+    let first = from_parts(Parts::from_message(&message, descriptors)?)?;
     let copy = || -> xsk::Result<Socket> {
         let copies = copies
             .iter()
             .map(|fd| fd.try_clone().expect("a descriptor"));
-        Socket::from_parts(Parts::from_message(&message, copies.collect())?)
+        from_parts(Parts::from_message(&message, copies.collect())?)
     };
     let error = copy().err().ok_or("twice")?;
     assert_eq!(error.kind(), ErrorKind::Foreign);
@@ -412,7 +419,7 @@ fn wrong_parts() -> Outcome {
     };
     let refusal = |(message, descriptors): (Vec<u8>, Vec<OwnedFd>)| {
         let parts = Parts::from_message(&message, descriptors);
-        let error = parts.and_then(Socket::from_parts).err();
+        let error = parts.and_then(from_parts).err();
         error.map_or("accepted".to_owned(), |error| error.to_string())
     };
     let check = |(message, descriptors), fault: &str| -> Outcome {
@@ -475,7 +482,7 @@ fn wrong_parts() -> Outcome {
     let (mut message, descriptors) = fresh()?;
     let places = message.len() - 1024 / 4;
     message[places..].fill(0);
-    let socket = Socket::from_parts(Parts::from_message(&message, descriptors)?)?;
+    let socket = from_parts(Parts::from_message(&message, descriptors)?)?;
     let count = socket.umem().accounting();
     assert_eq!((count.receiving, count.free), (512, 512), "{count:?}");
     drop(socket);
@@ -495,7 +502,7 @@ fn withheld() -> Outcome {
     let program = parts.withhold_program()?.ok_or("a program")?;
     let (message, descriptors) = parts.into_message();
     assert_eq!(descriptors.len(), 2);
-    let mut socket = Socket::from_parts(Parts::from_message(&message, descriptors)?)?;
+    let mut socket = from_parts(Parts::from_message(&message, descriptors)?)?;
     assert!(socket.program().is_none());
     let mut origin = Origin::new(&lab, Mode::Driver)?;
     origin.round_trip(|| echo(&mut socket).expect("the device is up"))?;
