@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use xsk::{ErrorKind, Parts};
 
 /// The first bytes, which a search would find late.
-const MAGIC_AND_VERSION: &[u8] = b"xsk\0\x01\0\0\0";
+const MAGIC_AND_VERSION: &[u8] = b"xsk\0\x05\0\0\0";
 
 fuzz_target!(|rest: &[u8]| {
     let length = MAGIC_AND_VERSION.len() + 4 + rest.len();

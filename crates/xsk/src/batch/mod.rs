@@ -77,7 +77,6 @@ impl<'s> RxBatch<'s> {
             Some(rx) if area.fragments() => rx.peek_packets(max, goes_on),
             Some(rx) => rx.peek(max),
         };
-        fill.received(received.left());
         let recycled = fill.reserve(received.left());
         let send = match &mut out {
             Some(out) => out.tx.reserve(received.left()),

@@ -16,7 +16,6 @@ use crate::program::{CallersProgram, Filter, Program};
 use crate::socket::{Mode, Socket};
 use crate::sys::{Kernel, Linux};
 use crate::umem::{HUGE_PAGE, Umem};
-use crate::umem_rings::Target;
 use crate::wait::Wait;
 use hostnet::genetlink::netdev::MetadataFeatures;
 use std::os::fd::OwnedFd;
@@ -155,8 +154,7 @@ impl SocketBuilder {
 
     /// Chunks that the socket keeps lent for receiving, at most as many as FILL has slots. Default:
     /// the slots of FILL, but at most half of the UMEM when the socket also sends, and 0 when it
-    /// only sends, or a few in zero-copy mode. In copy mode it is at most 2048; and 256 while packets
-    /// come faster than the program takes them, so that the chunks in use stay in the CPU's caches.
+    /// only sends, or a few in zero-copy mode. In copy mode it is at most 2048.
     pub fn fill_chunks(mut self, chunks: u32) -> Self {
         self.fill_chunks = Some(chunks);
         self
@@ -398,11 +396,10 @@ impl SocketBuilder {
         self.umem.chunks() / self.sharers
     }
 
-    fn fill_target(&self) -> Target {
-        match self.fill_chunks {
-            Some(chunks) => Target::fixed(chunks),
-            None => Target::adaptive(self.fill_chunks_of(self.fill_ring.unwrap_or(FILL_RING))),
-        }
+    /// Chunks to lend for receiving.
+    fn fill_target(&self) -> u32 {
+        let default = || self.fill_chunks_of(self.fill_ring.unwrap_or(FILL_RING));
+        self.fill_chunks.unwrap_or_else(default)
     }
 
     /// Chunks to lend for receiving by default, with a FILL ring of `slots`.

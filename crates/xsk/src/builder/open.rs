@@ -19,7 +19,7 @@ use crate::socket::{
 use crate::sys::{Address, Kernel, KernelSocket, QueueOwner, Registration, RingKind, SysResult};
 use crate::tx_metadata::TxSupport;
 use crate::umem::{AfterClose, Cache, DeviceQueue, RingsId, RingsLease, TX_METADATA_LEN};
-use crate::umem_rings::{CompletionRing, FillRing, RxRing, Target, TxRing, cache_size};
+use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing, cache_size};
 use crate::wait::Wait;
 use hostnet::ethtool::rx_ring;
 use hostnet::genetlink::netdev::metadata_features;
@@ -257,7 +257,7 @@ impl Opening<'_> {
         } else {
             self.config.fill_chunks_of(self.config.fill_slots())
         };
-        bound.fill.set_target(Target::fixed(chunks));
+        bound.fill.set_target(chunks);
         bound.fill.refill(&mut bound.cache);
         // Only a wake-up: its result does not matter.
         let _ = bound.socket.recv();

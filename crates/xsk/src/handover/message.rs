@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAGIC: [u8; 4] = *b"xsk\0";
 
 /// Of the form below; a change of it is another version.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Chunks whose places are in one byte.
 const PLACES_PER_BYTE: u32 = 4;
@@ -99,7 +99,6 @@ impl Description {
             wait,
             program.map_or(0, |mode| 1 + number(&ATTACH_MODES, &mode)),
             u32::from(has_map),
-            u32::from(state.fill_adapts),
             u32::from(geometry.fragments),
             u32::from(geometry.tx_metadata),
             u32::from(geometry.unaligned),
@@ -158,7 +157,6 @@ impl Description {
             number => Some(value(&ATTACH_MODES, number - 1)?),
         };
         let has_map = value(&[false, true], reader.u32()?)?;
-        let fill_adapts = value(&[false, true], reader.u32()?)?;
         geometry.fragments = value(&[false, true], reader.u32()?)?;
         geometry.tx_metadata = value(&[false, true], reader.u32()?)?;
         geometry.unaligned = value(&[false, true], reader.u32()?)?;
@@ -173,7 +171,6 @@ impl Description {
         let state = State {
             rings,
             fill_chunks,
-            fill_adapts,
             queue,
             mode,
             wait,
@@ -294,7 +291,6 @@ mod tests {
                     completion: 64,
                 },
                 fill_chunks: 5,
-                fill_adapts: true,
                 queue: DeviceQueue {
                     namespace: None,
                     is_shown: false,

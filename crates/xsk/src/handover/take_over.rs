@@ -14,7 +14,7 @@ use crate::socket::{
 use crate::sys::{Kernel, KernelSocket, Linux, RingKind};
 use crate::umem::{Cache, DeviceQueue, Geometry, Place, Umem};
 use crate::umem_rings::{
-    CompletionRing, CompletionSlots, FillRing, FillSlots, RxRing, Target, TxRing, cache_size,
+    CompletionRing, CompletionSlots, FillRing, FillSlots, RxRing, TxRing, cache_size,
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
@@ -110,12 +110,7 @@ unsafe fn take_over(parts: Parts) -> Result<Socket> {
         let places = state.places.iter();
         places.filter(|&&is| is == place).count() as u32
     };
-    let target = if state.fill_adapts {
-        Target::adaptive(state.fill_chunks)
-    } else {
-        Target::fixed(state.fill_chunks)
-    };
-    let fill = FillRing::new(&umem, id, state.queue.queue, rings.fill, target);
+    let fill = FillRing::new(&umem, id, state.queue.queue, rings.fill, state.fill_chunks);
     let mut fill = fill.with_lent(lent(Place::Receiving));
     fill.set_hints(state.rx_hints);
     let completion = CompletionRing::new(&umem, id, rings.completion);

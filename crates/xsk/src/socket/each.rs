@@ -238,12 +238,6 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
         } else {
             rx.take(recycled.left())
         };
-        // Packets that wait for room in TX are counted when they are read.
-        if received.left() > 0 {
-            fill.received(received.left());
-        } else if known == 0 {
-            fill.found_empty();
-        }
         let sent = match &mut out {
             Some(out) if SENDS => out.tx.reserve(received.left()),
             _ => Cursor::NONE,

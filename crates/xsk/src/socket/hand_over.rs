@@ -25,10 +25,8 @@ pub(crate) struct RingSizes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) rings: RingSizes,
-    /// Most chunks to keep lent for receiving.
+    /// Chunks to keep lent for receiving.
     pub(crate) fill_chunks: u32,
-    /// Whether fewer are lent while they suffice.
-    pub(crate) fill_adapts: bool,
     pub(crate) queue: DeviceQueue,
     pub(crate) mode: ModeObtained,
     pub(crate) wait: Wait,
@@ -121,8 +119,7 @@ impl Socket {
                 fill: receiver.fill.ring().size(),
                 completion: sender.completion.ring.size(),
             },
-            fill_chunks: receiver.fill.target().most(),
-            fill_adapts: receiver.fill.target().adapts(),
+            fill_chunks: receiver.fill.target(),
             queue: self.bound().lease().queue(),
             mode: self.mode(),
             wait: receiver.main.wait_strategy(),

@@ -64,7 +64,6 @@ impl<'s> Waiting<'s> {
     /// has yet to take packets, it looks after them at intervals.
     fn wait_until(&mut self, interest: Interest, timeout: Duration) -> Result<Ready> {
         let start = self.now();
-        self.note_empty(interest);
         loop {
             self.look_after()?;
             let ready = self.ready(interest);
@@ -90,9 +89,6 @@ impl<'s> Waiting<'s> {
     /// Gets the socket ready for the caller's own sleep; see
     /// [`Socket::prepare_to_wait`](crate::Socket::prepare_to_wait).
     pub(super) fn prepare(&mut self, interest: Interest) -> Result<Ready> {
-        if !self.has_packets() {
-            self.note_empty(interest);
-        }
         self.look_after()?;
         let events = self.events(interest);
         self.socket()
@@ -102,14 +98,6 @@ impl<'s> Waiting<'s> {
             sleep_at_most: self.sleep_at_most(interest),
             ..self.ready(interest)
         })
-    }
-
-    fn note_empty(&mut self, interest: Interest) {
-        if interest.receives()
-            && let Some((_, fill)) = &mut self.rx
-        {
-            fill.found_empty();
-        }
     }
 
     /// Reclaims completed chunks, refills FILL, and wakes the kernel for either ring if it has to be.

@@ -10,8 +10,7 @@ use crate::sys::{Desc, Mapping, Offsets};
 use crate::tx_metadata::{TxRequest, TxSupport};
 use crate::umem::{Cache, Geometry, Umem, XDP_PACKET_HEADROOM};
 use crate::umem_rings::{
-    CompletionRing, FillRing, Outgoing, RxRing, Target, TxRing, cache_size, look_after, send,
-    send_with,
+    CompletionRing, FillRing, Outgoing, RxRing, TxRing, cache_size, look_after, send, send_with,
 };
 use std::sync::Arc;
 
@@ -118,7 +117,7 @@ impl Moves {
         let id = umem.register_rings().expect("the first queue");
         let fill = Producer::new(fill.ring());
         let completion = Consumer::new(completion.ring());
-        let mut fill = FillRing::new(umem, id, 0, fill, Target::fixed(SLOTS));
+        let mut fill = FillRing::new(umem, id, 0, fill, SLOTS);
         let mut cache = Cache::new(umem, cache_size(umem.chunks(), SLOTS));
         fill.refill(&mut cache);
         let (rx, tx) = (Consumer::new(rx.ring()), Producer::new(tx.ring()));

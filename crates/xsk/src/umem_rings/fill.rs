@@ -4,74 +4,6 @@ use super::completion::CompletionRing;
 use crate::ring::{Cursor, Mapped, Producer};
 use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 
-/// The number of chunks to keep lent for receiving.
-///
-/// While packets come faster than the program takes them, every lent chunk waits in RX, and all of them
-/// have to stay in the CPU's caches. Fewer do as well then, and the kernel drops what is too much before
-/// it copies it. So after [`OVERLOAD`](Self::OVERLOAD) times the most with RX never found empty, and FILL
-/// dry then, the least are lent; and twice as many whenever RX is empty and FILL too, until it is the most
-/// again.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target {
-    most: u32,
-    least: u32,
-    now: u32,
-    /// Packets since RX was last found empty. After four billion of them an overload is found again, a bit later.
-    since_empty: u32,
-}
-
-impl Target {
-    /// Packets without an empty RX that make an overload, in multiples of the most.
-    const OVERLOAD: u32 = 8;
-
-    /// Chunks lent under overload: four times as many as NAPI receives at once.
-    const LEAST: u32 = 256;
-
-    /// Always as many.
-    pub(crate) fn fixed(chunks: u32) -> Self {
-        Self {
-            most: chunks,
-            least: chunks,
-            now: chunks,
-            since_empty: 0,
-        }
-    }
-
-    /// As many, and fewer under overload.
-    pub(crate) fn adaptive(chunks: u32) -> Self {
-        Self {
-            least: chunks.min(Self::LEAST),
-            ..Self::fixed(chunks)
-        }
-    }
-
-    /// Most chunks to lend.
-    pub(crate) fn most(self) -> u32 {
-        self.most
-    }
-
-    /// Whether it may lend fewer.
-    pub(crate) fn adapts(self) -> bool {
-        self.least < self.most
-    }
-
-    fn at_most(self, chunks: u32) -> Self {
-        Self {
-            most: self.most.min(chunks),
-            least: self.least.min(chunks),
-            now: self.now.min(chunks),
-            since_empty: 0,
-        }
-    }
-
-    /// Counts packets; true when fewer chunks may do.
-    #[inline(always)]
-    fn received(&mut self, packets: u32) -> bool {
-        self.since_empty = self.since_empty.wrapping_add(packets);
-        self.since_empty / Self::OVERLOAD >= self.most && self.now > self.least
-    }
-}
-
 /// A FILL ring, and the chunks that are lent through it.
 #[derive(Debug)]
 pub(crate) struct FillRing {
@@ -83,7 +15,7 @@ pub(crate) struct FillRing {
     queue: u32,
     ring: Producer<u64, Mapped<u64>>,
     /// Chunks to lend, and those that are lent.
-    target: Target,
+    target: u32,
     lent: u32,
     /// Descriptors of chunks that were not lent here.
     invalid_descs: u64,
@@ -100,14 +32,14 @@ impl FillRing {
         id: RingsId,
         queue: u32,
         ring: Producer<u64, Mapped<u64>>,
-        target: Target,
+        target: u32,
     ) -> Self {
         Self {
             umem: umem.clone(),
             id,
             in_batches: if umem.unaligned() { RingsId::NONE } else { id },
             queue,
-            target: target.at_most(ring.size()),
+            target: target.min(ring.size()),
             ring,
             lent: 0,
             invalid_descs: 0,
@@ -132,7 +64,7 @@ impl FillRing {
     }
 
     /// Chunks to lend.
-    pub(crate) fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> u32 {
         self.target
     }
 
@@ -169,51 +101,20 @@ impl FillRing {
     }
 
     /// Changes the number of chunks to lend.
-    pub(crate) fn set_target(&mut self, target: Target) {
-        self.target = target.at_most(self.ring.size());
+    pub(crate) fn set_target(&mut self, target: u32) {
+        self.target = target.min(self.ring.size());
     }
 
     /// Whether so few chunks are lent for receiving that packets may stop arriving.
     #[inline]
     pub(crate) fn starves(&self) -> bool {
-        self.lent < self.target.now.div_ceil(4)
-    }
-
-    /// Adapts the number of chunks to lend to `packets` that were read from RX.
-    #[inline(always)]
-    pub(crate) fn received(&mut self, packets: u32) {
-        if packets == 0 {
-            self.found_empty();
-        } else if self.target.received(packets) {
-            self.lend_least_if_dry();
-        }
-    }
-
-    /// A program may take all packets at once, and never look at an empty RX: there is no overload while
-    /// FILL has entries.
-    #[cold]
-    #[inline(never)]
-    fn lend_least_if_dry(&mut self) {
-        if self.ring.pending() <= self.target.now / 8 {
-            self.target.now = self.target.least;
-        } else {
-            self.target.since_empty = 0;
-        }
-    }
-
-    /// Adapts the number of chunks to lend to an empty RX.
-    #[inline(always)]
-    pub(crate) fn found_empty(&mut self) {
-        self.target.since_empty = 0;
-        if self.target.now < self.target.most && self.ring.pending() == 0 {
-            self.target.now = self.target.most.min(self.target.now * 2);
-        }
+        self.lent < self.target.div_ceil(4)
     }
 
     /// Whether as many chunks are lent as should be.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
-        self.lent >= self.target.now
+        self.lent >= self.target
     }
 
     /// Whether the kernel asks for a wake-up, and has entries to read. A request can be missed, and is
@@ -239,7 +140,7 @@ impl FillRing {
     #[inline(always)]
     pub(crate) fn refill(&mut self, cache: &mut Cache) {
         if !self.is_full() {
-            let mut slots = self.ring.reserve(self.target.now - self.lent);
+            let mut slots = self.ring.reserve(self.target - self.lent);
             self.refill_from(cache, &mut slots);
             self.publish(&slots);
         }
@@ -249,7 +150,7 @@ impl FillRing {
     /// free.
     #[inline(always)]
     pub(super) fn refill_with(&mut self, completion: &mut CompletionRing, cache: &mut Cache) {
-        let mut slots = self.ring.reserve(self.target.now - self.lent);
+        let mut slots = self.ring.reserve(self.target - self.lent);
         self.lent += completion.refill(&self.ring, &mut slots, cache);
         if slots.left() > 0 {
             self.refill_from(cache, &mut slots);

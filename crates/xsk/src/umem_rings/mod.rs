@@ -11,7 +11,7 @@ pub(crate) use completion::{
     CompletionRing, Outgoing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
     send, send_fragments, send_with, write_fragments,
 };
-pub(crate) use fill::{FillRing, Target};
+pub(crate) use fill::FillRing;
 
 use crate::ring::{Consumer, Mapped, Producer};
 use crate::sys::Desc;

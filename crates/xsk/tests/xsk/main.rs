@@ -25,6 +25,7 @@ mod metadata;
 mod needs;
 mod netns;
 mod outside;
+mod overload;
 mod packet;
 mod port;
 mod programs;
@@ -112,6 +113,7 @@ fn main() -> ExitCode {
         tests.extend(programs::tests());
         tests.extend(steering::tests());
         tests.extend(soundness::tests());
+        tests.extend(overload::tests());
         tests.extend(waiting::tests());
         tests.extend(event_loops::tests());
         tests.extend(handover::tests());

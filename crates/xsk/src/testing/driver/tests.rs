@@ -598,3 +598,129 @@ fn a_queue_without_a_socket_is_waited_for_longer() {
     let late = open(31, QueueOwner::Stack).expect("the kernel has it");
     assert!(late.contains("has not released it yet"), "{late}");
 }
+
+/// Packets on their way to a device in copy mode.
+#[derive(Default)]
+struct Line {
+    arriving: u32,
+    dropped: u32,
+}
+
+impl Line {
+    /// The device receives as many as NAPI does at once, and drops those for which FILL has no chunk.
+    fn receive(&mut self, rings: &mut Rings) {
+        for _ in 0..self.arriving.min(64) {
+            self.arriving -= 1;
+            let chunk = rings.take_fill(1).pop();
+            let received = chunk.is_some_and(|addr| rings.receive(addr + 256, 60));
+            self.dropped += u32::from(!received);
+        }
+    }
+}
+
+/// Receives up to a number of packets; returns how many.
+type Receive = Box<dyn FnMut(u32) -> u32>;
+
+/// Makes a socket ready to receive in one way.
+type Receiver = fn(Socket) -> Receive;
+
+/// Each way to receive.
+const WAYS: [(&str, Receiver); 6] = [
+    ("next_packet", |mut socket| {
+        Box::new(move |max| {
+            let mut batch = socket.recv(max);
+            let count = batch.len() as u32;
+            while let Some(packet) = batch.next_packet() {
+                packet.send().expect("room in TX");
+            }
+            drop(batch);
+            socket.flush().expect("it is up");
+            count
+        })
+    }),
+    ("receive_each", |mut socket| {
+        Box::new(move |max| {
+            socket.receive_each(max, |packet| {
+                assert_eq!(packet.len(), 60);
+                packet.recycle()
+            })
+        })
+    }),
+    ("forward_each", |mut socket| {
+        Box::new(move |max| {
+            let count = socket.forward_each(max, |mut packet| {
+                packet[0] = 2;
+                packet.send()
+            });
+            socket.flush().expect("it is up");
+            count
+        })
+    }),
+    ("recv_frames", |mut socket| {
+        Box::new(move |max| {
+            let mut frames = Vec::new();
+            let count = socket.recv_frames(&mut frames, max);
+            socket.free_frames(frames);
+            count as u32
+        })
+    }),
+    ("next_packet of a half", |socket| {
+        let (mut rx, mut tx) = socket.split();
+        Box::new(move |max| {
+            let mut batch = rx.recv(max);
+            let count = batch.len() as u32;
+            while let Some(packet) = batch.next_packet() {
+                tx.send(packet.keep()).expect("room in TX");
+            }
+            drop(batch);
+            tx.flush().expect("it is up");
+            count
+        })
+    }),
+    ("receive_each of a half", |socket| {
+        let (mut rx, tx) = socket.split();
+        Box::new(move |max| {
+            assert_eq!(tx.outstanding(), 0);
+            rx.receive_each(max, |packet| {
+                assert_eq!(packet.len(), 60);
+                packet.recycle()
+            })
+        })
+    }),
+];
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of packets take Miri minutes")]
+fn bursts_after_an_overload_are_received_as_those_before() {
+    const BURSTS: [u32; 20] = [1000; 20];
+    const OVERLOAD: [u32; 1] = [100_000];
+    for (way, receiver) in WAYS {
+        let line = Arc::new(Mutex::new(Line::default()));
+        let arriving = Arc::clone(&line);
+        let driver = Driver::new(move |call, rings| {
+            transmit(rings, u32::MAX);
+            if call == Call::Recv {
+                arriving.lock().expect("no panic").receive(rings);
+            }
+            // So that each call to receive is one of the kernel, too.
+            rings.ask_for_wakeup(true, true);
+            copies(call)
+        });
+        let umem = kernel::umem(8192, 2048);
+        let socket = driver.open(&umem, Mode::Auto, |b| b).expect("it opens");
+        let mut receive = receiver(socket);
+        // Half as fast as packets arrive.
+        let mut dropped_of = |phase: &[u32]| {
+            let before = line.lock().expect("no panic").dropped;
+            for packets in phase {
+                line.lock().expect("no panic").arriving = *packets;
+                while receive(32) > 0 || line.lock().expect("no panic").arriving > 0 {}
+            }
+            line.lock().expect("no panic").dropped - before
+        };
+        let dropped = [&BURSTS[..], &OVERLOAD, &BURSTS].map(&mut dropped_of);
+        assert!(dropped[1] > 10_000, "{way}: no overload: {dropped:?}");
+        assert_eq!((dropped[0], dropped[2]), (0, 0), "{way}: {dropped:?}");
+        assert_eq!(umem.accounting().receiving, 2048, "{way}");
+    }
+}

@@ -836,32 +836,3 @@ fn unread_packets_that_were_forged_are_not_recycled() {
     let fill = queue.fill.as_mut().expect("the first socket has all rings");
     assert_eq!(fill.end.available(9), before - taken);
 }
-
-/// Chunks lent after many packets that are all forwarded, in batches of 64, when up to `arriving` come
-/// before each.
-fn lent_after_forwarding(arriving: u32) -> u32 {
-    let umem = umem(2048, 2048);
-    let mut model = copying(&umem, 512);
-    for _ in 0..512 {
-        arrive(&mut model, arriving);
-        model.forward_each(64, |mut packet| {
-            packet[0] = 2;
-            packet.send()
-        });
-        model.flush(0).expect("the device is up");
-        model.turn();
-    }
-    model.fill().lent()
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "thousands of packets take Miri minutes")]
-fn fewer_chunks_are_lent_under_overload() {
-    assert!(lent_after_forwarding(u32::MAX) <= 256);
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "thousands of packets take Miri minutes")]
-fn packets_that_are_all_taken_at_once_are_no_overload() {
-    assert!(lent_after_forwarding(64) > 400);
-}
