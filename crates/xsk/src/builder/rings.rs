@@ -59,16 +59,16 @@ pub(crate) fn map_ring<T: Slot>(
         .ring_layout(ring)
         .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the layout of the rings"))?
         .ok_or_else(no_flags)?;
-    let len = layout.slots + size as usize * size_of::<T>();
+    let len = Mapped::<T>::bytes(layout, size).ok_or_else(|| unknown_layout(ring))?;
     let mapping = socket
         .map_ring(ring, len)
         .map_err(|errno| map_error(ring, errno))?;
-    Mapped::new(mapping, layout, size).ok_or_else(|| {
-        Error::new(
-            ErrorKind::Unsupported,
-            format!("this library does not know the kernel's layout of the {ring} ring"),
-        )
-    })
+    Mapped::new(mapping, layout, size).ok_or_else(|| unknown_layout(ring))
+}
+
+fn unknown_layout(ring: RingKind) -> Error {
+    let message = format!("this library does not know the kernel's layout of the {ring} ring");
+    Error::new(ErrorKind::Unsupported, message)
 }
 
 fn map_error(ring: RingKind, errno: Errno) -> Error {

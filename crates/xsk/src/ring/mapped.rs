@@ -32,18 +32,25 @@ pub(crate) struct Mapped<T> {
 unsafe impl<T: Slot> Send for Mapped<T> {}
 
 impl<T: Slot> Mapped<T> {
+    /// Bytes from the beginning of a mapping to the end of `size` slots; `None` when no mapping is as long.
+    pub(crate) fn bytes(at: Offsets, size: u32) -> Option<usize> {
+        let slots = (size as usize).checked_mul(size_of::<T>())?;
+        at.slots.checked_add(slots)
+    }
+
     /// A ring of `size` slots in a mapping. `None` when the kernel's offsets do not fit into it or
     /// are not aligned.
     pub(crate) fn new(mapping: impl Into<Arc<Mapping>>, at: Offsets, size: u32) -> Option<Self> {
         let mapping = mapping.into();
-        let slots_end = at
-            .slots
-            .checked_add((size as usize).checked_mul(size_of::<T>())?)?;
+        let slots_end = Self::bytes(at, size)?;
         let words = [at.producer, at.consumer, at.flags];
+        let is_inside = |word: usize| {
+            let end = word.checked_add(size_of::<AtomicU32>());
+            word.is_multiple_of(align_of::<AtomicU32>())
+                && end.is_some_and(|end| end <= mapping.len())
+        };
         let fits = slots_end <= mapping.len()
-            && words
-                .iter()
-                .all(|w| w.is_multiple_of(4) && w + 4 <= mapping.len())
+            && words.into_iter().all(is_inside)
             && at.slots.is_multiple_of(align_of::<T>())
             && size.is_power_of_two();
         if !fits {
@@ -236,7 +243,40 @@ impl<T: Slot> Shared<T> for Mapped<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Size;
+    use super::*;
+
+    /// A ring at `at` in a mapping of 4096 bytes.
+    fn ring(at: Offsets, size: u32) -> Option<Mapped<u64>> {
+        Mapped::new(Mapping::heap(4096), at, size)
+    }
+
+    #[test]
+    fn offsets_outside_the_mapping_are_refused() {
+        let right = Offsets {
+            producer: 0,
+            consumer: 64,
+            flags: 128,
+            slots: 192,
+        };
+        assert!(ring(right, 64).is_some());
+        let fields: [fn(&mut Offsets) -> &mut usize; 4] = [
+            |at| &mut at.producer,
+            |at| &mut at.consumer,
+            |at| &mut at.flags,
+            |at| &mut at.slots,
+        ];
+        for field in fields {
+            // Outside, at the end, not aligned, and so large that the end of the word or slots wraps around.
+            for wrong in [4096, 4094, 2, 1 << 40, usize::MAX - 3, usize::MAX - 7] {
+                let mut at = right;
+                *field(&mut at) = wrong;
+                assert!(ring(at, 64).is_none(), "{at:?}");
+            }
+        }
+        for size in [0, 3, 1 << 31, u32::MAX] {
+            assert!(ring(right, size).is_none(), "{size} slots");
+        }
+    }
 
     #[test]
     fn a_size_with_options_or_without_bytes_ends_nowhere() {

@@ -184,7 +184,7 @@ fn map<T: Slot>(kernel: &dyn KernelSocket, kind: RingKind, slots: u32) -> io::Re
     let at = kernel
         .ring_layout(kind)?
         .ok_or(io::ErrorKind::Unsupported)?;
-    let len = at.slots + slots as usize * size_of::<T>();
+    let len = Mapped::<T>::bytes(at, slots).ok_or(io::ErrorKind::InvalidData)?;
     let mapping = kernel.map_ring(kind, len)?;
     Mapped::new(mapping, at, slots).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
