@@ -462,10 +462,11 @@ impl Umem {
     /// touch them. Returns the number of retired chunks.
     pub(crate) fn release_rings(&self, id: RingsId, kernel: AfterClose, queue: DeviceQueue) -> u32 {
         let area = self.area();
+        let mut registry = self.registry();
         let lent = area.owners.lent(id);
         let free = |index| area.pool.put(&[index]);
         let retired = match kernel {
-            _ if self.is_handed_over() => lent as u32,
+            _ if registry.handed_over => lent as u32,
             AfterClose::LetGo => area.owners.release(id, true, free),
             AfterClose::MaySend => area.owners.release(id, false, free),
             AfterClose::MayTouchAll => lent as u32,
@@ -473,7 +474,7 @@ impl Umem {
         // SAFETY: needed to give up the references that the lent chunks left. They are in the pool
         // now, or retired, from where they go to the pool.
         unsafe { self.0.withdraw(lent) };
-        self.registry().rings[usize::from(id.0)] = match retired {
+        registry.rings[usize::from(id.0)] = match retired {
             0 => Rings::Unused,
             _ => Rings::Retired(queue),
         };

@@ -6,7 +6,6 @@ use super::pages::map;
 use super::{DeviceQueue, Geometry, Rings, RingsId, RingsLease, Umem, claim};
 use crate::error::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 
 /// Where retired chunks of the other process come from: no device has this index, so no socket that
 /// is bound brings them back.
@@ -35,9 +34,9 @@ impl Umem {
         self.0.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether another process has the chunks.
+    /// Whether another process has the chunks. For the user of the open rings, who alone can hand them over.
     pub(crate) fn is_handed_over(&self) -> bool {
-        self.0.handed_over.load(Ordering::Relaxed)
+        self.registry().handed_over
     }
 
     /// Gives all chunks away for good, together with the rings `id`, and returns their places.
@@ -68,7 +67,7 @@ impl Umem {
             self.0.owners.set(index, id.receiving());
         }
         self.0.leave(free.len());
-        self.0.handed_over.store(true, Ordering::Relaxed);
+        registry.handed_over = true;
         registry.claim = None;
         Ok(places)
     }

@@ -37,7 +37,6 @@ use pages::Backing;
 use share::Share;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes that the kernel reserves in front of every received packet (`XDP_PACKET_HEADROOM` in
@@ -133,8 +132,6 @@ pub(crate) struct Area {
     /// Indices of free chunks.
     pool: Pool,
     registry: Mutex<Registry>,
-    /// Whether another process has the chunks. Changed with the registry locked.
-    handed_over: AtomicBool,
 }
 
 /// The state of a pair of rings.
@@ -196,6 +193,8 @@ pub(crate) struct Registry {
     sockets: Vec<Weak<dyn KernelSocket>>,
     /// Until the memory is handed over.
     claim: Option<Claim>,
+    /// Whether another process has the chunks: in here, so that it stays as it is while a thread acts on it.
+    handed_over: bool,
 }
 
 impl Registry {
@@ -258,7 +257,6 @@ impl Umem {
             owners: OwnerTable::new(chunks),
             pool: Pool::full(chunks),
             registry: Mutex::new(registry),
-            handed_over: AtomicBool::new(false),
         })))
     }
 
@@ -364,7 +362,7 @@ impl Umem {
 
     pub(crate) fn register_rings(&self) -> Result<RingsId> {
         let mut registry = self.registry();
-        if self.is_handed_over() {
+        if registry.handed_over {
             let message =
                 "the UMEM was handed over to another process with its socket: build another";
             return Err(Error::new(ErrorKind::Foreign, message));
@@ -416,11 +414,12 @@ impl Umem {
 
     /// Frees the chunks of closed rings whose queue the kernel has let go of since.
     pub(crate) fn recover_retired(&self, let_go: impl Fn(&DeviceQueue) -> bool) {
-        if self.is_handed_over() {
+        // Locked throughout: the rings must not be recovered twice, nor handed over in between.
+        let mut registry = self.registry();
+        if registry.handed_over {
             return;
         }
-        // Locked throughout: the rings must not be recovered twice.
-        for (id, rings) in (0..).zip(&mut self.registry().rings) {
+        for (id, rings) in (0..).zip(&mut registry.rings) {
             if let Rings::Retired(queue) = rings
                 && let_go(queue)
             {
