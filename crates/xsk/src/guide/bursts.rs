@@ -134,6 +134,9 @@
 //! It pays where sending takes much of a CPU, as in copy mode; where one thread has time for both, a
 //! batch that is sent by the thread that received it costs less.
 //!
+//! Only the sending half gets chunks of sent packets back, so while it is idle, as one that waits for
+//! frames, the receiving half has to do without them. By default it can: see [`split`].
+//!
 //! ```no_run
 //! # fn main() -> xsk::Result<()> {
 //! # let umem = xsk::Umem::builder().build()?;

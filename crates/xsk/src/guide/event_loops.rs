@@ -71,6 +71,10 @@
 //!    thread may free the chunks that FILL lacks.
 //! 3. [Flush](crate::Socket::flush) after sending. A packet that was not flushed is invisible to the kernel.
 //!
+//! The receiving half of a [split](crate::Socket::split) socket has
+//! [`prepare_to_wait`](crate::RxHalf::prepare_to_wait) and the descriptor, too. The sending half has
+//! [`wait_for_room`](crate::TxHalf::wait_for_room).
+//!
 //! The examples `event_loop` (poll), `mio`, `tokio` and `udp_echo` are complete programs.
 //!
 //! [`Socket`]: crate::Socket

@@ -174,6 +174,13 @@ impl RxHalf {
         });
         frames.len() - before
     }
+
+    /// Same as [`Socket::free_frames`].
+    pub fn free_frames(&mut self, frames: impl IntoIterator<Item = Frame>) {
+        for frame in frames {
+            self.cache.put(frame.into_chunk());
+        }
+    }
 }
 
 impl TxHalf {

@@ -14,7 +14,8 @@ use crate::send_error::SendError;
 use crate::tx_metadata::{TxRequest, TxSupport, TxTimestamp};
 use crate::umem::{Cache, Umem};
 use crate::umem_rings::{RxRing, cache_size};
-use crate::wait::Interest;
+use crate::wait::{Interest, Ready};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// The receiving half of a [`Socket`]; see [`Socket::split`].
@@ -43,6 +44,12 @@ impl Socket {
     /// Frames go from one to the other by any channel. The socket closes when both halves are
     /// dropped, in any order; without the receiving half, packets go to the network stack again.
     /// Siblings of the socket close: their packets to send are flushed, received ones are dropped.
+    ///
+    /// The chunks of sent packets come back when the sending half sends, flushes, allocates or
+    /// [reclaims](TxHalf::reclaim), whichever comes next. As long as it does none of these, they are out of
+    /// reach for the receiving half. By default it needs none of them, since at most half of the UMEM is lent
+    /// for receiving; a socket with more [`fill_chunks`](crate::SocketBuilder::fill_chunks) receives less
+    /// while its sender is idle.
     ///
     /// ```no_run
     /// # fn main() -> xsk::Result<()> {
@@ -121,12 +128,25 @@ impl RxHalf {
     ///
     /// [`ErrorKind::Os`](crate::ErrorKind::Os) when poll(2) fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        let mut waiting = Waiting {
+        self.waiting().wait(timeout)
+    }
+
+    /// Gets the half ready for a sleep in the caller's event loop, until its descriptor is readable. Same as
+    /// [`Socket::prepare_to_wait`] with [`Interest::Receive`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Os`](crate::ErrorKind::Os) when the events of the descriptor cannot be set.
+    pub fn prepare_to_wait(&mut self) -> Result<Ready> {
+        self.waiting().prepare(Interest::Receive)
+    }
+
+    fn waiting(&mut self) -> Waiting<'_> {
+        Waiting {
             rx: Some((&mut self.receiver.main, &mut self.receiver.fill)),
             tx: None,
             cache: &mut self.cache,
-        };
-        waiting.wait(timeout)
+        }
     }
 
     /// The UMEM of the socket's packets.
@@ -260,5 +280,20 @@ impl TxHalf {
             main, completion, ..
         } = &self.sender;
         Ok(Statistics::read(main.socket())?.with_tx(main, completion))
+    }
+}
+
+/// For an event loop; see [`RxHalf::prepare_to_wait`]. A sending half has none: it waits with
+/// [`TxHalf::wait_for_room`].
+impl AsFd for RxHalf {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.main.pollable()
+    }
+}
+
+/// Same as [`AsFd`].
+impl AsRawFd for RxHalf {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

@@ -29,11 +29,11 @@ use crate::frame::Frame;
 use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
 use crate::socket::{Done, Received, RxHalf, Socket, Statistics, TxHalf};
-use crate::sys::Desc;
+use crate::sys::{Clock, Desc};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Geometry, Umem};
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing};
-use crate::wait::Wait;
+use crate::wait::{Interest, Ready, Wait};
 use crate::{Mode, SiblingId};
 use queue::Queue;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -300,11 +300,11 @@ impl Model {
         }
     }
 
-    /// Same as [`Socket::free_frames`]; a half drops them.
+    /// Same as [`Socket::free_frames`].
     pub fn free_frames(&mut self, frames: Vec<Frame>) {
         match self.user_mut() {
             User::Whole(socket, _) => socket.free_frames(frames),
-            User::Halves(..) => drop(frames),
+            User::Halves(rx, _) => rx.free_frames(frames),
         }
     }
 
@@ -445,6 +445,33 @@ impl Model {
             }
             User::Halves(rx, _) => rx.wait(timeout),
         }
+    }
+
+    /// Same as [`Socket::prepare_to_wait`], through one of the sockets.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::prepare_to_wait`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn prepare_to_wait(&mut self, socket: usize, interest: Interest) -> Result<Ready> {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => main.prepare_to_wait(interest),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                let mut sibling = main.sibling(id).expect("an open sibling");
+                sibling.prepare_to_wait(interest)
+            }
+            User::Halves(rx, _) => rx.prepare_to_wait(),
+        }
+    }
+
+    /// An event loop sleeps, while the driver works.
+    pub fn pass(&mut self, time: Duration) {
+        self.driver.sleep(time);
+        self.queue().pass(time);
     }
 
     /// Whether waiting for packets looks after TX too: a receiving half does not.
