@@ -1,9 +1,10 @@
 //! Receives from a socket in an event loop, beside another descriptor, here standard input:
 //! `event_loop DEVICE`. A line ends it.
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::stdin;
-use xsk::{Socket, Umem};
+use std::time::Duration;
+use xsk::{Interest, Socket, Umem};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = std::env::args().nth(1).ok_or("usage: event_loop DEVICE")?;
@@ -13,27 +14,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let input = stdin();
     let mut packets = 0;
     loop {
-        let [socket_ready, input_ready] = {
-            let mut both = [
-                PollFd::new(&socket, PollFlags::IN),
-                PollFd::new(&input, PollFlags::IN),
-            ];
-            poll(&mut both, None)?;
-            both.map(|it| !it.revents().is_empty())
+        // Before each sleep: it refills FILL, wakes the driver, and limits the sleep.
+        let ready = socket.prepare_to_wait(Interest::Receive)?;
+        let most = if ready.receive {
+            Some(Duration::ZERO)
+        } else {
+            ready.sleep_at_most
         };
-        if input_ready {
+        let most = most.map(Timespec::try_from).transpose()?;
+        let mut both = [
+            PollFd::new(&socket, PollFlags::IN),
+            PollFd::new(&input, PollFlags::IN),
+        ];
+        poll(&mut both, most.as_ref())?;
+        if !both[1].revents().is_empty() {
             break;
         }
-        if socket_ready {
-            // Until the ring is empty: then every chunk is back in FILL before the next poll.
-            loop {
-                let batch = socket.recv(64);
-                if batch.is_empty() {
-                    break;
-                }
-                packets += batch.len();
-            }
-        }
+        packets += socket.recv(64).len();
     }
     println!("{packets} packets");
     Ok(())

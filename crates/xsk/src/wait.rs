@@ -95,8 +95,9 @@ pub struct Ready {
     /// A packet can be sent: the TX ring has a free slot, and a chunk is free unless none is on its
     /// way back.
     pub send: bool,
-    /// While the kernel has yet to take packets from TX, or too few chunks are lent for receiving:
-    /// the longest sleep before the socket has to be looked after again.
+    /// While the kernel has yet to take packets from TX, too few chunks are lent for receiving, or a
+    /// zero-copy driver may not know of those in FILL: the longest sleep before the socket has to be looked
+    /// after again.
     pub sleep_at_most: Option<Duration>,
 }
 
@@ -164,11 +165,12 @@ impl Pacer {
     /// The next step, with the ring empty and `received` packets since the socket was opened.
     pub(crate) fn pause(&mut self, received: u64, now: Instant) -> Pause {
         let packets = received.wrapping_sub(self.seen);
-        let elapsed = now.saturating_duration_since(self.last);
-        (self.seen, self.last) = (received, now);
         if packets == 0 {
+            // The rate is that since the first time, however often the socket was looked after.
             return Pause::Block;
         }
+        let elapsed = now.saturating_duration_since(self.last);
+        (self.seen, self.last) = (received, now);
         let gap_ns = (elapsed.as_nanos() / u128::from(packets)).max(1);
         // Hardly more than one packet would gather: a wake-up for each costs no more.
         if gap_ns * 3 / 2 > self.max_delay.as_nanos() {

@@ -164,6 +164,7 @@ impl Opening<'_> {
         bound.completion.set_support(self.tx_support(zero_copy));
         let hints = program.as_ref().and_then(Program::hints);
         bound.fill.set_hints(hints.is_some());
+        bound.fill.set_zero_copy(zero_copy);
         self.expect_attach_mode(mode)?;
         delay::at(Point::Bound);
         let entry = self.install(&bound, source, program.as_ref())?;

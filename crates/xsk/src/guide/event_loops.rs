@@ -68,7 +68,7 @@
 //! 1. Call `prepare_to_wait` before each sleep. It looks at the rings, so an event that came before is not
 //!    slept over, also where the event loop reports edges only, as mio does.
 //! 2. Sleep for [`Ready::sleep_at_most`] at the longest. Not all that a socket waits for is an event: another
-//!    thread may free the chunks that FILL lacks.
+//!    thread may free the chunks that FILL lacks, and a driver may ask for a wake-up after the look at its flag.
 //! 3. [Flush](crate::Socket::flush) after sending. A packet that was not flushed is invisible to the kernel.
 //!
 //! The receiving half of a [split](crate::Socket::split) socket has

@@ -92,6 +92,12 @@
 //! [`Socket::wait`] check the flag and make the call; so does [`Socket::recv`], for FILL. With it off,
 //! each flush is a system call.
 //!
+//! A zero-copy driver that finds FILL empty sets the flag a moment later, without looking at FILL again. So
+//! while FILL has entries that the driver has not taken, a sleep ends after a millisecond, and each further one
+//! after twice the time, to look at the flag again. An idle socket wakes up some twenty times in an hour. It
+//! holds for [`Socket::wait`] and [`Socket::wait_for`], siblings, receiving halves and the workers of a
+//! [`Port`](crate::Port), and by [`Ready::sleep_at_most`] for event loops and `AsyncSocket`.
+//!
 //! [`Wait`]: crate::Wait
 //! [`Spin`]: crate::Wait::Spin
 //! [`Poll`]: crate::Wait::Poll

@@ -113,6 +113,7 @@ unsafe fn take_over(parts: Parts) -> Result<Socket> {
     let fill = FillRing::new(&umem, id, state.queue.queue, rings.fill, state.fill_chunks);
     let mut fill = fill.with_lent(lent(Place::Receiving));
     fill.set_hints(state.rx_hints);
+    fill.set_zero_copy(mode == ModeObtained::ZeroCopy);
     let completion = CompletionRing::new(&umem, id, rings.completion);
     let mut completion = completion.with_lent(lent(Place::Sending));
     completion.set_support(state.tx_support);

@@ -171,7 +171,6 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     }
 
     /// Index of the next slot to write.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn next(&self) -> u32 {
         self.next
     }

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
 /// Longest sleep while the socket has to be looked after: the kernel has yet to take packets from TX,
-/// or too few chunks are lent for receiving. Also the longest time that it spins without looking.
+/// or too few chunks are lent for receiving. Also the longest time that it spins without looking, and the
+/// shortest after which FILL is looked at again.
 const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 /// Longest sleep while TX has room and every chunk is lent. The kernel reports no completions.
@@ -61,7 +62,7 @@ impl<'s> Waiting<'s> {
     }
 
     /// Waits with nothing ready. While other threads may free chunks that FILL lacks, or the kernel
-    /// has yet to take packets, it looks after them at intervals.
+    /// has yet to take packets or chunks, it looks after them at intervals.
     fn wait_until(&mut self, interest: Interest, timeout: Duration) -> Result<Ready> {
         let start = self.now();
         loop {
@@ -73,11 +74,10 @@ impl<'s> Waiting<'s> {
                 return Ok(ready);
             }
             let pause = self.next_pause(interest, now);
-            let slice = match self.sleep_at_most(interest) {
-                Some(most) => left.min(most),
-                None if pause == Pause::Spin => left.min(LOOK_AFTER),
-                None => left,
-            };
+            let mut slice = left.min(self.sleep_at_most(interest, now).unwrap_or(left));
+            if pause == Pause::Spin {
+                slice = slice.min(LOOK_AFTER);
+            }
             let interrupted = self.pause(pause, interest, slice)?;
             let ready = self.ready(interest);
             if ready.any() || interrupted || slice == left {
@@ -94,8 +94,9 @@ impl<'s> Waiting<'s> {
         self.socket()
             .watch(events)
             .map_err(|errno| Error::os(ErrorKind::Os, errno, "setting the events to wait for"))?;
+        let now = self.now();
         Ok(Ready {
-            sleep_at_most: self.sleep_at_most(interest),
+            sleep_at_most: self.sleep_at_most(interest, now),
             ..self.ready(interest)
         })
     }
@@ -118,13 +119,17 @@ impl<'s> Waiting<'s> {
     }
 
     /// The longest sleep before the socket has to be looked after again.
-    fn sleep_at_most(&mut self, interest: Interest) -> Option<Duration> {
+    fn sleep_at_most(&mut self, interest: Interest, now: Instant) -> Option<Duration> {
         if interest.sends() && self.lacks_chunks() {
             return Some(COMPLETION);
         }
         let pending = self.tx.as_mut().is_some_and(|(tx, _)| tx.pending() > 0);
         let starves = self.rx.as_ref().is_some_and(|(_, fill)| fill.starves());
-        (pending || starves).then_some(LOOK_AFTER)
+        if pending || starves {
+            return Some(LOOK_AFTER);
+        }
+        let (_, fill) = self.rx.as_mut()?;
+        fill.look_again_after(now, LOOK_AFTER)
     }
 
     #[inline]

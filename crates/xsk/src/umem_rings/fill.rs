@@ -3,6 +3,7 @@
 use super::completion::CompletionRing;
 use crate::ring::{Cursor, Mapped, Producer};
 use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
+use std::time::{Duration, Instant};
 
 /// A FILL ring, and the chunks that are lent through it.
 #[derive(Debug)]
@@ -23,6 +24,17 @@ pub(crate) struct FillRing {
     fragmented: u64,
     /// Whether the XDP program writes hints in front of packets.
     hints: bool,
+    /// Whether a driver takes chunks ahead of packets, and asks for a wake-up when it gets none.
+    zero_copy: bool,
+    /// FILL as it was last looked at, and the first time that it was found like that.
+    looked_at: Option<(Entries, Instant)>,
+}
+
+/// The entries of FILL: those written so far, and those of them that the driver has not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entries {
+    written: u32,
+    untaken: u32,
 }
 
 impl FillRing {
@@ -45,6 +57,8 @@ impl FillRing {
             invalid_descs: 0,
             fragmented: 0,
             hints: false,
+            zero_copy: false,
+            looked_at: None,
         }
     }
 
@@ -61,6 +75,11 @@ impl FillRing {
     /// Says that it does.
     pub(crate) fn set_hints(&mut self, hints: bool) {
         self.hints = hints;
+    }
+
+    /// Says that the socket is in zero-copy mode.
+    pub(crate) fn set_zero_copy(&mut self, zero_copy: bool) {
+        self.zero_copy = zero_copy;
     }
 
     /// Chunks to lend.
@@ -128,6 +147,30 @@ impl FillRing {
     #[inline(never)]
     fn has_entries(&mut self) -> bool {
         self.ring.pending() > 0
+    }
+
+    /// The longest sleep after which a driver's request for a wake-up is seen in time, at least `least`; `None`
+    /// if there can be none.
+    ///
+    /// Drivers (i40e, ice, igb, ixgbe, mlx5) fail to get a chunk, and set the flag a moment later, without
+    /// looking at FILL again. Entries written in between are not seen by the driver, nor the flag by a program
+    /// that looked before; and a card without chunks receives nothing that could wake either. So entries that
+    /// were not taken are looked at again, and again after twice the time: the driver's moment, which may be
+    /// long if its CPU has other work, at most doubles, and an idle socket ceases to look.
+    pub(crate) fn look_again_after(&mut self, now: Instant, least: Duration) -> Option<Duration> {
+        let entries = Entries {
+            written: self.ring.next(),
+            untaken: self.ring.pending(),
+        };
+        if !self.zero_copy || entries.untaken == 0 {
+            return None;
+        }
+        let since = match self.looked_at {
+            Some((before, since)) if before == entries => since,
+            _ => now,
+        };
+        self.looked_at = Some((entries, since));
+        Some(now.saturating_duration_since(since).max(least))
     }
 
     /// Whether the kernel needs a wake-up for new entries.

@@ -724,3 +724,29 @@ fn bursts_after_an_overload_are_received_as_those_before() {
         assert_eq!(umem.accounting().receiving, 2048, "{way}");
     }
 }
+
+#[test]
+fn an_idle_socket_ceases_to_look_at_fill() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    // Without a copy, and chunks of 8 that the driver has taken.
+    for (mode, taken, looks) in [
+        (Mode::ZeroCopy, 3, 20..25),
+        (Mode::ZeroCopy, 8, 1..2),
+        (Mode::Driver, 3, 1..2),
+    ] {
+        let (driver, calls) = recorded(move |call, rings| {
+            if call == Call::Recv || matches!(call, Call::Bind { .. }) {
+                rings.take_fill(taken);
+            }
+            Ok(())
+        });
+        let polls = |b: SocketBuilder| small(b).wait(Wait::Poll);
+        let mut socket = driver.open(&umem(), mode, polls).expect("it opens");
+        assert!(!socket.wait(HOUR).expect("it is up"));
+        let polls = count(&calls, |call| matches!(call, Call::Poll { .. }));
+        assert!(looks.contains(&polls), "{mode:?}, {taken}: {polls}");
+        let ready = socket.prepare_to_wait(Interest::Receive);
+        let most = ready.expect("it is up").sleep_at_most;
+        assert_eq!(most, (looks.start > 1).then_some(HOUR), "{mode:?}, {taken}");
+    }
+}

@@ -351,17 +351,18 @@ impl Queue {
     }
 
     /// A packet from the wire, if there is one; without chunk or room the driver stops, and asks for a
-    /// wake-up.
+    /// wake-up in its next turn, in which it does not look at FILL again.
     fn turn_of_rx(&mut self) {
+        if self.rx == Napi::Dozes {
+            self.rx = Napi::Sleeps;
+            self.ask_for_rx(true);
+        }
         if self.wire == 0 || self.rx != Napi::Runs {
             return;
         }
         self.take_fill(1);
         match self.receive(0, &[self.wire as u8; 60]) {
-            Ok(false) if self.zero_copy => {
-                self.rx = Napi::Sleeps;
-                self.ask_for_rx(true);
-            }
+            Ok(false) if self.zero_copy => self.rx = Napi::Dozes,
             // Copy mode drops what it has no place for.
             Ok(_) => self.wire -= 1,
             Err(fault) => self.note(fault),

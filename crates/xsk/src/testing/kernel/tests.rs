@@ -8,10 +8,11 @@ use super::{
 };
 use crate::frame::Frame;
 use crate::umem::Umem;
-use crate::wait::Wait;
+use crate::wait::{Interest, Wait};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Few chunks, so that every step is near some limit.
 const CHUNKS: u32 = 16;
@@ -835,4 +836,67 @@ fn unread_packets_that_were_forged_are_not_recycled() {
     let mut queue = model.queue();
     let fill = queue.fill.as_mut().expect("the first socket has all rings");
     assert_eq!(fill.end.available(9), before - taken);
+}
+
+/// Waits for a packet through one of the sockets.
+type Sleep = fn(&mut Model, usize, Duration);
+
+/// The ways to wait: by itself, and in an event loop.
+const SLEEPS: [(&str, Sleep); 2] = [
+    ("wait", |model, socket, time| {
+        model.wait(socket, time).expect("the device is up");
+    }),
+    ("prepare_to_wait", |model, socket, time| {
+        let end = model.time() + time;
+        while model.time() < end {
+            let ready = model.prepare_to_wait(socket, Interest::Receive);
+            let ready = ready.expect("the device is up");
+            if ready.any() {
+                break;
+            }
+            let left = end - model.time();
+            model.pass(ready.sleep_at_most.map_or(left, |most| most.min(left)));
+        }
+    }),
+];
+
+type Prepare = fn(&mut Model);
+
+/// The sockets that wait: the queue's, a sibling, and the receiving half.
+const WAITING: [(&str, usize, Prepare); 3] = [
+    ("a socket", 0, |_| {}),
+    ("a sibling", 1, |model| {
+        model.add_sibling(4, 4).expect("it opens");
+    }),
+    ("a half", 0, Model::split),
+];
+
+/// A driver that gets no chunk asks for a wake-up some time later, and does not look at FILL before.
+#[test]
+fn a_late_request_for_a_wakeup_is_seen_however_a_program_waits() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let waits = [Wait::Spin, Wait::Poll, Wait::adaptive(), Wait::BusyPoll];
+    for (wait, (name, socket, prepare), (way, sleep)) in waits.iter().flat_map(|wait| {
+        let both = |who| SLEEPS.map(|way| (*wait, who, way));
+        WAITING.into_iter().flat_map(both)
+    }) {
+        for turns in 0..if cfg!(miri) { 2 } else { 40 } {
+            let umem = umem(64, 2048);
+            let mut model = Model::open(&umem, 0, Config { wait, ..SMALL }).expect("it opens");
+            prepare(&mut model);
+            model.put_on_wire(5);
+            for _ in 0..5 {
+                model.turn();
+            }
+            let received = model.recv(0, 8, |batch| batch.len());
+            assert_eq!(received, 4, "all chunks of FILL are full, and free again");
+            model.idle(turns);
+            let start = model.time();
+            sleep(&mut model, socket, SECOND);
+            let why = format!("{name}, {way}, {wait:?}, {turns} turns");
+            assert_eq!(model.recv(0, 8, |batch| batch.len()), 1, "{why}");
+            let time = model.time() - start;
+            assert!(socket > 0 || time < SECOND / 10, "{why}: {time:?}");
+        }
+    }
 }
