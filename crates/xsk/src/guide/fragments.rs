@@ -57,12 +57,14 @@
 //!
 //! | | Most chunks of a packet |
 //! |---|---|
-//! | receiving | [`MAX_FRAGMENTS`], 18 |
-//! | sending in copy mode | 18: those of a `struct sk_buff` |
+//! | receiving | [`MAX_FRAGMENTS`], 18; a packet of more is dropped, and counted in [`Statistics::fragmented`] |
+//! | sending in copy mode | 18: those of a `struct sk_buff`, unless the kernel was built for more (`CONFIG_MAX_SKB_FRAGS`) |
 //! | sending in zero-copy mode | the card's segments, which the kernel shows as `xdp-zc-max-segs`; with 1 the mode is refused |
 //!
 //! [`Umem::max_rx_packet`] is the longest packet. A chunk holds 256 bytes and the headroom less than its
-//! size when it is received into, so a frame of 9018 bytes takes 6 chunks of 2048 bytes or 3 of 4096.
+//! size when it is received into, so a frame of 9018 bytes takes 6 chunks of 2048 bytes or 3 of 4096. The packets of up
+//! to 64 KiB that segmentation offload makes, which virtual devices pass on unsegmented, need chunks of 4096 bytes:
+//! 18 of 2048 hold 32,256.
 //!
 //! [`RxBatch::next_fragments`]: crate::RxBatch::next_fragments
 //! [`RxBatch::next_packet`]: crate::RxBatch::next_packet

@@ -51,8 +51,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// ```
 pub const XDP_PACKET_HEADROOM: u32 = 256;
 
-/// Most chunks of one packet: those of a `struct sk_buff`, `MAX_SKB_FRAGS` (17 by default,
-/// `include/linux/skbuff.h`) and its linear part. A card in zero-copy mode may send fewer.
+/// Most chunks of one packet: those of a `struct sk_buff`, `MAX_SKB_FRAGS` (17 by default, `include/linux/skbuff.h`)
+/// and its linear part. A card in zero-copy mode may send fewer, and a kernel built with a larger
+/// `CONFIG_MAX_SKB_FRAGS` (at most 45, Linux 6.4) would send more.
+///
+/// In copy mode the kernel receives a packet into as many chunks as its length needs (`__xsk_rcv` in `net/xdp/xsk.c`); one
+/// of more chunks than these is dropped, and counted in [`Statistics::fragmented`](crate::Statistics::fragmented).
+/// Of 4096 bytes each, 18 chunks hold a packet of 64 KiB.
 pub const MAX_FRAGMENTS: usize = 18;
 
 /// The sizes of a UMEM.
