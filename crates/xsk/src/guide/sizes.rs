@@ -41,8 +41,7 @@
 //!
 //! In copy mode the chunks lent for receiving, and the slots of RX, are the longest burst that may arrive while
 //! the program does something else: the kernel drops what is more. Their number does not depend on the load.
-//! With fewer, the program works on memory that stays in the CPU's caches, for what that is worth (docs/BENCHMARKS.md
-//! has figures).
+//! Fewer stay in the CPU's caches: docs/BENCHMARKS.md has what that gains and costs.
 //!
 //! Without `CAP_IPC_LOCK` the UMEM counts against the memory lock limit (`ulimit -l`), often 8 MiB.
 //!

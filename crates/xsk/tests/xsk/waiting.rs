@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("epoll(7) sees packets, by level", || epoll_sees(false)),
         Test::new("epoll(7) sees packets, by edge", || epoll_sees(true)),
         Test::new("a half waits for room", half_waits_for_room),
+        Test::new("poll(2) sees packets of a half", poll_sees_a_half),
         Test::new(
             "interrupts are put off and restored",
             interrupts_are_put_off,
@@ -157,6 +158,21 @@ fn poll_sees_both() -> Outcome {
     let ready = tx.prepare_to_wait(Interest::Both)?;
     assert!(ready.send && !ready.receive, "{ready:?}");
     assert!(!tx.prepare_to_wait(Interest::Receive)?.send);
+    Ok(())
+}
+
+fn poll_sees_a_half() -> Outcome {
+    let (_lab, rx, mut tx) = pair(Wait::Poll)?;
+    let (mut rx, _idle) = rx.split();
+    assert!(!rx.prepare_to_wait()?.any());
+    assert!(!readable(&rx, SOON)?, "no packet was sent");
+    send_one(&mut tx, 0)?;
+    assert!(readable(&rx, longest(STALL))?, "a packet was sent");
+    assert!(rx.prepare_to_wait()?.receive);
+    let mut frames = Vec::new();
+    assert_eq!(rx.recv_frames(&mut frames, 64), 1);
+    rx.free_frames(frames);
+    assert!(!readable(&rx, SOON)?, "the packet was received");
     Ok(())
 }
 
