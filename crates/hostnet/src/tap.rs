@@ -28,6 +28,39 @@ struct Ifreq {
 
 const _: () = assert!(size_of::<Ifreq>() == size_of::<libc::ifreq>());
 
+/// The form of a tap's packets, for [`Tap::create_with`]. Default: a frame from its Ethernet header on.
+///
+/// ```
+/// use hostnet::tap::TapOptions;
+///
+/// let of_a_vpn = TapOptions { layer3: true, ..TapOptions::default() };
+/// assert!(!of_a_vpn.vnet_header);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TapOptions {
+    /// A packet begins with its IP header (`IFF_TUN`).
+    pub layer3: bool,
+    /// A `struct virtio_net_hdr` is in front of each packet, with a checksum or segments that are pending
+    /// (`IFF_VNET_HDR`).
+    pub vnet_header: bool,
+}
+
+impl TapOptions {
+    fn flags(self) -> libc::c_int {
+        let layer = if self.layer3 {
+            libc::IFF_TUN
+        } else {
+            libc::IFF_TAP
+        };
+        let header = if self.vnet_header {
+            libc::IFF_VNET_HDR
+        } else {
+            0
+        };
+        layer | header | libc::IFF_NO_PI
+    }
+}
+
 /// A tap. A frame that the kernel sends by the device is read from the descriptor; a frame that is
 /// written to the descriptor, the device receives. One frame a call, from the Ethernet header on.
 ///
@@ -58,9 +91,18 @@ impl Tap {
     ///
     /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn create(name: &str) -> Result<Self> {
+        Self::create_with(name, TapOptions::default())
+    }
+
+    /// The same with packets of another form.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`create`](Self::create).
+    pub fn create_with(name: &str, options: TapOptions) -> Result<Self> {
         let mut request = Ifreq {
             name: ifreq::name(name)?,
-            flags: (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short,
+            flags: options.flags() as libc::c_short,
             rest: [0; REST],
         };
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;

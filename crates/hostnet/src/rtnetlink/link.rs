@@ -160,6 +160,9 @@ pub struct Link {
     /// The kind of a virtual device, such as `veth` or `tun` (`IFLA_INFO_KIND`); none for
     /// hardware and for the loopback.
     pub kind: Option<String>,
+    /// The header that packets of the device begin with, by the number of its address family in
+    /// `linux/if_arp.h` (`ifi_type`): 1 for Ethernet, 65534 for none.
+    pub link_type: u16,
     /// Whether the device is the loopback (`IFF_LOOPBACK`).
     pub loopback: bool,
     /// Whether the device is set up (`IFF_UP`).
@@ -390,12 +393,37 @@ impl Rtnetlink {
 
     /// Every device of the network namespace.
     pub fn links(&mut self) -> Result<Vec<Link>> {
-        let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        self.list_links(LinkMessage::default())
+            .context("cannot list the devices")
+    }
+
+    /// The lower devices of the bridge, bond or VRF with this index: those whose
+    /// [`controller`](Link::controller) it is.
+    ///
+    /// ```no_run
+    /// use hostnet::rtnetlink::Rtnetlink;
+    ///
+    /// let mut rtnetlink = Rtnetlink::open()?;
+    /// let bond = rtnetlink.link("bond0")?;
+    /// for lower in rtnetlink.links_of(bond.index)? {
+    ///     println!("{}", lower.name);
+    /// }
+    /// # Ok::<(), hostnet::Error>(())
+    /// ```
+    pub fn links_of(&mut self, controller: u32) -> Result<Vec<Link>> {
+        let mut message = LinkMessage::default();
+        let attribute = LinkAttribute::Controller(controller);
+        message.attributes.push(attribute);
+        self.list_links(message)
+            .with_context(|| format!("cannot list the lower devices of device {controller}"))
+    }
+
+    fn list_links(&mut self, message: LinkMessage) -> Result<Vec<Link>> {
+        let message = RouteNetlinkMessage::GetLink(message);
         let mut links = Vec::new();
-        let answers = self.list(&RawMessage::of(&message), &mut |kind, payload| {
+        self.list(&RawMessage::of(&message), &mut |kind, payload| {
             links.extend(Link::read(payload).filter(|_| kind == NEW_LINK));
-        });
-        answers.context("cannot list the devices")?;
+        })?;
         Ok(links)
     }
 }
@@ -412,6 +440,7 @@ impl Link {
         let flags = u32_of(payload.get(8..)?)?;
         let flags = LinkFlags::from_bits_retain(flags);
         let mut link = Self {
+            link_type: u16::from_ne_bytes([payload[2], payload[3]]),
             index: u32_of(&payload[4..])?,
             loopback: flags.contains(LinkFlags::Loopback),
             up: flags.contains(LinkFlags::Up),
@@ -512,7 +541,8 @@ mod tests {
     use crate::rtnetlink::PortState;
 
     fn message(family: i32, attributes: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut bytes = vec![family as u8, 0, 0, 0];
+        let mut bytes = vec![family as u8, 0];
+        bytes.extend(1_u16.to_ne_bytes());
         // The index 7, `IFF_UP` and `IFF_LOWER_UP`, no changed flags.
         bytes.extend([7_u32, 0x1_0001, 0].map(u32::to_ne_bytes).concat());
         for (kind, value) in attributes {
@@ -559,6 +589,7 @@ mod tests {
         );
         let link = Link::read(&bytes).expect("a message with a header");
         assert_eq!((link.name.as_str(), link.index), ("veth0", 7));
+        assert_eq!(link.link_type, 1);
         assert_eq!(link.kind.as_deref(), Some("veth"));
         assert_eq!((link.mac, link.mtu), ([2, 0, 0, 0, 0, 1], 1500));
         assert_eq!((link.controller, link.lower), (Some(3), Some(9)));

@@ -185,6 +185,8 @@ fn ports() -> Result<()> {
         ..BridgePort::default()
     };
     assert_eq!(link.bridge_port, Some(forwarding));
+    let lower = bridge.rtnetlink.links_of(bridge.index)?;
+    assert!(lower.iter().map(|link| link.index).eq([port]));
     bridge.rtnetlink.set_down(port)?;
     assert_eq!(bridge.port(0)?.state, PortState::Disabled);
     bridge.rtnetlink.remove_port(port)?;
@@ -193,6 +195,7 @@ fn ports() -> Result<()> {
         (link.controller, link.bridge_port, link.up),
         (None, None, false)
     );
+    assert_eq!(bridge.rtnetlink.links_of(bridge.index)?, []);
     Ok(())
 }
 

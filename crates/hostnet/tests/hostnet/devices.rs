@@ -11,7 +11,7 @@ use hostnet::netns;
 use hostnet::rtnetlink::{
     Address, Neighbour, NeighbourState, QdiscOptions, QdiscStatistics, Rtnetlink, TcHandle, VethEnd,
 };
-use hostnet::tap::Tap;
+use hostnet::tap::{Tap, TapOptions};
 
 use testkit::process::STEP;
 use testkit::{Error, Need, Result, Test, until};
@@ -55,6 +55,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("a_veth_reports_xdp_features", xdp_features).needing(NETDEV),
         Test::new("a_bridge_sends_a_frame_to_its_port", bridge).needing(TUN),
         Test::new("a_tap_goes_with_its_descriptor", tap).needing(TUN),
+        Test::new("a_tap_has_its_form", tap_forms).needing(TUN),
         Test::new("qdiscs_are_read_and_replaced", qdiscs).needing(TUN_AND_TC),
         Test::new("a_qdisc_counts_frames_and_drops", qdisc_counters).needing(TUN_AND_TBF),
         Test::new("clsact_counts_what_it_filters", clsact_counters).needing(TUN_AND_CLSACT),
@@ -306,6 +307,25 @@ fn tap() -> Result<()> {
             Ok(links.iter().all(|link| link.name != "t0"))
         })
     })
+}
+
+fn tap_forms() -> Result<()> {
+    /// `ARPHRD_ETHER` and `ARPHRD_NONE`.
+    const LINK_TYPES: [u16; 2] = [1, 65_534];
+    let namespace = netns::create()?;
+    for (layer3, vnet_header) in [(false, false), (false, true), (true, false), (true, true)] {
+        let options = TapOptions {
+            layer3,
+            vnet_header,
+        };
+        // Another name each time: the one before may be going still.
+        let name = format!("t{}{}", u8::from(layer3), u8::from(vnet_header));
+        let make = || Tap::create_with(&name, options);
+        let link = netns::run_in(namespace.as_fd(), make)?.device().state()?;
+        assert_eq!(link.link_type, LINK_TYPES[usize::from(layer3)]);
+        assert_eq!(link.tap_vnet_header, Some(vnet_header));
+    }
+    Ok(())
 }
 
 fn qdiscs() -> Result<()> {
