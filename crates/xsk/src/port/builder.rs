@@ -64,7 +64,7 @@ impl<'a> PortBuilder<'a> {
     }
 
     /// The queues to open, such as `0..4`, counted from 0; one given twice counts once. Default: all
-    /// receive queues that the device uses. Packets of other queues go to the network stack.
+    /// receive queues that the device uses, while the XDP program is attached. Packets of other queues go to the network stack.
     pub fn queues(mut self, queues: impl IntoIterator<Item = u32>) -> Self {
         self.queues = Some(queues.into_iter().collect());
         self
@@ -210,15 +210,14 @@ impl<'a> PortBuilder<'a> {
     }
 
     fn open_port(&mut self) -> Result<Port> {
-        let chosen = self.choose_queues()?;
-        let cpus = self.choose_cpus(&chosen)?;
-        let mut queues: Vec<Queue> = Vec::with_capacity(chosen.len());
-        for (&queue, cpu) in chosen.iter().zip(cpus) {
-            let first = queues.first().and_then(|first| first.socket.program());
-            let socket = self
-                .open_socket(queue, chosen.len(), cpu, first)
-                .map_err(|error| error.context(format_args!("queue {queue}")))?;
-            queues.push(Queue { socket, cpu });
+        let mut chosen = self.choose_queues()?;
+        let mut queues = self.open_queues(&chosen)?;
+        // A driver may use more queues while it has a program (`virtnet_xdp_set`), and deliver to all.
+        let now = self.choose_queues()?;
+        if now.len() > chosen.len() {
+            drop(queues);
+            queues = self.open_queues(&now)?;
+            chosen = now;
         }
         let steering = self.install(&chosen)?;
         self.umems.clear();
@@ -228,6 +227,20 @@ impl<'a> PortBuilder<'a> {
             device: self.device.to_owned(),
             stop: StopFlag::default(),
         })
+    }
+
+    /// Opens a socket on each queue, all with the program of the first.
+    fn open_queues(&mut self, chosen: &[u32]) -> Result<Vec<Queue>> {
+        let cpus = self.choose_cpus(chosen)?;
+        let mut queues: Vec<Queue> = Vec::with_capacity(chosen.len());
+        for (&queue, cpu) in chosen.iter().zip(cpus) {
+            let first = queues.first().and_then(|first| first.socket.program());
+            let socket = self
+                .open_socket(queue, chosen.len(), cpu, first)
+                .map_err(|error| error.context(format_args!("queue {queue}")))?;
+            queues.push(Queue { socket, cpu });
+        }
+        Ok(queues)
     }
 
     fn choose_queues(&self) -> Result<Vec<u32>> {

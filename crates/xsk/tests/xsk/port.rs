@@ -43,6 +43,7 @@ pub fn tests() -> Vec<Test> {
         add("workers on all queues, until stopped", workers);
         add("rebind when the device returns", device_returns);
         add("rebind with more queues", more_queues);
+        add("queues that are added while it is opened", added_queues);
     }
     tests
 }
@@ -231,6 +232,40 @@ fn more_queues(mode: Mode) -> Outcome {
     let [rx, tx] = rebound.ports();
     assert!(rx.queues().eq(0..QUEUES));
     deliver_to_each(tx, rx, mode)?;
+    Ok(())
+}
+
+/// As virtio-net adds queues when a program is attached, so does this driver's operator while the first socket is opened.
+fn added_queues(mode: Mode) -> Outcome {
+    let shared = umem().build()?;
+    for umem in [None, Some(&shared)] {
+        // A new one each time: the kernel keeps closed queues in use for a moment.
+        let lab = Lab::with_queues(QUEUES)?;
+        lab.rx.run("ethtool", "-L rx0 rx 2 tx 2")?;
+        let mut added = Ok(());
+        let mut is_first = true;
+        let mut builder = Port::builder("rx0").umem(self::umem()).sockets(|socket| {
+            if std::mem::take(&mut is_first) {
+                let channels = format!("-L rx0 rx {QUEUES} tx {QUEUES}");
+                added = lab.rx.run("ethtool", &channels);
+            }
+            socket.mode(mode)
+        });
+        if let Some(umem) = umem {
+            builder = builder.shared_umem(umem);
+        }
+        let mut port = None;
+        let mut rebind = || lab.rx.inside(|| builder.rebind(&mut port));
+        assert!(rebind()? && !rebind()?, "one opening is enough");
+        drop(builder);
+        added?;
+        let port = port.ok_or("a port")?;
+        assert!(
+            port.queues().eq(0..QUEUES),
+            "{} queues",
+            port.queues().len()
+        );
+    }
     Ok(())
 }
 
