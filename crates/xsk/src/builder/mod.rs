@@ -344,6 +344,9 @@ impl SocketBuilder {
             let message = format!("{name} is down: set it up with `ip link set dev {name} up`");
             return Err(Error::new(ErrorKind::DeviceDown, message));
         }
+        if self.filter.is_some() {
+            device.check_filter()?;
+        }
         for (ring, slots, queues) in [
             ("receive", self.rx_ring, *rx_queues),
             ("send", self.tx_ring, *tx_queues),
@@ -458,16 +461,7 @@ mod tests {
     use crate::umem::Geometry;
 
     fn device() -> Device {
-        Device {
-            name: "eth0".to_owned(),
-            index: 2,
-            mtu: 1500,
-            up: true,
-            rx_queues: 1,
-            tx_queues: 1,
-            most_queues: 1,
-            programs: Vec::new(),
-        }
+        Device::of_model("eth0", 1)
     }
 
     #[test]

@@ -166,11 +166,13 @@ impl Opening<'_> {
         bound.fill.set_hints(hints.is_some());
         bound.fill.set_zero_copy(zero_copy);
         self.expect_attach_mode(mode)?;
+        self.expect_delivery(mode)?;
         delay::at(Point::Bound);
         let entry = self.install(&bound, source, program.as_ref())?;
         if zero_copy {
             self.feed_driver(&mut bound);
         }
+        self.note_small_umem(mode);
         let refusals = self.refusals;
         let Unbound {
             fill,
@@ -622,6 +624,24 @@ impl Opening<'_> {
         Err(Error::new(ErrorKind::ModeRefused, message))
     }
 
+    /// Checks that packets of the program can reach the socket, also of one that others have attached.
+    fn expect_delivery(&self, mode: ModeObtained) -> Result<()> {
+        match attach_mode(mode) {
+            Some(attached) if self.config.rx_ring > 0 => self.device.check_delivery(attached),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the packets that the UMEM is too small for, in a mode that the program has not chosen.
+    fn note_small_umem(&mut self, mode: ModeObtained) {
+        if self.config.mode != Mode::Auto || self.config.rx_ring == 0 {
+            return;
+        }
+        let room = self.config.umem.max_rx_packet();
+        let long = attach_mode(mode).and_then(|mode| self.device.long_packets(mode, room));
+        self.refusals.extend(long.map(Refusal::Umem));
+    }
+
     /// Inserts the socket into the program's XSKMAP.
     fn install(
         &self,
@@ -651,6 +671,15 @@ impl Opening<'_> {
         )
         .map(Some)
         .map_err(|errno| insert_error(errno, queue))
+    }
+}
+
+/// Where an XDP program runs for a socket in this mode; `None` without one.
+fn attach_mode(mode: ModeObtained) -> Option<AttachMode> {
+    match mode {
+        ModeObtained::Skb => Some(AttachMode::Skb),
+        ModeObtained::Driver | ModeObtained::ZeroCopy => Some(AttachMode::Driver),
+        ModeObtained::Copy => None,
     }
 }
 

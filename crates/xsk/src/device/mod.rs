@@ -1,12 +1,14 @@
 //! Properties of network devices, read over netlink and ethtool.
 
 mod attached;
+mod delivery;
 mod files;
 mod interrupts;
 mod silence;
 mod watch;
 
 pub use attached::{AttachMode, AttachedProgram};
+pub(crate) use delivery::no_ethernet_header;
 pub use interrupts::DeferredInterrupts;
 pub use silence::{QueueCounts, Silence};
 pub use watch::{DeviceEvent, DeviceWatch};
@@ -45,6 +47,16 @@ pub struct Device {
     pub tx_queues: u32,
     /// The queues that it can have in one direction, without a new device.
     pub(crate) most_queues: u32,
+    /// The kind of a virtual device, such as `veth` (`IFLA_INFO_KIND`); `None` for hardware and the loopback.
+    pub(crate) kind: Option<String>,
+    /// The header that its packets begin with (`ARPHRD_*`).
+    pub(crate) link_type: u16,
+    /// The names of the lower devices of a bond or bridge, through which it receives.
+    pub(crate) lower: Vec<String>,
+    /// Whether another device is below it, as below a VLAN or macvlan.
+    pub(crate) is_stacked: bool,
+    /// Whether packets of a tap have a header for pending offloads; `None` if the kernel does not say.
+    pub(crate) tap_vnet_header: Option<bool>,
     /// XDP programs attached to it.
     pub programs: Vec<AttachedProgram>,
 }
@@ -65,12 +77,18 @@ impl Device {
         if name.is_empty() || name.len() > NAME_MOST {
             return Err(missing());
         }
-        let link = Rtnetlink::open().and_then(|mut rtnetlink| rtnetlink.link(name));
-        let link = link.map_err(|error| match error.kind() {
+        let read = || {
+            let mut rtnetlink = Rtnetlink::open()?;
+            let link = rtnetlink.link(name)?;
+            let lower = rtnetlink.links_of(link.index)?;
+            Ok((link, lower))
+        };
+        let (link, lower) = read().map_err(|error: hostnet::Error| match error.kind() {
             hostnet::ErrorKind::NotFound => missing(),
             _ => Error::host(&error),
         })?;
         let mut device = Self::from_link(name, &link);
+        device.lower = lower.into_iter().map(|link| link.name).collect();
         device.count_used_queues();
         Ok(device)
     }
@@ -84,8 +102,29 @@ impl Device {
             rx_queues: link.queues,
             tx_queues: link.tx_queues,
             most_queues: link.queues.max(link.tx_queues),
+            kind: link.kind.clone(),
+            link_type: link.link_type,
+            lower: Vec::new(),
+            is_stacked: link.lower.is_some()
+                && !matches!(link.kind.as_deref(), Some("veth" | "netkit")),
+            tap_vnet_header: link.tap_vnet_header,
             programs: programs(link.xdp_programs),
         }
+    }
+
+    /// One of a model of the kernel.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn of_model(name: &str, queues: u32) -> Self {
+        let link = Link {
+            index: 1,
+            link_type: libc::ARPHRD_ETHER,
+            up: true,
+            mtu: 1500,
+            queues,
+            tx_queues: queues,
+            ..Link::default()
+        };
+        Self::from_link(name, &link)
     }
 
     /// Netlink reports allocated queues, ethtool those in use. A driver without ethtool channels

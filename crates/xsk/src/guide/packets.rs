@@ -38,6 +38,9 @@
 //! | in a tunnel | by the outer headers |
 //! | too short for a field that a rule needs, or with a wrong IP version or header length | no rule that needs the field |
 //!
+//! Devices whose packets begin with the IP header, as `tun` and `wireguard` ([`Device::has_ethernet_header`]), refuse
+//! a filter ([`ErrorKind::InvalidConfig`]).
+//!
 //! The program reads no more than the rules need. It has 6 instructions without a filter, 19 with
 //! one EtherType, 42 with one IPv4 prefix and UDP port as above, 56 with a UDP port of both IP
 //! versions. A packet that is passed on executes no more than these; each further rule of a
@@ -108,6 +111,7 @@
 //! [`SocketBuilder::filter`]: crate::SocketBuilder::filter
 //! [`SocketBuilder::attach`]: crate::SocketBuilder::attach
 //! [`SocketBuilder::map`]: crate::SocketBuilder::map
+//! [`Device::has_ethernet_header`]: crate::Device::has_ethernet_header
 //! [`ErrorKind::Foreign`]: crate::ErrorKind::Foreign
 //! [`ErrorKind::InvalidConfig`]: crate::ErrorKind::InvalidConfig
 //! [`ErrorKind::ModeRefused`]: crate::ErrorKind::ModeRefused

@@ -34,6 +34,7 @@ pub(super) fn attach(device: &Device, mode: AttachMode) -> Result<(Dispatched, O
         );
         return Err(Error::new(ErrorKind::ModeRefused, message));
     }
+    device.check_delivery(mode)?;
     let namespace = network_namespace().map_err(refused("opening /proc/thread-self/ns/net"))?;
     let setup = libxdp.setup_xdp_prog(device.index);
     let map = setup.map_err(|errno| explain_setup(device, mode, errno))?;

@@ -73,6 +73,8 @@ pub(crate) struct Takes {
     pub(crate) hints: Option<Hints>,
     /// Writes hints, in a way that only the process knows which loaded it.
     hints_of_another: bool,
+    /// Packets without an Ethernet header, which no filter reads.
+    without_ethernet: bool,
 }
 
 impl Takes {
@@ -81,6 +83,7 @@ impl Takes {
         fragments: true,
         hints: None,
         hints_of_another: false,
+        without_ethernet: false,
     };
 
     /// Of a program that this library loaded for the packets and hints of a socket.
@@ -88,7 +91,7 @@ impl Takes {
         Self {
             fragments,
             hints,
-            hints_of_another: false,
+            ..Self::default()
         }
     }
 
@@ -96,8 +99,16 @@ impl Takes {
     pub(crate) fn of_another(fragments: bool, hints_of_another: bool) -> Self {
         Self {
             fragments,
-            hints: None,
             hints_of_another,
+            ..Self::default()
+        }
+    }
+
+    /// Of a device's packets.
+    fn from(self, device: &Device) -> Self {
+        Self {
+            without_ethernet: !device.has_ethernet_header(),
+            ..self
         }
     }
 }
@@ -158,6 +169,7 @@ impl Program {
     ) -> Result<Self> {
         let (map, program) = built_in(NAME, device, filter, takes)?;
         let link = Attachment::Link(link(device, mode, program.as_fd(), patience)?);
+        let takes = takes.from(device);
         Ok(Self::new(link, map, mode, device.index, takes))
     }
 
@@ -333,6 +345,7 @@ fn link(
     program: BorrowedFd<'_>,
     patience: Duration,
 ) -> Result<OwnedFd> {
+    device.check_delivery(mode)?;
     let flags = flags(mode);
     let deadline = Instant::now() + patience;
     let tag = sys::program_info(program).ok().map(|info| info.tag());

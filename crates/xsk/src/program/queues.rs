@@ -2,7 +2,7 @@
 
 use super::redirect::redirect_by_queue;
 use super::{Filter, Program, Takes, load, refused};
-use crate::device::{AttachMode, Device};
+use crate::device::{AttachMode, Device, no_ethernet_header};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
 use rustix::io::Errno;
@@ -64,6 +64,9 @@ impl Program {
     /// refuses it; the filters stay as they are.
     pub fn set_filters(&self, filters: &BTreeMap<u32, Filter>) -> Result<()> {
         filters.values().try_for_each(Filter::check)?;
+        if self.0.takes.without_ethernet && !filters.is_empty() {
+            return Err(no_ethernet_header("the device"));
+        }
         if self.0.takes.hints_of_another {
             let message = "the program writes the hints of packets, and another process attached it: set the filters there, before the handover";
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -149,7 +152,8 @@ impl Program {
             );
             return Err(Error::new(ErrorKind::Foreign, message));
         };
-        Self::take_over(link, map, attached.mode, device.index, Takes::default()).map(Some)
+        let takes = Takes::default().from(&device);
+        Self::take_over(link, map, attached.mode, device.index, takes).map(Some)
     }
 
     fn held_link(&self) -> Result<BorrowedFd<'_>> {

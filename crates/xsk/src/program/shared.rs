@@ -61,6 +61,7 @@ fn or_share(
     takes: Takes,
     attach: impl Fn(BorrowedFd<'_>) -> SysResult<Attachment>,
 ) -> Result<Program> {
+    device.check_delivery(mode)?;
     let (map, program) = built_in(name, device, None, takes)?;
     let info = sys::program_info(program.as_fd()).map_err(refused("reading the XDP program"))?;
     // Of the instructions, without the map and the name: that of each built-in program without a filter.

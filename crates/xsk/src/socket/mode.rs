@@ -67,7 +67,7 @@ impl fmt::Display for ModeObtained {
     }
 }
 
-/// A mode or setting that the kernel or driver refused while a socket was opened.
+/// A mode or setting that the kernel or driver refused while a socket was opened, or packets that it will not get.
 ///
 /// ```no_run
 /// # fn main() -> xsk::Result<()> {
@@ -91,6 +91,9 @@ pub enum Refusal {
     Feature(MissingFeature),
     /// [RX hints](crate::SocketBuilder::rx_hints), with the error.
     Hints(Error),
+    /// Packets that the UMEM has no room for, in the mode that [`Mode::Auto`] has obtained: longer ones than the MTU
+    /// says. With the cure.
+    Umem(Error),
 }
 
 impl fmt::Display for Refusal {
@@ -99,6 +102,7 @@ impl fmt::Display for Refusal {
             Self::Mode(mode, error) => write!(f, "{mode:?} refused: {error}"),
             Self::Feature(missing) => missing.fmt(f),
             Self::Hints(error) => write!(f, "RX hints refused: {error}"),
+            Self::Umem(error) => error.fmt(f),
         }
     }
 }

@@ -274,16 +274,7 @@ impl Driver {
         mode: Mode,
         configure: impl FnOnce(SocketBuilder) -> SocketBuilder,
     ) -> Result<Socket> {
-        let device = Device {
-            name: "model0".to_owned(),
-            index: 1,
-            mtu: 1500,
-            up: true,
-            rx_queues: 64,
-            tx_queues: 64,
-            most_queues: 64,
-            programs: Vec::new(),
-        };
+        let device = Device::of_model("model0", 64);
         let builder = Socket::builder(umem, &device.name, queue).mode(mode);
         configure(builder).open_in_model(Arc::new(self.clone()), &device)
     }

@@ -6,6 +6,7 @@ mod cards;
 mod child;
 mod compile_fail;
 mod conformance;
+mod devices;
 #[cfg(feature = "libxdp")]
 mod dispatcher;
 mod errors;
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         tests.extend(port::tests());
         tests.extend(frames::tests());
         tests.extend(errors::tests());
+        tests.extend(devices::tests());
         tests.extend(filter::tests());
         tests.extend(programs::tests());
         tests.extend(steering::tests());

@@ -138,6 +138,11 @@ impl Side {
         Ok(Self::of(testkit::Side::of(namespace, device)))
     }
 
+    /// Another device of the same namespace.
+    pub fn beside(&self, device: &'static str) -> Result<Self> {
+        Ok(Self::of(self.kit.beside(device)?))
+    }
+
     fn of(kit: testkit::Side) -> Self {
         Self {
             kit,

@@ -76,9 +76,16 @@ fn auto_falls_back(make: &str, device: &'static str) -> Outcome {
     let socket = side.open(&umem, Mode::Auto, |b| b)?;
     assert_eq!(socket.mode(), ModeObtained::Skb);
     let refused: Vec<_> = socket.refusals().iter().map(ToString::to_string).collect();
-    let [Refusal::Mode(Mode::Driver, error)] = socket.refusals() else {
+    let [Refusal::Mode(Mode::Driver, error), others @ ..] = socket.refusals() else {
         panic!("refusals: {refused:?}");
     };
+    let long = others
+        .iter()
+        .filter(|other| matches!(other, Refusal::Umem(_)));
+    assert_eq!(
+        (long.count(), others.len()),
+        if device == "lo" { (1, 1) } else { (0, 0) }
+    );
     assert_eq!(error.kind(), ErrorKind::ModeRefused);
     assert!(error.errno().is_some());
     drop(socket);

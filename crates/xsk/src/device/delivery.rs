@@ -1,0 +1,183 @@
+//! Whether and how packets of a device reach a socket on it: a program that is attached and a socket that is
+//! bound say nothing of that.
+
+use super::{AttachMode, Device};
+use crate::error::{Error, ErrorKind, Result};
+use hostnet::ethtool;
+
+/// The longest packet that the network stack merges or segments late, which can take 64 KiB of IP
+/// (`GSO_LEGACY_MAX_SIZE` in `include/linux/netdevice.h`), with a link header.
+const LONGEST_PACKET: u32 = 65_536 + 18;
+
+impl Device {
+    /// Whether packets of the device begin with an Ethernet header. Those of the kinds `tun`, `wireguard` and
+    /// `ipip` begin with the IP header, also in a socket's frames.
+    ///
+    /// ```
+    /// # fn main() -> xsk::Result<()> {
+    /// assert!(xsk::Device::lookup("lo")?.has_ethernet_header());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn has_ethernet_header(&self) -> bool {
+        matches!(self.link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
+    }
+
+    /// Checks that the packets of a program in this mode can reach a socket on the device.
+    ///
+    /// Native XDP of a bond runs on its lower devices, and the kernel redirects a packet only to a socket on the
+    /// device that received it (`xsk_rcv_check` in `net/xdp/xsk.c`): it would drop all. So it is with each
+    /// device that receives through lower devices, such as Hyper-V's through that of the hardware.
+    ///
+    /// An ifb hands each packet back to the device that it came from, in front of XDP (`ifb_ri_tasklet`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ModeRefused`], with the devices to open instead.
+    pub(crate) fn check_delivery(&self, mode: AttachMode) -> Result<()> {
+        let name = &self.name;
+        let kind = self.kind.as_deref();
+        if kind == Some("ifb") {
+            let message = format!(
+                "no XDP program sees packets on {name}, as an ifb hands them back to the device that they came from: open the socket on the device that they came from"
+            );
+            return Err(Error::new(ErrorKind::ModeRefused, message));
+        }
+        let is_above = matches!(kind, Some("bond" | "team")) || !self.lower.is_empty();
+        if mode == AttachMode::Skb || !is_above {
+            return Ok(());
+        }
+        let instead = match &self.lower[..] {
+            [] => "open sockets on its lower devices, of which it has none yet".to_owned(),
+            lower => format!("open a socket on each of them ({})", lower.join(", ")),
+        };
+        let message = format!(
+            "{name} receives through its lower devices, on which native XDP runs, and the kernel drops what is redirected from them to a socket on {name}: {instead}, or use `Mode::Skb`"
+        );
+        Err(Error::new(ErrorKind::ModeRefused, message))
+    }
+
+    /// Checks that the built-in filters can read the packets of the device.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] without an Ethernet header.
+    pub(crate) fn check_filter(&self) -> Result<()> {
+        if self.has_ethernet_header() {
+            return Ok(());
+        }
+        Err(no_ethernet_header(&self.name))
+    }
+
+    /// Why packets are lost that are longer than `room`, whatever the MTU: of virtual devices the kernel segments
+    /// packets late (TSO, GSO), and of those below others it has merged them (GRO), in front of an XDP program
+    /// that runs in this mode. Ask when the program is attached, which turns merging on the device itself off.
+    pub(crate) fn long_packets(&self, mode: AttachMode, room: u32) -> Option<Error> {
+        if room >= LONGEST_PACKET || !self.may_deliver_long_packets(mode) {
+            return None;
+        }
+        let Self { name, mtu, .. } = self;
+        let lower = match &self.lower[..] {
+            [] if self.is_stacked => "LOWER".to_owned(),
+            lower => lower.join(", "),
+        };
+        let below = if lower.is_empty() {
+            String::new()
+        } else {
+            format!(", and `ethtool -K DEVICE gro off` for the devices below {name} ({lower})")
+        };
+        let message = format!(
+            "{name} can deliver packets longer than its MTU of {mtu}, which others segment late (TSO, GSO) or have merged (GRO), and those of more than {room} bytes are dropped: build the UMEM with `fragments` and chunks of 4096 bytes; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device{below}"
+        );
+        Some(Error::new(ErrorKind::MtuTooLarge, message))
+    }
+
+    fn may_deliver_long_packets(&self, mode: AttachMode) -> bool {
+        match self.kind.as_deref() {
+            // The driver takes long packets past native XDP to generic XDP (`tun_get_user`).
+            Some("tun") => self.tap_vnet_header != Some(false),
+            _ if mode != AttachMode::Skb => false,
+            Some(_) => true,
+            None => {
+                let is_loopback = self.link_type == libc::ARPHRD_LOOPBACK;
+                is_loopback || !self.lower.is_empty() || self.merges_in_hardware()
+            }
+        }
+    }
+
+    /// Whether the card, or the host of a virtual machine, merges packets.
+    fn merges_in_hardware(&self) -> bool {
+        let features = ethtool::features(&self.name).unwrap_or_default();
+        let mut on = features.iter().filter(|feature| feature.on);
+        on.any(|feature| matches!(&*feature.name, "rx-gro-hw" | "rx-lro"))
+    }
+}
+
+/// The error for a filter on a device without an Ethernet header.
+pub(crate) fn no_ethernet_header(device: &str) -> Error {
+    Error::invalid(format!(
+        "packets of {device} have no Ethernet header, which the filter reads: leave `filter` out to take all packets, or choose them by an XDP program of your own (`SocketBuilder::attach`)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(kind: Option<&str>, lower: &[&str]) -> Device {
+        Device {
+            kind: kind.map(Into::into),
+            lower: lower.iter().copied().map(Into::into).collect(),
+            ..Device::of_model("dev0", 1)
+        }
+    }
+
+    #[test]
+    fn native_xdp_delivers_to_no_socket_above_the_device_that_receives() {
+        for (kind, lower, words) in [
+            (Some("bond"), &["eth0", "eth1"][..], "(eth0, eth1)"),
+            (Some("bond"), &[], "has none yet"),
+            (Some("team"), &["eth0"], "(eth0)"),
+            (Some("bridge"), &["tap0"], "(tap0)"),
+            // Hyper-V's, with a function of the card.
+            (None, &["enP1s0"], "(enP1s0)"),
+        ] {
+            let device = device(kind, lower);
+            let error = device.check_delivery(AttachMode::Driver);
+            let error = error.expect_err("packets would be lost");
+            assert_eq!(error.kind(), ErrorKind::ModeRefused);
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(device.check_delivery(AttachMode::Skb).is_ok());
+        }
+        for kind in [None, Some("veth"), Some("tun")] {
+            let delivers = device(kind, &[]).check_delivery(AttachMode::Driver);
+            assert!(delivers.is_ok(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn packets_beyond_the_mtu_are_those_of_virtual_devices_in_generic_xdp() {
+        const CHUNK: u32 = 1792;
+        let long = |device: &Device, mode| device.long_packets(mode, CHUNK);
+        for kind in ["veth", "macvlan", "bond", "vlan", "bridge", "netkit"] {
+            let device = device(Some(kind), &[]);
+            assert!(long(&device, AttachMode::Skb).is_some(), "{kind}");
+            assert!(long(&device, AttachMode::Driver).is_none(), "{kind}");
+        }
+        let bond = device(Some("bond"), &["eth0", "eth1"]);
+        let text = long(&bond, AttachMode::Skb).expect("merged").to_string();
+        assert!(text.contains("(eth0, eth1)"), "{text}");
+        for (header, is_long) in [(Some(true), true), (None, true), (Some(false), false)] {
+            let tap = Device {
+                tap_vnet_header: header,
+                ..device(Some("tun"), &[])
+            };
+            for mode in [AttachMode::Skb, AttachMode::Driver] {
+                assert_eq!(long(&tap, mode).is_some(), is_long, "{header:?} {mode}");
+            }
+        }
+        let veth = device(Some("veth"), &[]);
+        let room = 18 * (4096 - 256);
+        assert!(veth.long_packets(AttachMode::Skb, room).is_none());
+    }
+}
