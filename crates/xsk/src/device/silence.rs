@@ -1,6 +1,6 @@
 //! Packets by queue, and the reason why a socket gets none while the device receives.
 
-use super::Device;
+use super::{AttachMode, AttachedProgram, Device};
 use crate::error::{Error, Result};
 use hostnet::ethtool;
 use hostnet::genetlink::netdev;
@@ -20,7 +20,7 @@ const LISTED: usize = 4;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueCounts {
     /// Packets that the device has received.
@@ -71,6 +71,10 @@ pub struct Silence {
     pub rss_targets: Option<Vec<u32>>,
     /// The number of flow rules, which come before RSS.
     pub flow_rules: usize,
+    /// Cause and cure, if no other queue is it.
+    reason: Option<String>,
+    /// Whether the socket's program has a filter, which may take none of the packets.
+    filtered: bool,
 }
 
 impl Device {
@@ -97,8 +101,9 @@ impl Device {
     }
 
     /// Why the socket on `queue` has got nothing since `before` was read: where the packets went that
-    /// the device received meanwhile. `None` if it received none, or `queue` did: then the
+    /// the device has received since. `None` if it received none, or `queue` did, as the only one may have: then the
     /// [`Statistics`](crate::Statistics) of the socket, or the XDP program, have the reason.
+    /// [`Socket::explain_silence`](crate::Socket::explain_silence) asks them as well.
     ///
     /// Read `before` when the socket is open; some drivers reset the device when it opens.
     ///
@@ -125,7 +130,7 @@ impl Device {
     /// # }
     /// ```
     pub fn explain_silence(&self, queue: u32, before: &QueueCounts) -> Result<Option<Silence>> {
-        let counts = self.rx_by_queue()?.since(before).forget_queues_if_idle();
+        let counts = self.rx_since(before)?.forget_queues_if_idle();
         if counts.received == 0 && counts.by_queue.is_empty() {
             return Ok(None);
         }
@@ -134,6 +139,16 @@ impl Device {
             .get(&queue)
             .is_some_and(|packets| *packets > 0)
         {
+            return Ok(None);
+        }
+        let now = Self::lookup(&self.name)?;
+        let is_native = |program: &AttachedProgram| program.mode == AttachMode::Driver;
+        if now.programs.iter().any(is_native)
+            && let Err(error) = now.check_delivery(AttachMode::Driver)
+        {
+            return Ok(Some(self.silence(queue, counts, error.to_string())));
+        }
+        if now.rx_queues == 1 {
             return Ok(None);
         }
         let host = |error: hostnet::Error| Error::host(&error);
@@ -145,7 +160,48 @@ impl Device {
             counts,
             rss_targets: rss.map(|rss| rss.targets()),
             flow_rules: flow_rules.map_or(0, |rules| rules.len()),
+            reason: None,
+            filtered: false,
         }))
+    }
+
+    /// Packets received since `before` was read.
+    pub(crate) fn rx_since(&self, before: &QueueCounts) -> Result<QueueCounts> {
+        Ok(self.rx_by_queue()?.since(before))
+    }
+
+    /// The same for a socket without an own reason to get nothing.
+    pub(crate) fn explain_silence_of(
+        &self,
+        queue: u32,
+        before: &QueueCounts,
+        filtered: bool,
+    ) -> Result<Option<Silence>> {
+        if let Some(silence) = self.explain_silence(queue, before)? {
+            return Ok(Some(Silence {
+                filtered,
+                ..silence
+            }));
+        }
+        let counts = self.rx_since(before)?;
+        if !filtered || counts.received == 0 {
+            return Ok(None);
+        }
+        let reason = "its filter takes none of them, and they went to the network stack: compare it with what arrives (`tcpdump -e`), which may have a second VLAN tag, or be fragments";
+        Ok(Some(self.silence(queue, counts, reason.to_owned())))
+    }
+
+    /// One whose reason is no other queue.
+    pub(crate) fn silence(&self, queue: u32, counts: QueueCounts, reason: String) -> Silence {
+        Silence {
+            device: self.name.clone(),
+            queue,
+            counts,
+            rss_targets: None,
+            flow_rules: 0,
+            reason: Some(reason),
+            filtered: false,
+        }
     }
 }
 
@@ -161,8 +217,14 @@ impl Silence {
     fn write_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, queue, .. } = self;
         let busy = self.busy();
+        let received = self.counts.received;
+        if self.reason.is_some() {
+            return write!(
+                f,
+                "the socket on queue {queue} of {device} got nothing while {device} received {received} packets"
+            );
+        }
         if busy.is_empty() {
-            let received = self.counts.received;
             return write!(
                 f,
                 "the socket on queue {queue} of {device} got nothing while {device} received {received} \
@@ -228,9 +290,16 @@ impl fmt::Display for Silence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_counts(f)?;
         f.write_str(": ")?;
+        if let Some(reason) = &self.reason {
+            return f.write_str(reason);
+        }
         self.write_cause(f)?;
         f.write_str("; ")?;
-        self.write_cure(f)
+        self.write_cure(f)?;
+        if self.filtered {
+            f.write_str("; or the filter of the socket's program takes none of them")?;
+        }
+        Ok(())
     }
 }
 
@@ -267,6 +336,8 @@ mod tests {
             counts,
             rss_targets,
             flow_rules: 0,
+            reason: None,
+            filtered: false,
         }
     }
 
@@ -295,6 +366,20 @@ mod tests {
             "the socket on queue 0 of eth0 got nothing while eth0 received 9 packets, which its driver \
              does not count by queue: the device has no RSS table, so the sender or the driver chooses \
              the queue, after 2 flow rules (`ethtool -n eth0`); open a socket on every queue"
+        );
+        let filtered = Silence {
+            filtered: true,
+            ..silence(0, counts(9, &[]), None)
+        };
+        let end = "open a socket on every queue; or the filter of the socket's program takes none of them";
+        assert!(filtered.to_string().ends_with(end), "{filtered}");
+        let other = Silence {
+            reason: Some("it was closed".into()),
+            ..silence(0, counts(9, &[(0, 9)]), None)
+        };
+        assert_eq!(
+            other.to_string(),
+            "the socket on queue 0 of eth0 got nothing while eth0 received 9 packets: it was closed"
         );
     }
 

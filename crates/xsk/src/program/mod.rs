@@ -73,6 +73,8 @@ pub(crate) struct Takes {
     pub(crate) hints: Option<Hints>,
     /// Writes hints, in a way that only the process knows which loaded it.
     hints_of_another: bool,
+    /// Those of a filter only.
+    filtered: bool,
     /// Packets without an Ethernet header, which no filter reads.
     without_ethernet: bool,
 }
@@ -83,6 +85,7 @@ impl Takes {
         fragments: true,
         hints: None,
         hints_of_another: false,
+        filtered: false,
         without_ethernet: false,
     };
 
@@ -104,9 +107,10 @@ impl Takes {
         }
     }
 
-    /// Of a device's packets.
-    fn from(self, device: &Device) -> Self {
+    /// Of a device's packets, those of the filter if there is one.
+    fn from(self, device: &Device, filter: Option<&Filter>) -> Self {
         Self {
+            filtered: filter.is_some(),
             without_ethernet: !device.has_ethernet_header(),
             ..self
         }
@@ -169,7 +173,7 @@ impl Program {
     ) -> Result<Self> {
         let (map, program) = built_in(NAME, device, filter, takes)?;
         let link = Attachment::Link(link(device, mode, program.as_fd(), patience)?);
-        let takes = takes.from(device);
+        let takes = takes.from(device, filter);
         Ok(Self::new(link, map, mode, device.index, takes))
     }
 
@@ -275,6 +279,11 @@ impl Program {
     /// Whether it takes packets of several buffers, as far as is known.
     pub(crate) fn takes_fragments(&self) -> bool {
         self.0.takes.fragments
+    }
+
+    /// Whether it passes packets that its filter does not take, as far as is known.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.0.takes.filtered
     }
 
     /// How it writes hints, if it does.

@@ -152,7 +152,7 @@ impl Program {
             );
             return Err(Error::new(ErrorKind::Foreign, message));
         };
-        let takes = Takes::default().from(&device);
+        let takes = Takes::default().from(&device, None);
         Self::take_over(link, map, attached.mode, device.index, takes).map(Some)
     }
 

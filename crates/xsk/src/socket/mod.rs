@@ -104,10 +104,10 @@ impl Socket {
         }
     }
 
-    /// Why the socket's queue has got nothing since the socket was opened: where the packets went that
-    /// the device has received, and how to get them. `None` if the device received none, or the queue
-    /// did: then [`statistics`](Self::statistics) or the XDP program has the reason. Call it in the
-    /// network namespace in which the socket was opened.
+    /// Why the socket has got nothing since it was opened, and how to get packets: its [fault](Self::fault); what its
+    /// [statistics](Self::statistics) say of packets that were dropped; where the packets went that the device has
+    /// received; or the filter of its program. `None` if it got packets, or the device received none; or if the
+    /// queue did, and the XDP program has the reason. Call it in the network namespace in which the socket was opened.
     ///
     /// It asks the kernel for counters and steering rules: for a program that has waited for long, not
     /// for each wait.
@@ -131,10 +131,24 @@ impl Socket {
     ///
     /// Same as [`Device::explain_silence`].
     pub fn explain_silence(&self) -> Result<Option<Silence>> {
-        match &self.arrivals {
-            Some((device, before)) => device.explain_silence(self.queue(), before),
-            None => Ok(None),
+        let Some((device, before)) = &self.arrivals else {
+            return Ok(None);
+        };
+        let queue = self.queue();
+        if let Some(fault) = self.fault() {
+            let counts = device.rx_since(before).unwrap_or_default();
+            return Ok(Some(device.silence(queue, counts, fault.to_string())));
         }
+        let statistics = self.statistics()?;
+        if statistics.received > 0 {
+            return Ok(None);
+        }
+        if let Some(reason) = statistics.why_dropped(self.umem.max_rx_packet()) {
+            let counts = device.rx_since(before)?;
+            return Ok(Some(device.silence(queue, counts, reason)));
+        }
+        let filtered = self.program().is_some_and(Program::is_filtered);
+        device.explain_silence_of(queue, before, filtered)
     }
 
     /// Receives up to `max` packets. It does not wait; the batch may be empty.

@@ -75,6 +75,33 @@ impl Statistics {
         })
     }
 
+    /// Why the kernel dropped packets of a socket that got none, and the cure; `None` if it dropped none. A packet of
+    /// up to `room` bytes fits.
+    pub(super) fn why_dropped(&self, room: u32) -> Option<String> {
+        let Self {
+            rx_dropped,
+            rx_ring_full,
+            ..
+        } = self;
+        if *rx_ring_full > 0 {
+            return Some(format!(
+                "its RX ring was full for {rx_ring_full} of them: receive from the socket"
+            ));
+        }
+        if *rx_dropped == 0 {
+            return None;
+        }
+        Some(if self.fill_ring_empty > 0 {
+            format!(
+                "FILL had no chunk for {rx_dropped} of them: free frames earlier, or give the UMEM more chunks"
+            )
+        } else {
+            format!(
+                "{rx_dropped} of them were longer than the {room} bytes that it has room for, as packets are that others segment late (TSO, GSO) or have merged (GRO), whatever the MTU: build the UMEM with `fragments` and chunks of 4096 bytes; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device, and `ethtool -K DEVICE gro off` for devices below this one"
+            )
+        })
+    }
+
     /// Adds the counters of the receiving side.
     pub(super) fn with_rx(mut self, rx: &RxEnd, fill: &FillRing) -> Self {
         self.received = rx.received;
@@ -97,5 +124,28 @@ impl Statistics {
         self.wakeups += tx.wakeups;
         self.send_drops = tx.send_drops;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_packets_have_their_cause() {
+        let why = |rx_dropped, rx_ring_full, fill_ring_empty| {
+            let statistics = Statistics {
+                rx_dropped,
+                rx_ring_full,
+                fill_ring_empty,
+                ..Statistics::default()
+            };
+            statistics.why_dropped(1792).unwrap_or_default()
+        };
+        assert_eq!(why(0, 0, 0), "");
+        assert_eq!(why(0, 0, 9), "", "a zero-copy driver looks again and again");
+        assert!(why(9, 0, 9).starts_with("FILL had no chunk for 9"));
+        assert!(why(9, 0, 0).contains("longer than the 1792 bytes"));
+        assert!(why(9, 8, 9).starts_with("its RX ring was full for 8"));
     }
 }

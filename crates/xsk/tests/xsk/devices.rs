@@ -44,10 +44,10 @@ pub fn tests() -> Vec<Test> {
     ] {
         tests.push(test.needing(&[FRAGMENTS]));
     }
-    tests.extend([Test::new(
-        "filters of queues need an Ethernet header",
-        filters_of_tun,
-    )]);
+    tests.extend([
+        Test::new("filters of queues need an Ethernet header", filters_of_tun),
+        Test::new("silence: a filter that takes nothing", silent_filter),
+    ]);
     tests
 }
 
@@ -416,6 +416,12 @@ fn segments_of_veth() -> Outcome {
     let is_dropped = || socket.statistics().is_ok_and(|now| now.rx_dropped == 1);
     assert!(wait_until(STALL, is_dropped), "{:?}", socket.statistics());
     assert!(socket.recv(1).is_empty());
+    let silence = lab.rx.inside(|| socket.explain_silence())?;
+    let text = silence.ok_or("a silence")?.to_string();
+    assert!(
+        text.contains("1 of them were longer than the 1792 bytes"),
+        "{text}"
+    );
     drop(socket);
 
     let whole = Umem::builder().chunks(256).chunk_size(4096).fragments(true);
@@ -508,5 +514,31 @@ fn filters_of_tun() -> Outcome {
         let expected = (!is_taken).then_some(ErrorKind::InvalidConfig);
         assert_eq!(refused, expected);
     }
+    Ok(())
+}
+
+/// The queue is right, and the filter is not: nothing is said of other queues.
+fn silent_filter() -> Outcome {
+    let made = veth()?;
+    let other = Filter::any([Rule::udp().destination_port(PORT + 1)]);
+    let socket = made.device.open(&umem()?, Mode::Skb, |b| b.filter(other))?;
+    let explain = || made.device.inside(|| socket.explain_silence());
+    assert_eq!(explain()?, None, "nothing was received");
+    made.feed.send(&made.datagram(1)?.0)?;
+    let mut text = String::new();
+    let explained = wait_until(STALL, || {
+        let silence = explain().expect("the device is there");
+        text = silence.map_or_else(String::new, |silence| silence.to_string());
+        !text.is_empty()
+    });
+    assert!(explained, "no reason");
+    assert!(
+        text.contains("its filter takes none of them") && !text.contains("every queue"),
+        "{text}"
+    );
+
+    made.device.set_up(false)?;
+    let silence = explain()?.ok_or("a silence")?.to_string();
+    assert!(silence.contains("the device is down"), "{silence}");
     Ok(())
 }
