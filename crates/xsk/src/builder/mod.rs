@@ -386,7 +386,7 @@ impl SocketBuilder {
         let used = most - most % self.card_buffer_unit;
         if self.rx_ring > 0 && device.mtu.saturating_add(LINK_HEADER) > used {
             let message = format!(
-                "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and takes longer packets apart: use chunks of 4096 bytes, or copy mode",
+                "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and drops longer packets or takes them apart: use chunks of 4096 bytes, or copy mode",
                 device.name
             );
             return Err(Error::new(ErrorKind::MtuTooLarge, message));
@@ -412,6 +412,23 @@ impl SocketBuilder {
             (_, 0) => slots.min(self.chunks()),
             _ => slots.min(self.chunks() / 2),
         }
+    }
+
+    /// Why the card runs dry with each burst in zero-copy mode: its own ring holds all chunks that are lent for
+    /// receiving.
+    fn few_chunks(&self, zero_copy: bool) -> Option<Error> {
+        let card = self.card_ring.filter(|_| zero_copy)?;
+        let lent = self.fill_chunks_of(self.fill_slots());
+        if lent > card || self.fill_chunks.is_some() || self.fill_ring.is_some() {
+            return None;
+        }
+        // As many again wait in FILL, and a socket that also sends lends half of all.
+        let needed = if self.tx_ring > 0 { 4 * card } else { 2 * card };
+        let message = format!(
+            "the receive ring of the card has {card} descriptors, which take all {lent} chunks that are lent for receiving, so none waits in FILL: give the UMEM {needed} chunks for each socket, or the card a smaller ring (`ethtool -G {} rx N`)",
+            self.device
+        );
+        Some(Error::invalid(message))
     }
 
     /// Slots of FILL. In zero-copy mode the chunks in the card's own ring are lent through FILL, too: as
@@ -549,6 +566,27 @@ mod tests {
         }
         assert_eq!(builder.fill_chunks_of(builder.fill_slots()), 8192);
         assert_eq!(builder.fill_ring(64).fill_slots(), 64, "as asked for");
+    }
+
+    /// ice has 2048 descriptors by default, as many as a socket lends of a default UMEM.
+    #[test]
+    fn a_umem_that_the_cards_ring_uses_up_is_told() {
+        for (chunks, tx_ring, card, needed) in [
+            (4096, 2048, 2048, Some("8192 chunks")),
+            (8192, 2048, 2048, None),
+            (4096, 0, 2048, None),
+            (2048, 0, 2048, Some("4096 chunks")),
+            (4096, 2048, 512, None),
+        ] {
+            let umem = Umem::on_heap(chunks, 2048);
+            let mut builder = Socket::builder(&umem, "eth0", 0).tx_ring(tx_ring);
+            builder.card_ring = Some(card);
+            let told = builder.few_chunks(true).map(|error| error.to_string());
+            let is_told = told.as_deref().zip(needed);
+            assert_eq!(told.is_some(), needed.is_some(), "{chunks} chunks");
+            assert!(is_told.is_none_or(|(text, needed)| text.contains(needed)));
+            assert!(builder.few_chunks(false).is_none(), "no ring of its own");
+        }
     }
 
     #[test]

@@ -639,7 +639,9 @@ impl Opening<'_> {
         }
         let room = self.config.umem.max_rx_packet();
         let long = attach_mode(mode).and_then(|mode| self.device.long_packets(mode, room));
-        self.refusals.extend(long.map(Refusal::Umem));
+        let few = self.config.few_chunks(mode == ModeObtained::ZeroCopy);
+        let small = long.into_iter().chain(few).map(Refusal::Umem);
+        self.refusals.extend(small);
     }
 
     /// Inserts the socket into the program's XSKMAP.

@@ -1,6 +1,7 @@
 //! Whether and how packets of a device reach a socket on it: a program that is attached and a socket that is
 //! bound say nothing of that.
 
+use super::files::Files;
 use super::{AttachMode, Device};
 use crate::error::{Error, ErrorKind, Result};
 use hostnet::ethtool;
@@ -111,6 +112,20 @@ impl Device {
         let mut on = features.iter().filter(|feature| feature.on);
         on.any(|feature| matches!(&*feature.name, "rx-gro-hw" | "rx-lro"))
     }
+
+    /// The bytes of which the buffers that the driver receives into without a copy are a multiple. A longer packet is
+    /// dropped, or taken apart and each part received as a packet.
+    pub(crate) fn rx_buffer_unit(&self) -> u32 {
+        let driver = ethtool::driver(&self.name).ok().flatten();
+        rx_buffer_unit(driver.as_deref(), || self.pci_device())
+    }
+
+    /// Its PCI device id, if it has one.
+    fn pci_device(&self) -> Option<u32> {
+        let files = Files::of(&self.name, self.index).ok()?;
+        let id = files.read("device/device");
+        u32::from_str_radix(id.ok()?.strip_prefix("0x")?, 16).ok()
+    }
 }
 
 /// The error for a filter on a device without an Ethernet header.
@@ -118,6 +133,39 @@ pub(crate) fn no_ethernet_header(device: &str) -> Error {
     Error::invalid(format!(
         "packets of {device} have no Ethernet header, which the filter reads: leave `filter` out to take all packets, or choose them by an XDP program of your own (`SocketBuilder::attach`)"
     ))
+}
+
+/// igb and igc tell their cards the size of a chunk in KiB, rounded down (`igb_setup_srrctl`,
+/// `igc_configure_rx_ring`), and so does ixgbe the 82599, which has no limit in bytes beside as later ones have
+/// (`ixgbe_configure_srrctl`).
+fn rx_buffer_unit(driver: Option<&str>, pci_device: impl FnOnce() -> Option<u32>) -> u32 {
+    match driver {
+        Some("igb" | "igc") => 1024,
+        Some("ixgbe") if pci_device().is_none_or(is_82599) => 1024,
+        _ => 1,
+    }
+}
+
+/// Whether a device of ixgbe is an 82599 (`IXGBE_DEV_ID_82599_*` in `ixgbe_type.h`).
+fn is_82599(pci_device: u32) -> bool {
+    matches!(
+        pci_device,
+        0x10f7
+            ..=0x10f9
+                | 0x10fb
+                | 0x10fc
+                | 0x1507
+                | 0x1514
+                | 0x1517
+                | 0x151c
+                | 0x1529
+                | 0x152a
+                | 0x154a
+                | 0x154d
+                | 0x154f
+                | 0x1557
+                | 0x1558
+    )
 }
 
 #[cfg(test)]
@@ -179,5 +227,21 @@ mod tests {
         let veth = device(Some("veth"), &[]);
         let room = 18 * (4096 - 256);
         assert!(veth.long_packets(AttachMode::Skb, room).is_none());
+    }
+
+    /// As `ixgbe_type.h` numbers them: no X540, X550 or E610.
+    #[test]
+    fn the_82599_alone_of_ixgbe_counts_in_kib() {
+        let unit = |driver, pci| rx_buffer_unit(Some(driver), || pci);
+        for sfp in [0x10fb, 0x1517, 0x1558] {
+            assert_eq!(unit("ixgbe", Some(sfp)), 1024, "{sfp:#x}");
+        }
+        for later in [0x1528, 0x1560, 0x1563, 0x15ab, 0x15c8, 0x57ae] {
+            assert_eq!(unit("ixgbe", Some(later)), 1, "{later:#x}");
+        }
+        assert_eq!(unit("ixgbe", None), 1024, "it may be one");
+        assert_eq!(unit("igc", Some(0x15f3)), 1024);
+        assert_eq!(unit("ice", Some(0x1592)), 1);
+        assert_eq!(rx_buffer_unit(None, || None), 1);
     }
 }

@@ -151,16 +151,6 @@ impl Device {
         node.ok()?.parse().ok()
     }
 
-    /// The bytes of which the buffers that the driver receives into without a copy are a multiple: igb and igc
-    /// tell their cards the size of a chunk in KiB, rounded down (`igb_setup_srrctl`, `igc_configure_rx_ring`).
-    /// A longer packet is taken apart, and each part received as a packet.
-    pub(crate) fn rx_buffer_unit(&self) -> u32 {
-        match ethtool::driver(&self.name).ok().flatten().as_deref() {
-            Some("igb" | "igc") => 1024,
-            _ => 1,
-        }
-    }
-
     /// The program that prevents attaching another.
     pub(crate) fn obstacle(&self) -> Option<&AttachedProgram> {
         self.programs.first()

@@ -92,7 +92,7 @@ pub enum Refusal {
     /// [RX hints](crate::SocketBuilder::rx_hints), with the error.
     Hints(Error),
     /// Packets that the UMEM has no room for, in the mode that [`Mode::Auto`] has obtained: longer ones than the MTU
-    /// says. With the cure.
+    /// says, or those of a burst. With the cure.
     Umem(Error),
 }
 

@@ -44,7 +44,7 @@ impl UmemBuilder {
 
     /// Bytes in a chunk: 2048, the default, or 4096; any number between them where chunks are
     /// [unaligned](Self::unaligned). [`XDP_PACKET_HEADROOM`], the headroom and a
-    /// received packet have to fit into it. Intel's igb and igc receive into whole KiB of it, and so take an MTU
+    /// received packet have to fit into it. Intel's igb, igc and 82599 receive into whole KiB of it, and so take an MTU
     /// of 1500 in zero-copy mode with 4096 bytes only. With 2048, do not raise the MTU above 1006 while a socket is
     /// open: these drivers do not refuse it, and take packets apart.
     pub fn chunk_size(mut self, bytes: u32) -> Self {
