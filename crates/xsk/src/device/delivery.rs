@@ -70,7 +70,7 @@ impl Device {
         Err(no_ethernet_header(&self.name))
     }
 
-    /// Why packets are lost that are longer than `room`, whatever the MTU: of virtual devices the kernel segments
+    /// Why packets are lost that are longer than `room`, at any MTU: of virtual devices the kernel segments
     /// packets late (TSO, GSO), and of those below others it has merged them (GRO), in front of an XDP program
     /// that runs in this mode. Ask when the program is attached, which turns merging on the device itself off.
     pub(crate) fn long_packets(&self, mode: AttachMode, room: u32) -> Option<Error> {

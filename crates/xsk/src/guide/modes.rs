@@ -44,6 +44,15 @@
 //! peer has TX queues. The errors [`ErrorKind::MtuTooLarge`] and [`ErrorKind::ModeRefused`] name the command
 //! that removes the obstacle.
 //!
+//! A bond, and each other device that receives through lower ones, runs native XDP on those, whose packets reach no
+//! socket on itself: [`Auto`] takes generic XDP there, and [`Driver`] is refused with the devices to open instead.
+//!
+//! # Generic XDP
+//!
+//! Virtual devices deliver packets longer than their MTU here, which a sender leaves for others to segment (TSO, GSO) or
+//! a device below has merged (GRO). They need a UMEM with [fragments](crate::guide::fragments) and chunks of 4096 bytes;
+//! [`Socket::refusals`] says so ([`Refusal::Umem`](crate::Refusal::Umem)) if [`Auto`] ends here.
+//!
 //! # Sockets that share a UMEM
 //!
 //! The first socket on a [`Umem`] registers it with the kernel and thereby decides between copy and

@@ -97,7 +97,7 @@ impl Statistics {
             )
         } else {
             format!(
-                "{rx_dropped} of them were longer than the {room} bytes that it has room for, as packets are that others segment late (TSO, GSO) or have merged (GRO), whatever the MTU: build the UMEM with `fragments` and chunks of 4096 bytes; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device, and `ethtool -K DEVICE gro off` for devices below this one"
+                "{rx_dropped} of them were longer than the {room} bytes that it has room for, as packets are that others segment late (TSO, GSO) or have merged (GRO), at any MTU: build the UMEM with `fragments` and chunks of 4096 bytes; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device, and `ethtool -K DEVICE gro off` for devices below this one"
             )
         })
     }

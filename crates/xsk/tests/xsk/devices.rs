@@ -46,6 +46,7 @@ pub fn tests() -> Vec<Test> {
     }
     tests.extend([
         Test::new("filters of queues need an Ethernet header", filters_of_tun),
+        Test::new("a tun sends from the IP header on", sent_by_tun),
         Test::new("silence: a filter that takes nothing", silent_filter),
     ]);
     tests
@@ -178,7 +179,7 @@ fn above(commands: &[&str], tag: &'static [u8]) -> Result<Made> {
         let text = error.to_string();
         return Err(
             if text.contains("Unknown device type") || text.contains("not supported") {
-                skip(format!("this kernel has no such device: ip {first}"))
+                skip(format!("this kernel lacks the kind of device: ip {first}"))
             } else {
                 error.into()
             },
@@ -325,6 +326,8 @@ fn walk(kind: &Kind) -> Outcome {
                     );
                 }
                 assert_eq!(kind.delivers_in(mode), Some(obtained), "{mode:?}");
+                let silence = made.device.inside(|| socket.explain_silence())?;
+                assert_eq!(silence, None, "it got packets");
                 check_refusals(kind, mode, &socket);
                 obtained.to_string()
             }
@@ -514,6 +517,32 @@ fn filters_of_tun() -> Outcome {
         let expected = (!is_taken).then_some(ErrorKind::InvalidConfig);
         assert_eq!(refused, expected);
     }
+    Ok(())
+}
+
+fn sent_by_tun() -> Outcome {
+    let made = tap(TapOptions {
+        layer3: true,
+        ..TapOptions::default()
+    })?;
+    let Feed::Tap(tun, _) = &made.feed else {
+        return Err("a tun".into());
+    };
+    let mut socket = made.device.open(&umem()?, Mode::Skb, |b| b.rx_ring(0))?;
+    let (ip, mut read) = (datagram(1), [0; 256]);
+    let mut frame = socket.alloc().ok_or("a frame")?;
+    frame.fill_with(&ip)?;
+    socket
+        .send(frame)
+        .map_err(|unsent| unsent.kind.to_string())?;
+    socket.flush()?;
+    let mut len = 0;
+    let is_sent = wait_until(STALL, || {
+        len = rustix::io::read(tun.descriptor(), &mut read).unwrap_or(0);
+        len > 0
+    });
+    assert!(is_sent, "the tun sends nothing");
+    assert_eq!(read[..len], ip);
     Ok(())
 }
 
