@@ -7,6 +7,7 @@
 //! | [`process`] | commands and child processes, which end with their test |
 //! | [`netns`] | network namespaces without a name, and veth pairs between them |
 //! | [`packet`] | AF_PACKET sockets |
+//! | [`sandbox`] | threads that a seccomp filter or missing capabilities limit |
 //! | [`directory`] | directories that go with their test |
 //! | [`archive`] | static libraries of the crate under test |
 
@@ -20,7 +21,7 @@
 //     process, packet  children and sockets
 //     limit            time
 //     slowdown         the measured speed of this machine
-//     directory, archive
+//     directory, archive, sandbox
 //     error
 
 pub mod archive;
@@ -30,6 +31,7 @@ pub mod limit;
 pub mod netns;
 pub mod packet;
 pub mod process;
+pub mod sandbox;
 mod slowdown;
 pub mod test;
 
