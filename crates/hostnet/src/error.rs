@@ -4,13 +4,15 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
+use crate::privilege::{self, Capability, Feature};
+
 /// The cause of an [`Error`], for a program to decide on; the text for people is in the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An argument or text that cannot be right, found before the kernel was asked.
     InvalidInput,
-    /// A capability or permission is missing (`EPERM`, `EACCES`).
+    /// A capability or permission is missing, or a sandbox refuses the step (`EPERM`, `EACCES`).
     PermissionDenied,
     /// No such device, namespace, process or file (`ENODEV`, `ENXIO`, `ENOENT`, `ESRCH`).
     NotFound,
@@ -64,6 +66,8 @@ struct Inner {
     kind: ErrorKind,
     errno: Option<Errno>,
     message: String,
+    /// The message has the privilege or the sandbox that the step failed for.
+    is_explained: bool,
 }
 
 /// A result with this crate's [`Error`].
@@ -75,6 +79,7 @@ impl Error {
             kind,
             errno: None,
             message: message.into(),
+            is_explained: false,
         }))
     }
 
@@ -88,6 +93,7 @@ impl Error {
             kind: ErrorKind::of(errno),
             errno: Some(errno),
             message: message.into(),
+            is_explained: false,
         }))
     }
 
@@ -107,6 +113,19 @@ impl Error {
         }
         self.0.message.push_str(cure);
         self
+    }
+
+    /// The same error, with the privilege or the sandbox that a system call failed for.
+    pub(crate) fn of_call(mut self, needed: &[Capability]) -> Self {
+        let errno = self.errno().filter(|_| !self.0.is_explained);
+        match errno.and_then(|errno| privilege::refusal(errno, Feature::Base, needed)) {
+            Some(why) => {
+                self.0.kind = ErrorKind::PermissionDenied;
+                self.0.is_explained = true;
+                self.cure(&why)
+            }
+            None => self,
+        }
     }
 
     /// The step, the cause and the cure, without the error number.
@@ -191,8 +210,14 @@ pub(crate) trait Context<T> {
     /// A cure for errors of this kind.
     fn cure(self, kind: ErrorKind, cure: &str) -> Result<T>;
 
-    /// The capability that the step needs: the cure for `EPERM`.
-    fn needs(self, capability: &str) -> Result<T>;
+    /// The capability that a system call needs: it or the sandbox that refuses the call is the cause of `EPERM`.
+    fn needs(self, capability: Capability) -> Result<T>;
+
+    /// The same for a system call that needs no capability.
+    fn needs_none(self) -> Result<T>;
+
+    /// The capability that a request over netlink needs.
+    fn request_needs(self, capability: Capability) -> Result<T>;
 }
 
 impl<T, E: Cause> Context<T> for Result<T, E> {
@@ -211,12 +236,23 @@ impl<T, E: Cause> Context<T> for Result<T, E> {
         })
     }
 
-    fn needs(self, capability: &str) -> Result<T> {
-        self.map_err(|cause| match cause.into_error() {
-            error if error.0.errno == Some(Errno::PERM) => {
-                error.cure(&format!("this needs {capability}, run as root"))
+    fn needs(self, capability: Capability) -> Result<T> {
+        self.map_err(|cause| cause.into_error().of_call(&[capability]))
+    }
+
+    fn needs_none(self) -> Result<T> {
+        self.map_err(|cause| cause.into_error().of_call(&[]))
+    }
+
+    fn request_needs(self, capability: Capability) -> Result<T> {
+        self.map_err(|cause| {
+            let error = cause.into_error();
+            match privilege::refused_request(capability) {
+                Some(why) if error.0.errno == Some(Errno::PERM) && !error.0.is_explained => {
+                    error.cure(&why)
+                }
+                _ => error,
             }
-            error => error,
         })
     }
 }
@@ -301,11 +337,13 @@ mod tests {
         let refused: Result<(), Errno> = Err(Errno::PERM);
         let refused = refused.context("cannot bring eth0 up");
         let refused = refused.cure(ErrorKind::NotFound, "not this one");
-        let error = refused.needs("CAP_NET_ADMIN").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "cannot bring eth0 up: this needs CAP_NET_ADMIN, run as root \
-             (EPERM 1: Operation not permitted)"
+        let error = refused.needs(Capability::NetAdmin).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("cannot bring eth0 up: this "), "{text}");
+        assert!(text.contains("CAP_NET_ADMIN"), "{text}");
+        assert!(
+            text.ends_with(" (EPERM 1: Operation not permitted)"),
+            "{text}"
         );
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert_eq!(error.errno(), Some(libc::EPERM));

@@ -17,6 +17,7 @@
 //! | [`softnet`] | `/proc/net/softnet_stat`: the network's work on each CPU |
 //! | [`mib`] | `/proc/net/snmp`, `netstat`, `snmp6`: counters of the protocols; neighbour tables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
+//! | [`privilege`] | capabilities(7), seccomp(2): whether a missing capability or a sandbox caused a refusal |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
 //! | `kernel_config` | `/proc/config.gz` |
 //!
@@ -63,6 +64,7 @@
 //     netlink, ethtool, netns, sysfs, mib, softnet   sockets and files of a network namespace
 //     ifreq, mount, process, cpulist, kernel_config  structures and files of the kernel
 //     error                                          the error type
+//     privilege                                      capabilities and limits of the calling thread
 
 pub mod cpulist;
 pub mod device;
@@ -78,6 +80,7 @@ mod netlink;
 pub mod netns;
 pub mod nfnetlink;
 mod notifications;
+pub mod privilege;
 mod process;
 pub mod rtnetlink;
 pub mod sock_diag;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::error::{Context as _, Result};
+use crate::privilege::Capability;
 
 /// The mounts of this process's mount namespace, one a line, the topmost last (proc(5)).
 pub const MOUNTS: &str = "/proc/self/mounts";
@@ -82,7 +83,7 @@ impl DetachedMount {
         };
         let mounted: rustix::io::Result<_> = mount();
         let mounted = mounted.with_context(|| format!("cannot mount {filesystem}"));
-        let mounted = mounted.needs("CAP_SYS_ADMIN");
+        let mounted = mounted.needs(Capability::SysAdmin);
         Ok(Self(mounted?))
     }
 

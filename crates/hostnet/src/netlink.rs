@@ -62,7 +62,9 @@ impl Socket {
         };
         let socket = open().map_err(|error: std::io::Error| error);
         Ok(Self {
-            inner: socket.context("cannot open a netlink socket")?,
+            inner: socket
+                .context("cannot open a netlink socket")
+                .needs_none()?,
             sequence: 0,
             buffer: Vec::new(),
         })

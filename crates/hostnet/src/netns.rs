@@ -20,6 +20,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Context as _, Error, Result};
+use crate::privilege::Capability;
 use crate::process;
 
 pub use all::{Namespace, Namespaces, all};
@@ -55,7 +56,10 @@ pub fn create() -> Result<OwnedFd> {
 
 fn unshare_error(errno: Errno) -> Error {
     let cure = match errno {
-        Errno::PERM => "this needs CAP_SYS_ADMIN, run as root",
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
+            return Error::os(errno, "cannot make a network namespace")
+                .of_call(&[Capability::SysAdmin]);
+        }
         Errno::NOSPC => "raise the sysctl user.max_net_namespaces",
         Errno::INVAL => "this kernel has no network namespaces (CONFIG_NET_NS)",
         _ => "see unshare(2)",
@@ -139,7 +143,7 @@ pub fn enter(namespace: BorrowedFd<'_>) -> Result<()> {
     let moved = move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network));
     moved
         .context("cannot enter the network namespace")
-        .needs("CAP_SYS_ADMIN")
+        .needs(Capability::SysAdmin)
 }
 
 /// Starts `command` in `namespace`. The kernel kills the process when the thread that started it
@@ -163,18 +167,28 @@ pub fn spawn(namespace: BorrowedFd<'_>, command: &mut Command) -> Result<Child> 
         .context("cannot duplicate a descriptor")?;
     let hook = move || -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        Ok(())
+        let entered =
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));
+        // EACCES, which only a seccomp filter gives here, is left to execve(2).
+        entered.map_err(|errno| match errno {
+            Errno::ACCESS => Errno::PERM.into(),
+            errno => errno.into(),
+        })
     };
     // SAFETY: needed because the child must change its namespace before it runs its program.
     // Sound because the hook makes two system calls and touches neither heap nor locks, all
     // that is allowed in the child of a process with several threads.
     let command = unsafe { command.pre_exec(hook) };
     let program = command.get_program().to_string_lossy().into_owned();
-    command
-        .spawn()
-        .with_context(|| format!("cannot start {program} in the network namespace"))
-        .needs("CAP_SYS_ADMIN")
+    let started = command.spawn();
+    let is_file = matches!(&started, Err(error) if error.raw_os_error() == Some(libc::EACCES));
+    let started =
+        started.with_context(|| format!("cannot start {program} in the network namespace"));
+    // Of execve(2): the file may not be executed.
+    if is_file {
+        return started;
+    }
+    started.needs(Capability::SysAdmin)
 }
 
 /// The inode number of a namespace, which identifies it while it lives, as in

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::{Context as _, ErrorKind, Result};
 use crate::netlink::{Attributes, RawMessage, Socket, text};
+use crate::privilege::Capability;
 
 /// `NFNL_SUBSYS_NFTABLES`.
 const SUBSYSTEM: u16 = 10;
@@ -131,7 +132,7 @@ fn list<T>(kind: u16, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
         {
             Ok(Vec::new())
         }
-        listed => listed.needs("CAP_NET_ADMIN").map(|()| objects),
+        listed => listed.request_needs(Capability::NetAdmin).map(|()| objects),
     }
 }
 

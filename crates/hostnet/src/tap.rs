@@ -13,6 +13,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use crate::device::Device;
 use crate::error::{Context as _, Result};
 use crate::ifreq::{self, IFNAMSIZ};
+use crate::privilege::Capability;
 
 const TUNSETIFF: Opcode = opcode::write::<libc::c_int>(b'T', 202);
 const REST: usize = size_of::<libc::ifreq>() - IFNAMSIZ - size_of::<libc::c_short>();
@@ -117,7 +118,7 @@ impl Tap {
         // bytes of an ifreq, for which any value is valid, and keeps no pointer to it.
         let made = unsafe { ioctl(&descriptor, call) };
         made.with_context(|| format!("cannot make the tap {name}"))
-            .needs("CAP_NET_ADMIN")?;
+            .needs(Capability::NetAdmin)?;
         Ok(Self {
             descriptor,
             device: Device::open(name)?,

@@ -5,6 +5,7 @@ use std::fmt;
 use super::ioctl::{Driver, Kernel, Request};
 use super::strings::{self, StringSet};
 use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::privilege::Capability;
 
 const GET_FEATURES: u32 = 0x3a;
 const SET_FEATURES: u32 = 0x3b;
@@ -86,7 +87,7 @@ pub fn set(device: &str, offload: Offload, on: bool) -> Result<()> {
         let value = if on { "on" } else { "off" };
         format!("cannot switch {offload} of {device} {value}")
     });
-    switched.needs("CAP_NET_ADMIN")
+    switched.needs(Capability::NetAdmin)
 }
 
 /// Switches a feature of `device`, by the kernel's name as [`features`] lists it: `rx-vlan-hw-parse`
@@ -110,7 +111,7 @@ pub fn set_feature(device: &str, name: &str, on: bool) -> Result<()> {
         let value = if on { "on" } else { "off" };
         format!("cannot switch {name} of {device} {value}")
     });
-    switched.needs("CAP_NET_ADMIN")
+    switched.needs(Capability::NetAdmin)
 }
 
 fn switch(driver: &dyn Driver, name: &str, on: bool) -> Result<()> {

@@ -9,6 +9,7 @@ use super::rule::{FlowRule, InstalledRule, Spec};
 use super::rxnfc::{self, RxNfc, SPEC, WORD, check_ring, command, data};
 use super::{features, rss};
 use crate::error::{Context as _, Error, Result};
+use crate::privilege::Capability;
 
 const GET_RULE_COUNT: u32 = 0x2e;
 const GET_RULE: u32 = 0x2f;
@@ -121,7 +122,7 @@ pub(super) fn insert(driver: &dyn Driver, rule: &FlowRule) -> Result<u32> {
     let inserted = step().map_err(|error| explain(driver, error));
     inserted
         .with_context(|| format!("cannot add a flow rule to {device}"))
-        .needs("CAP_NET_ADMIN")
+        .needs(Capability::NetAdmin)
 }
 
 pub(super) fn delete(driver: &dyn Driver, location: u32) -> Result<()> {
@@ -135,7 +136,7 @@ pub(super) fn delete(driver: &dyn Driver, location: u32) -> Result<()> {
             let device = driver.device();
             format!("cannot delete the flow rule {location} of {device}")
         })
-        .needs("CAP_NET_ADMIN")
+        .needs(Capability::NetAdmin)
 }
 
 /// The rule at a location, as the driver gives it.

@@ -57,7 +57,9 @@ impl Kernel {
         Ok(Self {
             device: device.into(),
             name: ifreq::name(device)?,
-            socket: socket.context("cannot open a socket for SIOCETHTOOL")?,
+            socket: socket
+                .context("cannot open a socket for SIOCETHTOOL")
+                .needs_none()?,
         })
     }
 }

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use super::ioctl::{Driver, Kernel, Request, ask};
 use super::rxnfc::{check_ring, rings};
 use crate::error::{Context as _, Error, Result};
+use crate::privilege::Capability;
 
 const GET_RSS: u32 = 0x46;
 const SET_RSS: u32 = 0x47;
@@ -214,7 +215,7 @@ fn change(
     };
     step()
         .with_context(|| format!("cannot set the {setting} of {}", driver.device()))
-        .needs("CAP_NET_ADMIN")
+        .needs(Capability::NetAdmin)
 }
 
 fn no_table() -> Error {

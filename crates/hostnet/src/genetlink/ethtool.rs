@@ -83,7 +83,9 @@ impl ChannelMonitor {
         };
         let notifications = subscribe(group);
         Ok(Some(Self {
-            notifications: notifications.context("cannot subscribe to changes of channels")?,
+            notifications: notifications
+                .context("cannot subscribe to changes of channels")
+                .needs_none()?,
             requests,
             family,
         }))

@@ -25,6 +25,7 @@ use rustix::mount::{
 
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::mount::{MOUNTS, Mount};
+use crate::privilege::Capability;
 
 /// The directory of ip-netns(8).
 pub const DIRECTORY: &str = "/run/netns";
@@ -131,7 +132,7 @@ impl Directory {
         }
         mounted
             .with_context(|| format!("cannot mount a network namespace at {}", path.display()))
-            .needs("CAP_SYS_ADMIN")
+            .needs(Capability::SysAdmin)
     }
 
     /// Removes a name, also one without a namespace behind it, and one that others are removing at
@@ -143,7 +144,7 @@ impl Directory {
             Err(Errno::INVAL | Errno::NOENT) => {}
             unmounted => unmounted
                 .with_context(|| format!("cannot unmount {}", path.display()))
-                .needs("CAP_SYS_ADMIN")?,
+                .needs(Capability::SysAdmin)?,
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() == IoErrorKind::NotFound => Ok(()),
@@ -206,7 +207,7 @@ fn share() -> Result<bool> {
         changed => {
             changed
                 .with_context(|| format!("cannot share {DIRECTORY}"))
-                .needs("CAP_SYS_ADMIN")?;
+                .needs(Capability::SysAdmin)?;
             Ok(true)
         }
     }
@@ -223,7 +224,7 @@ fn mount_directory() -> Result<()> {
     };
     mounted
         .with_context(|| format!("cannot mount {DIRECTORY}"))
-        .needs("CAP_SYS_ADMIN")
+        .needs(Capability::SysAdmin)
 }
 
 fn is_empty() -> Result<bool> {
@@ -256,7 +257,7 @@ fn unmount_unused() -> Result<()> {
             Err(errno) => {
                 return Err(errno)
                     .with_context(|| format!("cannot unmount {DIRECTORY}"))
-                    .needs("CAP_SYS_ADMIN");
+                    .needs(Capability::SysAdmin);
             }
         }
     }

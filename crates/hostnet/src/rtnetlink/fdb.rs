@@ -9,6 +9,7 @@ use super::settings::CLOCK;
 use super::socket::{DEL_NEIGH, GET_NEIGH, NEW, NEW_NEIGH, Rtnetlink, link_message};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::netlink::{Attributes, RawMessage, attribute, push_attribute, u16_of, u32_of};
+use crate::privilege::Capability;
 
 /// `struct ndmsg`, before the attributes: family, three bytes of padding, index, state of two bytes,
 /// flags, type.
@@ -276,7 +277,7 @@ impl Rtnetlink {
         match first {
             Some((place, error)) => Err(error)
                 .with_context(|| cannot_add(entries[place].0))
-                .needs("CAP_NET_ADMIN")
+                .request_needs(Capability::NetAdmin)
                 .cure(ErrorKind::PermissionDenied, NEEDS_STATE),
             None => Ok(()),
         }
@@ -303,7 +304,7 @@ impl Rtnetlink {
         match first {
             Some((place, error)) if error.kind() != ErrorKind::NotFound => Err(error)
                 .with_context(|| cannot_remove(entries[place].0))
-                .needs("CAP_NET_ADMIN"),
+                .request_needs(Capability::NetAdmin),
             _ => Ok(entries.len() - refused),
         }
     }
@@ -355,7 +356,7 @@ impl Rtnetlink {
         match first {
             Some((place, error)) if error.kind() == ErrorKind::PermissionDenied => Err(error)
                 .with_context(|| cannot_refresh(entries[place].0))
-                .needs("CAP_NET_ADMIN"),
+                .request_needs(Capability::NetAdmin),
             _ => Ok(entries.len() - refused),
         }
     }

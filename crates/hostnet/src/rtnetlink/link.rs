@@ -13,6 +13,7 @@ use super::socket::{GET_LINK, LINK_HEADER, NEW, NEW_LINK, Rtnetlink, link_messag
 use super::statistics::Statistics;
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::netlink::{Attributes, RawMessage, attribute, push_attribute, text, u32_of, u64_at};
+use crate::privilege::Capability;
 
 /// Frames that a device has carried, dropped and failed on since it was made.
 ///
@@ -366,7 +367,7 @@ impl Rtnetlink {
         push_attribute(&mut message.payload, TARGET_NETNSID, &netns.to_ne_bytes());
         let device = format!("{index} of the network namespace with the id {netns}");
         self.get_raw_link(&message, &device)
-            .needs("CAP_NET_ADMIN over that namespace")
+            .request_needs(Capability::NetAdmin)
     }
 
     fn get_link(&mut self, message: LinkMessage, device: &dyn fmt::Display) -> Result<Link> {

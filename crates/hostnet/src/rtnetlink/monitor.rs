@@ -157,7 +157,9 @@ impl Monitor {
 }
 
 fn opened(monitor: io::Result<Monitor>) -> Result<Monitor> {
-    monitor.context("cannot open a netlink socket for notifications")
+    monitor
+        .context("cannot open a netlink socket for notifications")
+        .needs_none()
 }
 
 impl AsFd for Monitor {

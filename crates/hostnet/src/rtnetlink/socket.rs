@@ -6,6 +6,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::error::{Context as _, Error, Result};
 use crate::netlink::{RawMessage, Socket};
+use crate::privilege::Capability;
 
 /// Flags for an object that must not exist yet.
 pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
@@ -110,7 +111,9 @@ impl Rtnetlink {
         step: impl FnOnce() -> String,
     ) -> Result<()> {
         let answer = self.0.request(message, NLM_F_ACK | flags);
-        answer.with_context(step).needs("CAP_NET_ADMIN")?;
+        answer
+            .with_context(step)
+            .request_needs(Capability::NetAdmin)?;
         Ok(())
     }
 
@@ -122,7 +125,9 @@ impl Rtnetlink {
         step: impl FnOnce() -> String,
     ) -> Result<()> {
         let answer = self.0.ask(message, NLM_F_ACK | flags, &mut |_, _| {});
-        answer.with_context(step).needs("CAP_NET_ADMIN")
+        answer
+            .with_context(step)
+            .request_needs(Capability::NetAdmin)
     }
 
     /// The same with many messages, of which none waits for the answer to the one before. `refused`

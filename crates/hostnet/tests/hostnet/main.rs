@@ -7,6 +7,7 @@ mod named;
 mod namespaces;
 mod protocols;
 mod refusals;
+mod sandbox;
 mod sockets;
 mod steering;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         bridges::tests(),
         monitor::tests(),
         refusals::tests(),
+        sandbox::tests(),
         sockets::tests(),
         steering::tests(),
         named::tests(),

@@ -98,7 +98,7 @@ fn capability() -> Result<()> {
     })?;
     for error in checked {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-        assert!(error.to_string().contains("run as root"), "{error}");
+        assert!(error.to_string().contains("this needs CAP_"), "{error}");
     }
     Ok(())
 }
