@@ -1,5 +1,6 @@
 //! The error type.
 
+use hostnet::privilege::{self, Capability, Feature};
 use rustix::io::Errno;
 use std::fmt;
 
@@ -16,7 +17,7 @@ use std::fmt;
 pub enum ErrorKind {
     /// An invalid size, count or combination of settings.
     InvalidConfig,
-    /// A capability or permission is missing.
+    /// A capability or permission is missing, or a sandbox refuses the step; the message says which.
     PermissionDenied,
     /// The memory lock limit does not allow the UMEM.
     MemoryLock,
@@ -132,6 +133,18 @@ impl Error {
             errno: error.errno().map(Errno::from_raw_os_error),
             message: error.message().to_owned(),
         }))
+    }
+
+    /// The error of a step that failed for a missing capability or a sandbox; none if `errno` is about neither.
+    pub(crate) fn refused(
+        step: impl fmt::Display,
+        errno: Errno,
+        feature: Feature,
+        needed: &[Capability],
+    ) -> Option<Self> {
+        let why = privilege::refusal(errno.raw_os_error(), feature, needed)?;
+        let message = format!("{step}: {why}");
+        Some(Self::os(ErrorKind::PermissionDenied, errno, message))
     }
 
     /// Prepends a step or device to the message.

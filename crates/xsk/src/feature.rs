@@ -3,6 +3,7 @@
 use crate::error::errno_text;
 use crate::hints::FUNCTIONS;
 use crate::sys::{self, Registration, TX_METADATA_LEN, open_socket};
+use hostnet::privilege::{self, Capability, Feature as Part};
 use rustix::io::Errno;
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags};
 use rustix::net::{bind, sockopt};
@@ -54,7 +55,7 @@ pub enum Feature {
 pub struct MissingFeature {
     /// The feature.
     pub feature: Feature,
-    /// The kernel's answer.
+    /// The kernel's answer, or that of a sandbox, with the cure.
     pub why: String,
 }
 
@@ -105,7 +106,10 @@ impl Feature {
     pub fn probe(self) -> Result<(), MissingFeature> {
         let missing = |why: String| MissingFeature { feature: self, why };
         let refused = |errno| missing(errno_text(errno));
-        let socket = || open_socket().map_err(refused);
+        let socket = || {
+            open_socket()
+                .map_err(|errno| missing(answer(errno, Part::AfXdp, &[Capability::NetRaw])))
+        };
         match self {
             Self::Sockets => socket().map(drop),
             Self::NeedWakeup => {
@@ -121,7 +125,14 @@ impl Feature {
                 let counter = statistics.rx_ring_full.map(drop);
                 counter.ok_or_else(|| missing("the statistics have no such counters".into()))
             }
-            Self::XdpLink if sys::xdp_link_known().map_err(refused)? => Ok(()),
+            Self::XdpLink
+                if sys::xdp_link_known().map_err(|errno| {
+                    let needed = [Capability::Bpf, Capability::NetAdmin];
+                    missing(answer(errno, Part::Bpf, &needed))
+                })? =>
+            {
+                Ok(())
+            }
             Self::XdpLink => Err(missing("bpf(2) knows no XDP links".into())),
             // No device has index 0; a kernel that does not know the flag refuses it before it looks.
             Self::Fragments => {
@@ -156,6 +167,15 @@ impl Feature {
                 _ => Ok(()),
             },
         }
+    }
+}
+
+/// The kernel's answer, or that of a sandbox, with its cure.
+fn answer(errno: Errno, part: Part, needed: &[Capability]) -> String {
+    let code = errno_text(errno);
+    match privilege::refusal(errno.raw_os_error(), part, needed) {
+        Some(why) => format!("{code}; {why}"),
+        None => code,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Kernel, KernelSocket};
+use hostnet::privilege::{Capability, Feature};
 use rustix::io::Errno;
 use rustix::net::xdp::SocketAddrXdpFlags;
 use std::sync::Arc;
@@ -19,18 +20,17 @@ pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens an AF_XDP socket, with the cause and cure of a refusal.
 pub(super) fn open_socket(kernel: &dyn Kernel) -> Result<Arc<dyn KernelSocket>> {
-    kernel.socket().map_err(|errno| match errno {
-        Errno::PERM | Errno::ACCESS => Error::os(
-            ErrorKind::PermissionDenied,
-            errno,
-            "opening an AF_XDP socket needs CAP_NET_RAW: run as root or grant it",
-        ),
-        Errno::AFNOSUPPORT | Errno::SOCKTNOSUPPORT | Errno::PROTONOSUPPORT => Error::os(
-            ErrorKind::Unsupported,
-            errno,
-            "this kernel has no AF_XDP: Linux 5.9 or later with CONFIG_XDP_SOCKETS is needed",
-        ),
-        _ => Error::os(ErrorKind::Os, errno, "opening an AF_XDP socket"),
+    const STEP: &str = "opening an AF_XDP socket";
+    kernel.socket().map_err(|errno| {
+        let refused = Error::refused(STEP, errno, Feature::AfXdp, &[Capability::NetRaw]);
+        refused.unwrap_or_else(|| match errno {
+            Errno::AFNOSUPPORT | Errno::SOCKTNOSUPPORT | Errno::PROTONOSUPPORT => Error::os(
+                ErrorKind::Unsupported,
+                errno,
+                "this kernel has no AF_XDP: Linux 5.9 or later with CONFIG_XDP_SOCKETS is needed",
+            ),
+            _ => Error::os(ErrorKind::Os, errno, STEP),
+        })
     })
 }
 
@@ -45,6 +45,13 @@ pub(super) fn bind_error(
     let name = &device.name;
     let zero_copy = flags.contains(SocketAddrXdpFlags::XDP_ZEROCOPY);
     let shared = flags.contains(SocketAddrXdpFlags::XDP_SHARED_UMEM);
+    // The kernel's own bind(2) asks for no privilege.
+    let step = format!("binding to queue {queue} of {name}");
+    let refused = || Error::refused(&step, errno, Feature::Base, &[]);
+    // In zero-copy mode the driver answers, and copy mode is tried after it.
+    if !zero_copy && let Some(refused) = refused() {
+        return refused;
+    }
     let (kind, message) = match errno {
         Errno::BUSY if !held => (
             ErrorKind::QueueBusy,
@@ -84,7 +91,7 @@ pub(super) fn bind_error(
             ErrorKind::InvalidConfig,
             format!("the kernel rejects this combination of settings for queue {queue} of {name}"),
         ),
-        _ => (ErrorKind::Os, format!("binding to queue {queue} of {name}")),
+        _ => (ErrorKind::Os, step),
     };
     Error::os(kind, errno, message)
 }
@@ -102,22 +109,21 @@ pub(super) fn prefer_busy_poll(socket: &dyn KernelSocket) -> Result<()> {
     const MICROSECONDS: u32 = 20;
     const BUDGET: u32 = 64;
     let set = socket.set_busy_poll(MICROSECONDS, BUDGET);
-    set.map_err(|errno| match errno {
-        Errno::PERM => Error::os(
-            ErrorKind::PermissionDenied,
-            errno,
-            "busy polling needs CAP_NET_ADMIN: run as root or grant it, or wait with `Wait::Spin`",
-        ),
-        Errno::NOPROTOOPT => Error::os(
-            ErrorKind::Unsupported,
-            errno,
-            "busy polling needs Linux 5.11 with CONFIG_NET_RX_BUSY_POLL: wait with `Wait::Spin`",
-        ),
-        _ => Error::os(
-            ErrorKind::Os,
-            errno,
-            "setting the socket up for busy polling",
-        ),
+    set.map_err(|errno| {
+        let step = "setting the socket up for busy polling (`Wait::Spin` needs no privilege)";
+        let refused = Error::refused(step, errno, Feature::Base, &[Capability::NetAdmin]);
+        refused.unwrap_or_else(|| match errno {
+            Errno::NOPROTOOPT => Error::os(
+                ErrorKind::Unsupported,
+                errno,
+                "busy polling needs Linux 5.11 with CONFIG_NET_RX_BUSY_POLL: wait with `Wait::Spin`",
+            ),
+            _ => Error::os(
+                ErrorKind::Os,
+                errno,
+                "setting the socket up for busy polling",
+            ),
+        })
     })
 }
 

@@ -23,6 +23,7 @@ use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing, cache_size};
 use crate::wait::Wait;
 use hostnet::ethtool::rx_ring;
 use hostnet::genetlink::netdev::metadata_features;
+use hostnet::privilege;
 use rustix::io::Errno;
 use rustix::net::xdp::SocketAddrXdpFlags;
 use std::os::fd::AsFd;
@@ -699,11 +700,11 @@ fn register_error(errno: Errno, len: u64, limit: Option<u64>) -> Error {
             errno,
             format!("no memory to register a UMEM of {len} bytes"),
         ),
-        _ => Error::os(
-            ErrorKind::Os,
-            errno,
-            format!("registering a UMEM of {len} bytes"),
-        ),
+        _ => {
+            let step = format!("registering a UMEM of {len} bytes");
+            Error::refused(&step, errno, privilege::Feature::Base, &[])
+                .unwrap_or_else(|| Error::os(ErrorKind::Os, errno, step))
+        }
     }
 }
 

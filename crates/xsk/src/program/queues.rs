@@ -5,6 +5,7 @@ use super::{Filter, Program, Takes, load, refused};
 use crate::device::{AttachMode, Device, no_ethernet_header};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys;
+use hostnet::privilege::{Capability, Feature};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -172,12 +173,9 @@ fn c_path(path: &Path) -> Result<CString> {
 fn pin_error(path: &Path, errno: Errno) -> Error {
     let path: PathBuf = path.into();
     let path = path.display();
-    match errno {
-        Errno::PERM | Errno::ACCESS => Error::os(
-            ErrorKind::PermissionDenied,
-            errno,
-            format!("{path}: pinned BPF objects need CAP_BPF and access to the directory"),
-        ),
+    let step = format!("{path}, a pinned BPF object, whose directory must be accessible too");
+    let refused = Error::refused(step, errno, Feature::Bpf, &[Capability::Bpf]);
+    refused.unwrap_or_else(|| match errno {
         Errno::INVAL => Error::os(
             ErrorKind::Unsupported,
             errno,
@@ -186,5 +184,5 @@ fn pin_error(path: &Path, errno: Errno) -> Error {
             ),
         ),
         _ => Error::os(ErrorKind::Os, errno, format!("{path}: a pinned BPF object")),
-    }
+    })
 }

@@ -3,25 +3,27 @@
 use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind};
 use crate::sys;
+use hostnet::privilege::{Capability, Feature};
 use rustix::io::Errno;
 use std::fmt;
 
+/// To load and attach an XDP program.
+const NEEDED: &[Capability] = &[Capability::Bpf, Capability::NetAdmin];
+
 /// The error of a step that needs privileges, or a feature of the kernel.
 pub(super) fn refused(step: impl fmt::Display) -> impl FnOnce(Errno) -> Error {
-    move |errno| match errno {
-        Errno::PERM | Errno::ACCESS => Error::os(
-            ErrorKind::PermissionDenied,
-            errno,
-            format!("{step} needs CAP_BPF and CAP_NET_ADMIN: run as root or grant both"),
-        ),
-        Errno::NOSYS | Errno::INVAL => Error::os(
-            ErrorKind::Unsupported,
-            errno,
-            format!(
-                "{step}: this kernel cannot (Linux 5.9 or later is needed, with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS)"
+    move |errno| {
+        let refused = Error::refused(&step, errno, Feature::Bpf, NEEDED);
+        refused.unwrap_or_else(|| match errno {
+            Errno::NOSYS | Errno::INVAL => Error::os(
+                ErrorKind::Unsupported,
+                errno,
+                format!(
+                    "{step}: this kernel cannot (Linux 5.9 or later is needed, with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS)"
+                ),
             ),
-        ),
-        _ => Error::os(ErrorKind::Os, errno, step.to_string()),
+            _ => Error::os(ErrorKind::Os, errno, step.to_string()),
+        })
     }
 }
 
@@ -44,7 +46,7 @@ pub(super) fn explain(device: &Device, mode: AttachMode, errno: Errno) -> Error 
             );
             Error::os(ErrorKind::ProgramAttached, errno, message)
         }
-        Errno::PERM | Errno::ACCESS => {
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
             refused(format!("attaching the XDP program to {name}"))(errno)
         }
         Errno::INVAL if sys::xdp_link_known() == Ok(false) => {

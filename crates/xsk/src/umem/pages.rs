@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::sys::Mapping;
 use hostnet::cpulist::CpuList;
+use hostnet::privilege::Feature;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -98,8 +99,11 @@ pub(super) fn allocate(
 
 fn out_of_memory(len: usize) -> impl FnOnce(Errno) -> Error {
     move |errno| {
-        let message = format!("no memory for a UMEM of {len} bytes: ask for fewer chunks");
-        Error::os(ErrorKind::OutOfMemory, errno, message)
+        let step = format!("making a UMEM of {len} bytes");
+        Error::refused(step, errno, Feature::Base, &[]).unwrap_or_else(|| {
+            let message = format!("no memory for a UMEM of {len} bytes: ask for fewer chunks");
+            Error::os(ErrorKind::OutOfMemory, errno, message)
+        })
     }
 }
 

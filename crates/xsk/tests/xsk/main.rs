@@ -32,6 +32,7 @@ mod port;
 mod programs;
 mod rates;
 mod rings;
+mod sandbox;
 mod sharing;
 mod soundness;
 mod steering;
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
         tests.extend(frames::tests());
         tests.extend(errors::tests());
         tests.extend(devices::tests());
+        tests.extend(sandbox::tests());
         tests.extend(filter::tests());
         tests.extend(programs::tests());
         tests.extend(steering::tests());
