@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::thread::{CapabilitySet, capabilities};
+use anyhow::{Result, bail, ensure};
+use hostnet::privilege::{self, Capability};
 
 use super::plan::Plan;
 use crate::lab::{Lab, LabConfig};
@@ -54,9 +54,9 @@ impl Place {
             u32::from(size) <= longest,
             "frames of {size} bytes are too long for {name}: lower --size to {longest}, or raise the MTU"
         );
-        need(CapabilitySet::NET_RAW, "CAP_NET_RAW")?;
+        need(Capability::NetRaw)?;
         if plan.uses_af_xdp() {
-            need(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN")?;
+            need(Capability::NetAdmin)?;
             if let Some(program) = found.programs.first() {
                 bail!(
                     "{name} has an XDP program already ({program}): remove it (`ip link set dev {name} xdp off`, \
@@ -105,11 +105,9 @@ impl Place {
     }
 }
 
-fn need(capability: CapabilitySet, name: &str) -> Result<()> {
-    let own = capabilities(None).context("cannot ask for this process's capabilities")?;
-    ensure!(
-        own.effective.contains(capability),
-        "a bench on a device needs {name}: run it as root, e.g. with sudo"
-    );
-    Ok(())
+fn need(capability: Capability) -> Result<()> {
+    match privilege::missing(&[capability]) {
+        Some(why) => bail!("cannot bench on a device: {why}"),
+        None => Ok(()),
+    }
 }

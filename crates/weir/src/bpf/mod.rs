@@ -12,7 +12,7 @@ pub mod layout;
 pub mod perf_event;
 pub mod symbols;
 
-use std::ffi::c_void;
+use std::ffi::{OsStr, c_void};
 use std::io::Read as _;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -34,6 +34,7 @@ use rustix::mm::{MapFlags as Mmap, ProtFlags, mmap, munmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use hostnet::cpulist::CpuList;
+use hostnet::privilege::{self, Capability, Feature};
 use layout::{Constants, Layout};
 
 /// `BPF_F_TEST_RUN_ON_CPU` of linux/bpf.h.
@@ -176,26 +177,25 @@ impl Programs {
                 .with_context(|| format!("{}.bpf.o has other constants", about.name))?;
         }
         let mut names = Vec::new();
+        let mut capabilities = Vec::new();
         for mut program in object.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             if wanted(&name) {
                 names.push(name);
+                capabilities.extend(needed(program.section()));
             } else {
                 program.set_autoload(false);
             }
         }
+        capabilities.dedup();
         let object = object.load().map_err(|error| {
-            let cure = match error.kind() {
-                ErrorKind::PermissionDenied => {
-                    "this needs CAP_BPF, and CAP_PERFMON or CAP_NET_ADMIN: run it as root"
-                        .to_owned()
-                }
+            let cure = refusal(&error, &capabilities).unwrap_or_else(|| match error.kind() {
                 ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)".to_owned(),
                 _ => format!(
                     "this kernel may lack a feature, it needs {}; WEIR_BPF_LOG=1 shows the details",
                     about.needs
                 ),
-            };
+            });
             anyhow!(error).context(format!(
                 "cannot load the BPF programs of bpf/{}.bpf.c: {cure}",
                 about.name
@@ -281,26 +281,19 @@ impl Programs {
     }
 
     fn run_error(&self, name: &str, error: libbpf_rs::Error) -> anyhow::Error {
-        let cure = match error.kind() {
-            ErrorKind::PermissionDenied => {
-                "this needs CAP_BPF, and CAP_PERFMON or CAP_NET_ADMIN: run it as root".to_owned()
-            }
-            _ => format!("it needs {}", self.about.needs),
-        };
+        let section = self.program(name).map(|program| needed(program.section()));
+        let cure = refusal(&error, &section.unwrap_or(TRACE))
+            .unwrap_or_else(|| format!("it needs {}", self.about.needs));
         anyhow!(error).context(format!("cannot run the BPF program {name}: {cure}"))
     }
 
     /// Attaches a program to the hook that its section names, such as a tracepoint.
     pub fn attach(&self, name: &str) -> Result<Attached> {
         let link = self.program(name)?.attach().map_err(|error| {
-            let cure = match error.kind() {
-                ErrorKind::PermissionDenied => {
-                    "this needs CAP_BPF and CAP_PERFMON: run it as root; a locked-down kernel \
-                     or a container may refuse it to root too"
-                }
-                ErrorKind::NotFound => "this kernel does not have it",
-                _ => "WEIR_BPF_LOG=1 shows the details",
-            };
+            let cure = refusal(&error, &TRACE).unwrap_or_else(|| match error.kind() {
+                ErrorKind::NotFound => "this kernel does not have it".to_owned(),
+                _ => "WEIR_BPF_LOG=1 shows the details".to_owned(),
+            });
             anyhow!(error).context(format!("cannot attach {name} to its tracepoint: {cure}"))
         })?;
         Ok(Attached { _link: link })
@@ -327,10 +320,9 @@ impl Programs {
             .program(name)?
             .attach_perf_event(std::os::fd::IntoRawFd::into_raw_fd(event))
             .map_err(|error| {
-                anyhow!(error).context(format!(
-                    "cannot attach {name} to a perf event: this needs CAP_BPF and CAP_PERFMON, \
-                     run it as root"
-                ))
+                let cure = refusal(&error, &TRACE)
+                    .unwrap_or_else(|| "WEIR_BPF_LOG=1 shows the details".to_owned());
+                anyhow!(error).context(format!("cannot attach {name} to a perf event: {cure}"))
             })?;
         Ok(Attached { _link: link })
     }
@@ -341,10 +333,9 @@ impl Programs {
             .program(name)?
             .attach_xdp(ifindex.cast_signed())
             .map_err(|error| {
-                let cure = match error.kind() {
-                    ErrorKind::PermissionDenied => "this needs CAP_NET_ADMIN: run it as root",
-                    _ => "is there another XDP program on the device? `bpftool net` shows it",
-                };
+                let cure = refusal(&error, &[Capability::NetAdmin]).unwrap_or_else(|| {
+                    "is there another XDP program on the device? `bpftool net` shows it".to_owned()
+                });
                 anyhow!(error).context(format!("cannot attach {name} to the device: {cure}"))
             })?;
         Ok(Attached { _link: link })
@@ -762,11 +753,36 @@ pub fn count_run_time() -> Result<OwnedFd> {
     // SAFETY: needed because libbpf-rs has no wrapper. The call takes a number.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     if fd < 0 {
+        let cure = privilege::refusal(-fd, Feature::Bpf, &[Capability::SysAdmin])
+            .unwrap_or_else(|| "this kernel may lack BPF_ENABLE_STATS (Linux 5.8)".to_owned());
         return Err(io::Error::from_raw_os_error(-fd))
-            .context("the kernel refuses to measure BPF programs: this needs CAP_SYS_ADMIN");
+            .with_context(|| format!("cannot measure BPF programs: {cure}"));
     }
     // SAFETY: needed to own the descriptor, which is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// To load, attach and run a program that traces.
+const TRACE: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
+
+/// To load and run a program, by its section: those of XDP and tc are the network's, the others trace.
+fn needed(section: &OsStr) -> [Capability; 2] {
+    let section = section.as_encoded_bytes();
+    if section.starts_with(b"xdp") || section.starts_with(b"tc") {
+        return [Capability::Bpf, Capability::NetAdmin];
+    }
+    TRACE
+}
+
+/// Cause and cure, if a capability is missing or a sandbox refuses bpf(2).
+fn refusal(error: &libbpf_rs::Error, needed: &[Capability]) -> Option<String> {
+    // libbpf-rs keeps the kinds of errors, and not their numbers.
+    let errno = match error.kind() {
+        ErrorKind::PermissionDenied => libc::EPERM,
+        ErrorKind::Unsupported => libc::ENOSYS,
+        _ => return None,
+    };
+    privilege::refusal(errno, Feature::Bpf, needed)
 }
 
 /// A program in the kernel, of whatever process.

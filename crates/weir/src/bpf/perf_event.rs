@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::{fs, io};
 
 use anyhow::{Context as _, Result};
+use hostnet::privilege::{self, Capability, Feature};
 use libbpf_rs::libbpf_sys::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE,
     PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_attr__bindgen_ty_1,
@@ -100,12 +101,13 @@ fn open_one(clock: Clock, cpu: usize, frequency: u64) -> io::Result<OwnedFd> {
 }
 
 fn cure(error: &io::Error, frequency: u64) -> String {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            "this needs CAP_PERFMON: run it as root; a container's seccomp profile or a kernel in \
-             lockdown may refuse it to root too"
-                .into()
-        }
+    let errno = error.raw_os_error();
+    let refused = errno
+        .and_then(|errno| privilege::refusal(errno, Feature::PerfEvents, &[Capability::Perfmon]));
+    if let Some(refused) = refused {
+        return refused;
+    }
+    match errno {
         Some(libc::EINVAL) => match max_frequency() {
             Ok(max) if frequency > max => format!(
                 "this kernel allows {max} samples a second (kernel.perf_event_max_sample_rate): \

@@ -87,7 +87,7 @@ impl<'a> SampleLoad<'a> {
 fn steer(lab: &Lab, cpu: usize) -> Result<()> {
     let device = &lab.app().device;
     netns::run_in(lab.app().netns().as_fd(), || {
-        let sysfs = Sysfs::mount().context("cannot mount sysfs: run as root")?;
+        let sysfs = Sysfs::mount()?;
         let path = sysfs.class_net(&format!("/{device}/queues/rx-0/rps_cpus"));
         fs::write(path, CpuList::new([cpu]).mask()).with_context(|| {
             format!("cannot write rps_cpus of {device}: does this kernel have CONFIG_RPS?")

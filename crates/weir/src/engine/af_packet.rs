@@ -10,7 +10,7 @@ use super::bench::Bench;
 use super::moves::{Inspect, Moves, Round, Source, WAIT};
 use super::{Failure, Mode, Wait};
 use crate::traffic::frame::swap_macs;
-use crate::traffic::tpacket::{Rings, SEND_BUFFER, Shape, Socket, Version};
+use crate::traffic::tpacket::{Rings, SEND_BUFFER, Shape, Socket, Version, refusal};
 
 const ETH_P_ALL: u16 = 3;
 
@@ -202,14 +202,7 @@ fn tune(socket: &Socket, receives: bool, sends: bool) -> Result<(), Failure> {
 }
 
 fn socket_failure(error: &io::Error) -> Failure {
-    let hint = match error.raw_os_error() {
-        Some(libc::EPERM) => "a packet socket needs CAP_NET_RAW: run as root, or grant it",
-        Some(libc::EAFNOSUPPORT) => {
-            "this kernel has no AF_PACKET: load af_packet or enable CONFIG_PACKET"
-        }
-        _ => "this kernel refuses a packet socket with TPACKET rings",
-    };
-    Failure::new("socket", error, hint)
+    Failure::new("socket", error, refusal(error))
 }
 
 fn rings_failure(error: &io::Error) -> Failure {

@@ -3,6 +3,8 @@
 use std::{fmt, io};
 
 use clap::ValueEnum;
+use hostnet::privilege::{self, Capability, Feature};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::traffic::frame::{MAX_LINEAR_SIZE, MAX_LIVE_SIZE, MAX_SIZE};
@@ -159,6 +161,14 @@ impl Failure {
             errno: error.raw_os_error().unwrap_or(0),
             message: format!("{error}: {hint}"),
         }
+    }
+
+    /// A refused `SO_RCVBUFFORCE`.
+    pub fn of_buffer(errno: Errno) -> Self {
+        let needed = [Capability::NetAdmin];
+        let hint = privilege::refusal(errno.raw_os_error(), Feature::Base, &needed);
+        let hint = hint.unwrap_or_else(|| "this kernel refuses so long a queue".to_owned());
+        Self::new("SO_RCVBUFFORCE", &errno.into(), hint)
     }
 }
 

@@ -43,8 +43,7 @@ impl Udp {
                 let hint = format!("this network namespace needs the address {APP_ADDRESS}");
                 Failure::new("bind", &error, hint)
             })?;
-        set_socket_recv_buffer_size_force(&socket, BUFFER)
-            .map_err(|errno| Failure::new("SO_RCVBUFFORCE", &errno.into(), "run it as root"))?;
+        set_socket_recv_buffer_size_force(&socket, BUFFER).map_err(Failure::of_buffer)?;
         let busy_poll = match wait {
             Wait::BusyPoll => Some(BusyPoll::enable(&socket)?),
             _ => None,

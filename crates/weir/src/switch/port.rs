@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use hostnet::ErrorKind;
 use hostnet::ethtool;
+use hostnet::privilege::{self, Capability, Feature};
 use hostnet::rtnetlink::{BridgePort, Link, PortState, Rtnetlink};
 
 use super::abi::{Port, PortCounters, PortVlans, flag};
@@ -521,8 +522,10 @@ fn has_no_tcx(error: &io::Error) -> bool {
 fn refused(error: io::Error, place: Place, link: &Link) -> anyhow::Error {
     let name = &link.name;
     let errno = error.raw_os_error();
+    let needed = [Capability::NetAdmin, Capability::Bpf];
+    let refused = errno.and_then(|errno| privilege::refusal(errno, Feature::Bpf, &needed));
     let cause = match (place, errno) {
-        (_, Some(libc::EPERM)) => "this needs CAP_NET_ADMIN and CAP_BPF: run it as root".into(),
+        _ if refused.is_some() => refused.unwrap_or_default(),
         (Place::Xdp, Some(libc::EBUSY | libc::EEXIST)) => {
             format!("another XDP program is attached to {name}: `bpftool net` shows it")
         }

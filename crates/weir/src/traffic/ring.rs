@@ -3,11 +3,12 @@
 
 use std::io;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use hostnet::privilege::{self, Capability, Feature};
 
 use super::frame::Template;
 use super::schedule::Schedule;
-use super::tpacket::{Rings, SEND_BUFFER, Shape, Socket, Version};
+use super::tpacket::{Rings, SEND_BUFFER, Shape, Socket, Version, refusal};
 use crate::process::clock::now_ns;
 
 /// Frames that are sent at once, as many as the kernel makes live frames of at a time.
@@ -36,11 +37,20 @@ pub struct RingLoad {
 impl RingLoad {
     /// A load that sends `template` from a device, at a rate or as fast as it can.
     pub fn new(ifindex: u32, template: Template, pps: Option<u64>) -> Result<Self> {
-        let socket = Socket::new(Version::V2).context("a packet socket needs CAP_NET_RAW")?;
+        let socket = Socket::new(Version::V2).map_err(|error| {
+            let cure = refusal(&error);
+            anyhow!(error).context(format!("cannot open a packet socket: {cure}"))
+        })?;
         socket
             .bypass_qdisc()
             .and_then(|()| socket.send_buffer(SEND_BUFFER))
-            .context("cannot set up a packet socket: run it as root")?;
+            .map_err(|error| {
+                let cure = error.raw_os_error().and_then(|errno| {
+                    privilege::refusal(errno, Feature::Base, &[Capability::NetAdmin])
+                });
+                let cure = cure.unwrap_or_default();
+                anyhow!(error).context(format!("cannot set up a packet socket: {cure}"))
+            })?;
         let mut rings = socket
             .rings(None, Some(Shape::new(template.bytes().len(), BLOCKS)))
             .context("cannot make a ring of AF_PACKET (2 MiB)")?;

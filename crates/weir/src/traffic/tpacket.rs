@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
+use hostnet::privilege::{self, Capability, Feature};
 use libc::{c_int, c_uint, tpacket_block_desc, tpacket_hdr_v1, tpacket2_hdr, tpacket3_hdr};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -50,6 +51,19 @@ const HEADER_ROOM: usize = 256;
 
 /// Bytes of sent frames in flight: more than any send ring here holds, so that the ring is the limit.
 pub const SEND_BUFFER: u32 = 16 << 20;
+
+/// Cause and cure of a refused [`Socket::new`].
+pub fn refusal(error: &io::Error) -> String {
+    let errno = error.raw_os_error();
+    let refused =
+        errno.and_then(|errno| privilege::refusal(errno, Feature::Packet, &[Capability::NetRaw]));
+    refused.unwrap_or_else(|| match errno {
+        Some(libc::EAFNOSUPPORT) => {
+            "this kernel has no AF_PACKET: load af_packet or enable CONFIG_PACKET".to_owned()
+        }
+        _ => "this kernel refuses a packet socket with TPACKET rings".to_owned(),
+    })
+}
 
 impl Shape {
     /// So many blocks of 128 KiB, for frames of at most `size` bytes.

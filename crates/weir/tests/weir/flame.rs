@@ -285,7 +285,10 @@ fn without_permission_the_error_names_the_capability() -> Result<()> {
     command.args(["cost", "flame", "--seconds", "60"]);
     let stderr = failure(command.uid(NOBODY).gid(NOBODY), 1)?;
     ensure!(stderr.contains("cannot sample CPU"), "{stderr}");
-    ensure!(stderr.contains("CAP_PERFMON: run it as root"), "{stderr}");
+    ensure!(
+        stderr.contains("this needs CAP_PERFMON: run as root"),
+        "{stderr}"
+    );
     Ok(())
 }
 

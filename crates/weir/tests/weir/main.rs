@@ -27,6 +27,7 @@ mod quiet;
 mod quiet_rule;
 mod random;
 mod rtt;
+mod sandbox;
 mod storm;
 mod switch;
 mod switch_bench;
@@ -97,6 +98,7 @@ fn trials() -> Vec<Test> {
         load::trials(),
         quiet_rule::trials(),
         rtt::trials(),
+        sandbox::trials(),
         storm::trials(),
         switch_bench::trials(),
         switch::trials(),

@@ -142,7 +142,7 @@ pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     let names: Vec<String> = match ask(&args.socket.socket, &request) {
         Err(error) if args.all && error.downcast_ref::<NoDaemon>().is_some() => {
             offline::detach_all(&args.bpffs, &args.state, &args.socket.socket)
-                .context("something stays attached: run as root (CAP_NET_ADMIN, CAP_BPF)")?
+                .context("something stays attached")?
         }
         answer => answer?,
     };

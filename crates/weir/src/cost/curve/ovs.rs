@@ -17,7 +17,7 @@ use std::process::{Child as Process, Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -32,6 +32,7 @@ use crate::process::event;
 use crate::process::stop::StopSignal;
 use crate::process::words::Words;
 use hostnet::cpulist::pin;
+use hostnet::privilege::{self, Capability, Feature};
 use hostnet::tap::Tap;
 
 /// The directory of all files of the daemons.
@@ -225,8 +226,12 @@ fn start_daemons(args: &OvsArgs) -> Result<[Daemon; 2]> {
 fn hide_run() -> Result<()> {
     // SAFETY: needed because the mounts are for this process only. Sound because it divides neither
     // memory nor descriptors, and no other thread of this process depends on its mounts.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
-        .context("cannot create a mount namespace for Open vSwitch: run as root (CAP_SYS_ADMIN)")?;
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(|errno| {
+        let code = errno.raw_os_error();
+        let cure = privilege::refusal(code, Feature::Base, &[Capability::SysAdmin]);
+        let step = "cannot create a mount namespace for Open vSwitch";
+        anyhow!(errno).context(format!("{step}: {}", cure.unwrap_or_default()))
+    })?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)
         .and_then(|()| mount("tmpfs", DIRECTORY, "tmpfs", MountFlags::empty(), None))

@@ -162,8 +162,7 @@ impl Datagrams {
     fn open(port: u16) -> Result<Self, Failure> {
         let socket = UdpSocket::bind((APP_ADDRESS, port))
             .map_err(|error| Failure::new("bind", &error, "this is a defect"))?;
-        set_socket_recv_buffer_size_force(&socket, UDP_BUFFER)
-            .map_err(|errno| Failure::new("SO_RCVBUFFORCE", &errno.into(), "run it as root"))?;
+        set_socket_recv_buffer_size_force(&socket, UDP_BUFFER).map_err(Failure::of_buffer)?;
         Ok(Self {
             socket,
             batch: Batch::new(BATCH),

@@ -298,8 +298,7 @@ impl Context {
 
     /// The tables of nftables in the network namespace.
     pub fn nft_tables(&self) -> Result<&[String]> {
-        let read =
-            || nfnetlink::tables().context("cannot list the tables of nftables: run as root");
+        let read = || nfnetlink::tables().context("cannot list the tables of nftables");
         self.nft_tables.get(read).map(Vec::as_slice)
     }
 }

@@ -74,7 +74,7 @@ fn features(context: &Context) -> Result<Vec<Verdict>> {
         let source = format!("probe of {feature} (Linux {})", feature.since());
         match context.probe(feature) {
             Ok(()) => evidence.push(Evidence::new(source, "available")),
-            Err(why) if is_forbidden(context, &why) => bail!("{source}: {why}: run as root"),
+            Err(why) if is_forbidden(context, &why) => bail!("{source}: {why}"),
             Err(why) => {
                 evidence.push(Evidence::new(source, &why));
                 missing.push(feature.to_string());

@@ -1,6 +1,7 @@
 //! A counter of ARP: the kernel has none.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use hostnet::privilege::{self, Capability, Feature};
 use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt,
@@ -30,7 +31,12 @@ impl ArpCounter {
             flags,
             Some(protocol),
         )
-        .context("cannot open a packet socket to count ARP: this needs CAP_NET_RAW")?;
+        .map_err(|errno| {
+            let code = errno.raw_os_error();
+            let cure = privilege::refusal(code, Feature::Packet, &[Capability::NetRaw]);
+            let cure = cure.unwrap_or_else(|| "this kernel has no AF_PACKET".to_owned());
+            anyhow!(errno).context(format!("cannot open a packet socket to count ARP: {cure}"))
+        })?;
         let cookie = sockopt::socket_cookie(&socket).context("cannot read a socket's cookie")?;
         Ok(Self {
             socket,

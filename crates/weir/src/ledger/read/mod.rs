@@ -176,7 +176,7 @@ impl Reader {
                         "the network namespace {} cannot be read: {error:#}",
                         place.name
                     ),
-                    "run as root, in the initial user namespace",
+                    "cure what the error names",
                 ),
             }
         }
@@ -248,7 +248,7 @@ impl Reader {
                 snapshot.gap(
                     Stage::Stack,
                     format!("losses by reason and place are not counted: {reason}"),
-                    "run as root, on Linux 5.17 or later with BTF",
+                    "Linux 5.17 or later with BTF is needed, and what the reason names",
                 );
             }
         }

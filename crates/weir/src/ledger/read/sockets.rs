@@ -37,7 +37,7 @@ pub fn read(
         Ok(listed) => listed,
         Err(error) => {
             let hidden = format!("the sockets of {} cannot be listed: {error:#}", place.name);
-            snapshot.gap(Stage::Socket, hidden, "run as root");
+            snapshot.gap(Stage::Socket, hidden, "cure what the error names");
             return;
         }
     };

@@ -104,7 +104,8 @@ impl<'a> Ground<'a> {
 
     pub fn leave_arp(&self, draft: &mut Draft) {
         let Some(after) = self.namespace.arp else {
-            draft.open("received ARP is not counted here: run as root");
+            draft
+                .open("received ARP is not counted here: that needs a packet socket (CAP_NET_RAW)");
             return;
         };
         let before = self.earlier().and_then(|earlier| earlier.arp);

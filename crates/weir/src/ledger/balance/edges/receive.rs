@@ -312,7 +312,7 @@ impl Ground<'_> {
         let purged = self.lost(|loss| loss.reason == "QUEUE_PURGE" && !is_tcp(loss));
         match self.unread() {
             Some(grown) => draft.leave_signed("UDP, unread", "receive queues of sockets", grown),
-            None => draft.open("datagrams that wait unread cannot be counted here: run as root"),
+            None => draft.open("datagrams that wait unread cannot be counted here: that needs BPF (CAP_BPF, CAP_PERFMON)"),
         }
         // Raw sockets are purged too, of copies: the delivered packets tell how many were of UDP.
         let purged: u64 = purged.iter().map(|loss| loss.count).sum();

@@ -1,0 +1,115 @@
+//! A command that a sandbox stops names the sandbox, and one that lacks a capability names that.
+
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::thread::CapabilitySet;
+use testkit::sandbox::{Refused, drop_capabilities};
+
+use crate::{Test, tests, weir};
+
+pub fn trials() -> Vec<Test> {
+    tests![a_seccomp_filter_is_named, a_dropped_capability_is_named]
+}
+
+/// A command, and what may be refused to it.
+struct Case {
+    command: &'static [&'static str],
+    calls: &'static [Refused],
+    /// Capabilities without which it says so, and the name of one of them.
+    needs: &'static [(CapabilitySet, &'static str)],
+}
+
+const BPF: Refused = Refused::Call(libc::SYS_bpf);
+const XDP: Refused = Refused::Family(libc::AF_XDP);
+const PACKET: Refused = Refused::Family(libc::AF_PACKET);
+const NETLINK: Refused = Refused::Family(libc::AF_NETLINK);
+const UNSHARE: Refused = Refused::Call(libc::SYS_unshare);
+/// `CAP_SYS_ADMIN` has the rights of the other.
+const ANY_BPF: (CapabilitySet, &str) = (
+    CapabilitySet::BPF.union(CapabilitySet::SYS_ADMIN),
+    "CAP_BPF",
+);
+const NET_RAW: (CapabilitySet, &str) = (CapabilitySet::NET_RAW, "CAP_NET_RAW");
+
+const CASES: [Case; 5] = [
+    Case {
+        command: &["ledger", "--format", "json", "--", "true"],
+        calls: &[BPF, NETLINK],
+        needs: &[ANY_BPF],
+    },
+    Case {
+        command: &[
+            "bench",
+            "rxdrop",
+            "--lab",
+            "--rounds",
+            "1",
+            "--seconds",
+            "1",
+            "--engine",
+            "xsk,packet-v2",
+        ],
+        calls: &[BPF, XDP, PACKET, NETLINK, UNSHARE],
+        needs: &[NET_RAW],
+    },
+    Case {
+        command: &["doctor", "--json"],
+        calls: &[BPF, XDP],
+        needs: &[],
+    },
+    Case {
+        command: &["cost", "flame", "--seconds", "0.1"],
+        calls: &[BPF, Refused::Call(libc::SYS_perf_event_open)],
+        needs: &[ANY_BPF],
+    },
+    Case {
+        command: &["lab", "up", "sandbox"],
+        calls: &[NETLINK, UNSHARE],
+        needs: &[(CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN")],
+    },
+];
+
+/// All that a command says which is started by a thread that `limit` has limited.
+fn said(arguments: &[&str], limit: impl FnOnce() -> std::io::Result<()> + Send) -> Result<String> {
+    let run = || -> Result<String> {
+        limit()?;
+        let output = weir().args(arguments).output().context("cannot run weir")?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok(String::from_utf8(text)?)
+    };
+    thread::scope(|scope| scope.spawn(run).join().expect("no panic"))
+}
+
+fn a_seccomp_filter_is_named() -> Result<()> {
+    for case in CASES {
+        for call in case.calls {
+            // The tests of hostnet and xsk have the others.
+            let missing = match call {
+                Refused::Call(_) => libc::ENOSYS,
+                Refused::Family(_) => libc::EAFNOSUPPORT,
+            };
+            for errno in [libc::EPERM, missing] {
+                let text = said(case.command, || call.with(errno))?;
+                let shown = format!("{:?}, {call:?} with {errno}: {text}", case.command);
+                ensure!(text.contains("seccomp filter refuses it"), "{shown}");
+                ensure!(!text.contains("run as root"), "{shown}");
+                ensure!(!text.contains("this kernel has no"), "{shown}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn a_dropped_capability_is_named() -> Result<()> {
+    for case in CASES {
+        for (dropped, name) in case.needs {
+            let text = said(case.command, || drop_capabilities(*dropped))?;
+            let shown = format!("{:?} without {name}: {text}", case.command);
+            ensure!(text.contains("this needs CAP_"), "{shown}");
+            ensure!(text.contains(name), "{shown}");
+            ensure!(!text.contains("seccomp filter"), "{shown}");
+        }
+    }
+    Ok(())
+}
