@@ -59,8 +59,9 @@ impl Place {
             need(Capability::NetAdmin)?;
             if let Some(program) = found.programs.first() {
                 bail!(
-                    "{name} has an XDP program already ({program}): remove it (`ip link set dev {name} xdp off`, \
-                     or stop its owner), or bench packet sockets only with --engine packet-v2,packet-v3"
+                    "{name} has an XDP program already ({program}): {}; or bench packet sockets only with \
+                     --engine packet-v2,packet-v3",
+                    program.removal(&found)
                 );
             }
         }

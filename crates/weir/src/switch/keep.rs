@@ -299,9 +299,11 @@ mod tests {
             made_qdisc: true,
         };
         keep.note_filter(filter).expect("written");
-        keep.note_vlan_offload("eth0").expect("written");
+        let off = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"].map(str::to_owned);
+        keep.note_vlan_offload("eth0", &off).expect("written");
         assert_eq!(keep.filters(), [filter]);
         assert_eq!(keep.vlan_offloads(), ["eth0"]);
+        assert_eq!(keep.vlan_offload_of("eth0"), off);
         assert_eq!(directories(&directory), ["br0"]);
         fs::write(directory.join("br0/settings.json"), r#"{"later": 1}"#).expect("written");
         assert!(keep.settings().is_err());

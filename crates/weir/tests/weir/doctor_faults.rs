@@ -272,6 +272,7 @@ fn card(link: Link) -> DeviceState {
             ..link
         },
         programs: vec![Program {
+            removal: String::new(),
             id: 7,
             name: Some("xsk_redirect".into()),
             mode: AttachMode::Driver,

@@ -20,6 +20,16 @@ pub enum AttachMode {
     Hardware,
 }
 
+impl AttachMode {
+    /// `XDP_FLAGS_SKB_MODE` or `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`).
+    pub(crate) fn flags(self) -> u32 {
+        match self {
+            Self::Skb => 1 << 1,
+            Self::Driver | Self::Hardware => 1 << 2,
+        }
+    }
+}
+
 impl fmt::Display for AttachMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

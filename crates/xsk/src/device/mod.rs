@@ -4,6 +4,7 @@ mod attached;
 mod delivery;
 mod files;
 mod interrupts;
+mod removal;
 mod silence;
 mod watch;
 

@@ -85,7 +85,7 @@ fn explain_setup(device: &Device, mode: AttachMode, errno: Errno) -> Error {
             errno,
             "libxdp does not find its BPF programs xdp-dispatcher.o and xsk_def_xdp_prog.o: install its package again, or name their directory in LIBXDP_OBJECT_PATH",
         ),
-        _ => explain(device, mode, errno).context("libxdp's redirect program"),
+        _ => explain(device, mode, errno, None).context("libxdp's redirect program"),
     }
 }
 

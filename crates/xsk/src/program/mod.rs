@@ -29,10 +29,6 @@ use std::time::{Duration, Instant};
 /// Name of the built-in program and its map, as `bpftool` shows it.
 const NAME: [u8; BPF_NAME_LEN] = *b"xsk_redirect\0\0\0\0";
 
-/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`).
-const FLAG_SKB: u32 = 1 << 1;
-const FLAG_DRIVER: u32 = 1 << 2;
-
 /// The XDP program on one device, shared by the sockets on the device's queues.
 ///
 /// The built-in one redirects each packet, or those of a [`Filter`], to the socket on the packet's RX
@@ -312,15 +308,6 @@ fn built_in(
     Ok((map, program))
 }
 
-/// `XDP_FLAGS_*` of a mode.
-fn flags(mode: AttachMode) -> u32 {
-    if mode == AttachMode::Skb {
-        FLAG_SKB
-    } else {
-        FLAG_DRIVER
-    }
-}
-
 /// Loads an XDP program, for packets of several buffers as well or not, and bound to a device whose hints it
 /// writes.
 pub(crate) fn load(
@@ -355,7 +342,7 @@ fn link(
     patience: Duration,
 ) -> Result<OwnedFd> {
     device.check_delivery(mode)?;
-    let flags = flags(mode);
+    let flags = mode.flags();
     let deadline = Instant::now() + patience;
     let tag = sys::program_info(program).ok().map(|info| info.tag());
     let may_leave = |other: &AttachedProgram| other.may_be_ours() || other.tag == tag;
@@ -364,14 +351,13 @@ fn link(
             Ok(link) => return Ok(link),
             Err(errno) => errno,
         };
-        let error = explain(device, mode, errno);
         // The kernel removes the link of a killed process with a delay.
-        let leaving = error.kind() == ErrorKind::ProgramAttached
+        let leaving = matches!(errno, Errno::BUSY | Errno::EXIST)
             && Device::lookup(&device.name)?
                 .obstacle()
                 .is_none_or(may_leave);
         if !leaving || Instant::now() >= deadline {
-            return Err(error);
+            return Err(explain(device, mode, errno, Some(program)));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

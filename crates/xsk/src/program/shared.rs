@@ -1,7 +1,7 @@
 //! The built-in program on a device, shared by processes that know nothing of each other.
 
 use super::refusal::{explain, refused};
-use super::{Attachment, NAME, Program, Takes, built_in, flags};
+use super::{Attachment, NAME, Program, Takes, built_in};
 use crate::device::{AttachMode, AttachedProgram, Device};
 use crate::error::Result;
 use crate::sys::{self, BPF_NAME_LEN, SysResult};
@@ -30,7 +30,7 @@ impl Program {
         fragments: bool,
     ) -> Result<Self> {
         let attach = |program: BorrowedFd<'_>| {
-            sys::xdp_link_create(program, device.index, flags(mode)).map(Attachment::Link)
+            sys::xdp_link_create(program, device.index, mode.flags()).map(Attachment::Link)
         };
         or_share(device, mode, NAME, Takes::new(fragments, None), attach)
     }
@@ -42,8 +42,9 @@ impl Program {
     /// As those of [`Program::attach_to`].
     pub(crate) fn attach_lasting_or_share(device: &Device, mode: AttachMode) -> Result<Self> {
         let attach = |program: BorrowedFd<'_>| {
-            let attached = Rtnetlink::open()
-                .and_then(|mut rtnetlink| rtnetlink.attach_xdp(device.index, program, flags(mode)));
+            let attached = Rtnetlink::open().and_then(|mut rtnetlink| {
+                rtnetlink.attach_xdp(device.index, program, mode.flags())
+            });
             match attached {
                 Ok(()) => Ok(Attachment::Lasting),
                 Err(error) => Err(error.errno().map_or(Errno::IO, Errno::from_raw_os_error)),
@@ -75,11 +76,13 @@ fn or_share(
             Err(errno) => errno,
         };
         if !matches!(errno, Errno::BUSY | Errno::EXIST) {
-            return Err(explain(device, mode, errno));
+            return Err(explain(device, mode, errno, Some(program.as_fd())));
         }
         let now = Device::lookup(&device.name)?;
         match now.obstacle() {
-            Some(other) if other.tag != tag => return Err(explain(device, mode, errno)),
+            Some(other) if other.tag != tag => {
+                return Err(explain(device, mode, errno, Some(program.as_fd())));
+            }
             Some(same) => {
                 if let Some((attachment, map)) = hold(same, device.index) {
                     return Ok(Program::new(
@@ -94,7 +97,7 @@ fn or_share(
             None => {}
         }
         if Instant::now() >= deadline {
-            return Err(explain(device, mode, errno));
+            return Err(explain(device, mode, errno, Some(program.as_fd())));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -653,6 +653,8 @@ pub(crate) struct XdpLink {
     pub(crate) ifindex: u32,
     /// The id of its program.
     pub(crate) program: u32,
+    /// Its own id.
+    pub(crate) id: u32,
 }
 
 /// Reads an XDP link; `None` for another kind of link.
@@ -661,6 +663,7 @@ pub(crate) fn xdp_link(link: BorrowedFd<'_>) -> SysResult<Option<XdpLink>> {
     Ok((info.link_type == BPF_LINK_TYPE_XDP).then_some(XdpLink {
         ifindex: info.ifindex,
         program: info.prog_id,
+        id: info.id,
     }))
 }
 

@@ -13,6 +13,7 @@ use crate::program::instruction::{
 };
 use crate::program::{self, Filter, Program};
 use crate::sys::{self, BPF_NAME_LEN, Instruction};
+use hostnet::rtnetlink::Rtnetlink;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -105,11 +106,18 @@ pub fn xskmap(slots: u32) -> io::Result<OwnedFd> {
 /// The kernel's.
 pub fn attach_other(device: &Device, mode: AttachMode) -> io::Result<OwnedFd> {
     let program = load_other()?;
-    let flags = match mode {
-        AttachMode::Skb => 1 << 1,
-        AttachMode::Driver | AttachMode::Hardware => 1 << 2,
-    };
-    sys::xdp_link_create(program.as_fd(), device.index, flags).map_err(Errno::into)
+    sys::xdp_link_create(program.as_fd(), device.index, mode.flags()).map_err(Errno::into)
+}
+
+/// The same without a link, so that the program stays.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn leave_other(device: &Device, mode: AttachMode) -> io::Result<()> {
+    let program = load_other()?;
+    let mut rtnetlink = Rtnetlink::open()?;
+    Ok(rtnetlink.attach_xdp(device.index, program.as_fd(), mode.flags())?)
 }
 
 fn load_other() -> io::Result<OwnedFd> {

@@ -4,7 +4,7 @@ use crate::budget::STALL;
 use crate::child::{Role, Started};
 use crate::netns::{Lab, Side};
 use crate::traffic::all_home;
-use crate::{Outcome, attach_mode};
+use crate::{Outcome, Result, attach_mode};
 use std::fs::File;
 use std::time::{Duration, Instant};
 use testkit::limit::longest;
@@ -21,6 +21,12 @@ pub fn tests() -> Vec<Test> {
         Test::new(
             "error: MTU larger than the driver's limit",
             mtu_beyond_driver,
+        ),
+        Test::new("error: fewer queues than the peer", queues_beyond_driver),
+        Test::new("error: the driver's own words", words_of_the_driver),
+        Test::new(
+            "error: another program without a link",
+            program_without_a_link,
         ),
         Test::new("error: another program attached, SKB", || {
             other_program(Mode::Skb)
@@ -160,7 +166,7 @@ fn mtu_beyond_driver() -> Outcome {
     check(
         &error,
         ErrorKind::MtuTooLarge,
-        &["ERANGE", "native", "mtu 1500`"],
+        &["ERANGE", "native", "MTU 3700 of its peer"],
     );
     let socket = refused(Mode::Auto)?;
     assert_eq!(socket.mode(), ModeObtained::Skb);
@@ -170,6 +176,63 @@ fn mtu_beyond_driver() -> Outcome {
             .iter()
             .any(|r| r.to_string().contains("ERANGE"))
     );
+    drop(socket);
+    lab.tx.ip(&command(&error, "ip ")?)?;
+    assert_eq!(refused(Mode::Driver)?.mode(), ModeObtained::Driver);
+    Ok(())
+}
+
+/// The first command in an error, after `program`.
+fn command(error: &xsk::Error, program: &str) -> Result<String> {
+    let text = error.to_string();
+    let mut quoted = text.split('`').skip(1).step_by(2);
+    let found = quoted.find_map(|words| words.strip_prefix(program));
+    Ok(found
+        .ok_or_else(|| format!("no command of {program}: {text}"))?
+        .to_owned())
+}
+
+/// veth's native XDP needs a receive queue for each transmit queue of the peer.
+fn queues_beyond_driver() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::with_queues(2)?);
+    lab.rx.run("ethtool", "-L rx0 rx 1")?;
+    let refused = |mode| lab.rx.open(&umem, mode, |b| b);
+    let error = refused(Mode::Driver).err().ok_or("it opened")?;
+    check(&error, ErrorKind::ModeRefused, &["fewer RX queues"]);
+    lab.tx.run("ethtool", &command(&error, "ethtool ")?)?;
+    refused(Mode::Driver)?;
+    Ok(())
+}
+
+/// The kernel's own words come with a refusal that bpf(2) gives a number for.
+fn words_of_the_driver() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    lab.rx.ip("link add none0 type bridge")?;
+    lab.rx.ip("link set none0 up")?;
+    let opened = lab.rx.inside(|| {
+        let builder = Socket::builder(&umem, "none0", 0);
+        builder.mode(Mode::Driver).open()
+    });
+    let error = opened.err().ok_or("it opened")?;
+    check(&error, ErrorKind::ModeRefused, &["does not support XDP"]);
+    let device = lab.rx.inside(|| xsk::Device::lookup("none0"))?;
+    assert!(device.programs.is_empty(), "{:?}", device.programs);
+    Ok(())
+}
+
+/// A program that no link holds is removed by the command that the error has, in each mode.
+fn program_without_a_link() -> Outcome {
+    for mode in [Mode::Skb, Mode::Driver] {
+        let (umem, lab) = (umem()?, Lab::new()?);
+        let device = lab.rx.lookup()?;
+        lab.rx
+            .inside(|| programs::leave_other(&device, attach_mode(mode)))?;
+        let error = refused(&lab.rx, &umem, ErrorKind::ProgramAttached, &[], |b| {
+            b.mode(mode)
+        });
+        lab.rx.ip(&command(&error, "ip ")?)?;
+        lab.rx.open(&umem, mode, |b| b)?;
+    }
     Ok(())
 }
 
@@ -180,7 +243,8 @@ fn other_program(mode: Mode) -> Outcome {
     let link = attach(attach_mode(mode))?;
     let program = lab.rx.lookup()?.programs.pop().ok_or("the program")?;
     let (id, tag) = (format!("id {}", program.id), program.tag.ok_or("a tag")?);
-    let words = ["not_of_xsk", &id, &tag, "`ip link set dev rx0 xdp off`"];
+    let holder = format!("end process {} (", std::process::id());
+    let words = ["not_of_xsk", &id, &tag, &holder, "`bpftool link detach id "];
     let mut limit = Limit::new(STALL * 4);
     for wanted in [mode, Mode::Auto] {
         refused(&lab.rx, &umem, ErrorKind::ProgramAttached, &words, |b| {
@@ -210,7 +274,7 @@ fn busy_queue() -> Outcome {
     assert!(took >= PATIENCE && !limit.is_over(), "{took:?}");
     // A socket that attaches a program finds the holder's program first.
     let (start, mut limit) = (Instant::now(), Limit::new(STALL));
-    let words = ["xsk_redirect", "`bpftool link`"];
+    let words = ["xsk_redirect", "`bpftool link detach id "];
     refused(&lab.rx, &second, ErrorKind::ProgramAttached, &words, |b| {
         b.mode(Mode::Skb).busy_timeout(PATIENCE)
     });

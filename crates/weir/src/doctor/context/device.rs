@@ -64,6 +64,8 @@ pub struct Program {
     pub mode: AttachMode,
     /// Id, name, tag and mode as text.
     pub description: String,
+    /// How to remove it.
+    pub removal: String,
     /// Whether it is native and has a DEVMAP to redirect to.
     pub native_devmap: bool,
 }
@@ -195,14 +197,15 @@ impl From<DeviceState> for Device {
 fn programs(device: &str) -> Result<Vec<Program>> {
     let device = xsk::Device::lookup(device)
         .with_context(|| format!("cannot read the XDP programs of {device}"))?;
-    let programs = device.programs.into_iter();
+    let programs = device.programs.iter();
     Ok(programs
         .map(|program| Program {
             id: program.id,
             mode: program.mode,
             description: program.to_string(),
+            removal: program.removal(&device),
             native_devmap: program.mode == AttachMode::Driver && bpf::has_device_map(program.id),
-            name: program.name,
+            name: program.name.clone(),
         })
         .collect())
 }

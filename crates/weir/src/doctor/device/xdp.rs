@@ -48,8 +48,8 @@ const XDP_FOREIGN: Check = Check {
     more: "Reads the id, name, tag and mode of each device's program (rtnetlink, IFLA_XDP; bpf(2), \
            BPF_OBJ_GET_INFO_BY_FD). It is a finding only for a device named by --dev, and not for \
            weir's own program.\n\n\
-           There is no automatic fix: find the owner (`bpftool prog show`, `bpftool link show`) and \
-           stop it, or detach the program with `ip link set dev DEV xdp off`.",
+           There is no automatic fix: stop the owner. The kernel refuses `ip link` for a program that a link \
+           holds (`bpftool link detach` ends that), and ignores it for another mode than the program's.",
     counters: &[],
     run: |context| each(context, |device| foreign(context, device)),
 };
@@ -128,10 +128,10 @@ fn features_shown(device: &Device, features: XdpFeatures) -> Evidence {
 fn generic(device: &Device) -> Result<Option<Verdict>> {
     let name = device.name();
     let mut evidence = shown(device)?;
-    let is_generic = |program: &Program| program.mode == AttachMode::Skb;
-    if !device.programs()?.iter().any(is_generic) {
+    let is_generic = |program: &&Program| program.mode == AttachMode::Skb;
+    let Some(program) = device.programs()?.iter().find(is_generic) else {
         return Ok(Some(Verdict::fine(name, evidence)));
-    }
+    };
     let features = device.xdp_features()?;
     evidence.extend(features.map(|features| features_shown(device, features)));
     let fix = match features {
@@ -139,7 +139,8 @@ fn generic(device: &Device) -> Result<Option<Verdict>> {
             "the driver of {name} has no native XDP: use another device, or the one below {name}"
         ),
         _ => format!(
-            "stop the program's owner, or `ip link set dev {name} xdpgeneric off`; then require native mode, such as `ip link set dev {name} xdpdrv obj FILE`, which reports the cause if it fails"
+            "{}; then require native mode, such as `ip link set dev {name} xdpdrv obj FILE`, which reports the cause if it fails",
+            program.removal
         ),
     };
     let message = format!("The XDP program on {name} runs on socket buffers, not in the driver.");
@@ -163,10 +164,7 @@ fn foreign(context: &Context, device: &Device) -> Result<Option<Verdict>> {
         "{name} has {}: no other can be attached.",
         program.description
     );
-    let fix = format!(
-        "find its owner with `bpftool prog show id {}` and `bpftool link show`, and stop it; detach one without an owner with `ip link set dev {name} xdp off`",
-        program.id
-    );
+    let fix = program.removal.clone();
     Ok(Some(Verdict::found(
         name,
         evidence,
@@ -245,9 +243,14 @@ fn upper(context: &Context, device: &Device) -> Result<Option<Verdict>> {
         format!("{name} is a {kind} and has no native XDP and no AF_XDP queues of its own.");
     let fix = Fix::manual(match below.as_str() {
         "" => format!("use the device that receives the packets of {name}"),
-        below => format!(
-            "attach the program to {below} instead, and detach it from {name} with `ip link set dev {name} xdp off`"
-        ),
+        below => {
+            let program = device.programs()?.first();
+            let removal = program.map(|it| format!("; of that on {name}: {}", it.removal));
+            format!(
+                "attach the program to {below} instead{}",
+                removal.unwrap_or_default()
+            )
+        }
     });
     Ok(Some(Verdict::found(name, evidence, message, fix)))
 }
