@@ -18,6 +18,7 @@
 //! | [`mib`] | `/proc/net/snmp`, `netstat`, `snmp6`: counters of the protocols; neighbour tables |
 //! | [`sysfs`], [`mount`] | sysfs of a namespace, proc(5) |
 //! | [`privilege`] | capabilities(7), seccomp(2): whether a missing capability or a sandbox caused a refusal |
+//! | [`cgroup`] | cgroups(7): the memory that a process may use |
 //! | [`cpulist`] | cpuset(7), `sched_setaffinity(2)` |
 //! | `kernel_config` | `/proc/config.gz` |
 //!
@@ -62,10 +63,11 @@
 //     rtnetlink, genetlink, sock_diag, nfnetlink     families of netlink
 //     notifications                                  groups of netlink
 //     netlink, ethtool, netns, sysfs, mib, softnet   sockets and files of a network namespace
-//     ifreq, mount, process, cpulist, kernel_config  structures and files of the kernel
+//     ifreq, mount, process, cpulist, kernel_config, cgroup  structures and files of the kernel
 //     error                                          the error type
 //     privilege                                      capabilities and limits of the calling thread
 
+pub mod cgroup;
 pub mod cpulist;
 pub mod device;
 mod error;

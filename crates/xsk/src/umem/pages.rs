@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::sys::Mapping;
+use hostnet::cgroup;
 use hostnet::cpulist::CpuList;
 use hostnet::privilege::Feature;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -69,7 +70,11 @@ pub(super) fn allocate(
     } else {
         Mapping::memory
     };
-    let ordinary = || memfd(len, MemfdFlags::empty(), map, node).map_err(out_of_memory(len));
+    let ordinary = || {
+        // All of it is made at once, and the kernel kills a process that goes beyond the limit.
+        fits(len)?;
+        memfd(len, MemfdFlags::empty(), map, node).map_err(out_of_memory(len))
+    };
     if !huge {
         return Ok((ordinary()?, Pages::Ordinary));
     }
@@ -95,6 +100,19 @@ pub(super) fn allocate(
             Ok((memory, Pages::FellBack(why)))
         }
     }
+}
+
+/// Refuses a UMEM that the process's control groups have no memory for.
+fn fits(len: usize) -> Result<()> {
+    let limit = cgroup::memory_limit().filter(|limit| limit.bytes < len as u64);
+    limit.map_or(Ok(()), |limit| {
+        let message = format!(
+            "no memory for a UMEM of {len} bytes: the control group's limit is {} bytes ({}); raise it (MemoryMax= of a service, --memory of a container), or ask for fewer chunks",
+            limit.bytes,
+            limit.file.display()
+        );
+        Err(Error::new(ErrorKind::OutOfMemory, message))
+    })
 }
 
 fn out_of_memory(len: usize) -> impl FnOnce(Errno) -> Error {

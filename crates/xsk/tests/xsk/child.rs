@@ -4,9 +4,12 @@ use crate::netns::{Side, umem_builder};
 use crate::{MODES, Outcome, Result, handover};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_res_uid};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
+use testkit::{skip, wait_until};
 use xsk::{Mode, Socket};
 
 /// The environment variable with the role, the device and the mode.
@@ -23,17 +26,20 @@ pub enum Role {
     OnlyNetRaw,
     /// Lowers the memory lock limit to 64 KiB and drops `CAP_IPC_LOCK`.
     LittleMemory,
+    /// Enters the test's [`Group`].
+    Grouped,
     /// None; it hands the socket over when it is asked to.
     Giver,
     /// Becomes an ordinary user that may lock no memory, and takes a socket over instead.
     Taker,
 }
 
-const ROLES: [Role; 6] = [
+const ROLES: [Role; 7] = [
     Role::Hold,
     Role::Unprivileged,
     Role::OnlyNetRaw,
     Role::LittleMemory,
+    Role::Grouped,
     Role::Giver,
     Role::Taker,
 ];
@@ -108,8 +114,8 @@ fn work(role: Role, device: &str, mode: Mode) -> Outcome {
     if matches!(role, Role::Taker) {
         return handover::take();
     }
-    let umem = umem_builder().build()?;
-    let opened = Socket::builder(&umem, device, 0).mode(mode).open();
+    let umem = umem_builder().build();
+    let opened = umem.and_then(|umem| Socket::builder(&umem, device, 0).mode(mode).open());
     let mut output = std::io::stdout();
     let mut socket = match opened {
         Ok(socket) => socket,
@@ -146,12 +152,66 @@ fn prepare(role: Role) -> Outcome {
             limit_memory(0)?;
             prepare(Role::Unprivileged)
         }
+        Role::Grouped => {
+            let test = rustix::process::getppid().ok_or("a parent")?;
+            let group = Group::of(test.as_raw_nonzero().get()).ok_or("a group")?;
+            Ok(fs::write(
+                group.join("cgroup.procs"),
+                std::process::id().to_string(),
+            )?)
+        }
         Role::LittleMemory => {
             limit_memory(64 << 10)?;
             keep_capabilities(CapabilitySet::all() - CapabilitySet::IPC_LOCK)
         }
     }
 }
+
+/// A control group with a memory limit, for the children of this test program.
+pub struct Group(PathBuf);
+
+impl Group {
+    /// Makes the group.
+    pub fn new(bytes: u64) -> Result<Self> {
+        let pid = std::process::id().cast_signed();
+        for (root, file) in HIERARCHIES {
+            let group = Path::new(root).join(Self::name(pid));
+            if fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let group = Self(group);
+            if fs::write(group.0.join(file), bytes.to_string()).is_ok() {
+                return Ok(group);
+            }
+        }
+        Err(skip(
+            "needs a hierarchy of control groups with memory limits",
+        ))
+    }
+
+    fn name(test: i32) -> String {
+        format!("xsk-test-{test}")
+    }
+
+    /// The directory of a test's group.
+    fn of(test: i32) -> Option<PathBuf> {
+        let groups = HIERARCHIES.map(|(root, _)| Path::new(root).join(Self::name(test)));
+        groups.into_iter().find(|group| group.exists())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A process that has ended leaves its group a moment later.
+        wait_until(Duration::from_secs(10), || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// Where the kernel's memory limits are, of both versions.
+const HIERARCHIES: [(&str, &str); 2] = [
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+    ("/sys/fs/cgroup", "memory.max"),
+];
 
 fn limit_memory(bytes: u64) -> Outcome {
     let limit = Rlimit {

@@ -1,7 +1,7 @@
 //! Every failure to open a socket names the obstacle and the cure, and leaves nothing behind.
 
 use crate::budget::STALL;
-use crate::child::{Role, Started};
+use crate::child::{Group, Role, Started};
 use crate::netns::{Lab, Side};
 use crate::traffic::all_home;
 use crate::{Outcome, Result, attach_mode};
@@ -46,6 +46,7 @@ pub fn tests() -> Vec<Test> {
                 &["ulimit -l", "CAP_IPC_LOCK", "65536"],
             )
         }),
+        Test::new("error: memory limit of a control group", control_group),
         Test::new("error: no capability", || {
             from_child(
                 Role::Unprivileged,
@@ -234,6 +235,16 @@ fn program_without_a_link() -> Outcome {
         lab.rx.open(&umem, mode, |b| b)?;
     }
     Ok(())
+}
+
+fn control_group() -> Outcome {
+    const LIMIT: u64 = 6 << 20;
+    let _group = Group::new(LIMIT)?;
+    from_child(
+        Role::Grouped,
+        "OutOfMemory",
+        &["control group's limit is 6291456 bytes", "fewer chunks"],
+    )
 }
 
 fn other_program(mode: Mode) -> Outcome {
