@@ -41,6 +41,18 @@ impl Fix {
         }
     }
 
+    /// The steps of several fixes, one after another; the first that is manual, if one is.
+    pub fn all(fixes: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Vec::new();
+        for fix in fixes {
+            match fix {
+                Self::Steps(steps) => all.extend(steps),
+                manual @ Self::Manual(_) => return manual,
+            }
+        }
+        Self::Steps(all)
+    }
+
     /// Switches a feature of a device with `ethtool -K`; `shown` is its name in `ethtool -k`.
     pub fn ethtool(context: &Context, device: &str, feature: &str, on: bool, shown: &str) -> Self {
         let set = |on: bool| {

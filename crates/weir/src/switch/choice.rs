@@ -105,7 +105,7 @@ impl Facts {
         if let Some(card) = &self.takes_tags {
             return Err(format!(
                 "its card {card} takes VLAN tags out of frames, where XDP cannot see them: `ethtool -K {card} \
-                 rxvlan off`, or choose the hook tcx"
+                 rxvlan off rx-vlan-stag-hw-parse off`, or choose the hook tcx"
             ));
         }
         Ok(Choice {
@@ -131,7 +131,7 @@ impl Facts {
             ),
             Some("bond") if self.takes_tags.is_some() => Choice::new(
                 Hook::Tcx,
-                "a card of this bond takes VLAN tags out of frames (rxvlan), where XDP cannot see them",
+                "a card of this bond takes VLAN tags out of frames, where XDP cannot see them",
             ),
             None | Some("bond") if self.native == Some(true) => {
                 Choice::new(Hook::Xdp, "its driver has XDP")

@@ -7,8 +7,9 @@ use hostnet::rtnetlink::{Link, Qdisc, Rtnetlink, TcHandle};
 use super::choice::Facts;
 use crate::bpf::{self, hook};
 
-/// The feature of a card that takes VLAN tags out of received frames (`ethtool -K DEVICE rxvlan`).
-pub const VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
+/// The features of a card that take VLAN tags out of received frames: those of 802.1Q (`ethtool -K DEVICE rxvlan`)
+/// and of 802.1ad.
+pub const VLAN_OFFLOADS: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 
 /// The programs and filters on a port that are this switch's own.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,17 +58,17 @@ pub fn of_port(
         takes_tags: cards
             .iter()
             // One that cannot tell is gone.
-            .find(|card| takes_tags(card).unwrap_or(false))
+            .find(|card| takes_tags(card).is_ok_and(|on| !on.is_empty()))
             .cloned(),
         unsupported: unsupported(link),
     })
 }
 
-/// Whether a card takes VLAN tags out of received frames.
-pub fn takes_tags(card: &str) -> hostnet::Result<bool> {
-    let features = ethtool::features(card)?;
-    let offload = features.iter().find(|it| it.name == VLAN_OFFLOAD);
-    Ok(offload.is_some_and(|it| it.on))
+/// The features of [`VLAN_OFFLOADS`] that are on.
+pub fn takes_tags(card: &str) -> hostnet::Result<Vec<String>> {
+    let features = ethtool::features(card)?.into_iter();
+    let takes = features.filter(|it| it.on && VLAN_OFFLOADS.contains(&it.name.as_str()));
+    Ok(takes.map(|it| it.name).collect())
 }
 
 fn other_xdp(link: &Link, own: Own) -> Option<(u32, String)> {

@@ -145,14 +145,15 @@ impl Keep {
         self.state.join(format!("{VLAN_OFFLOAD}{device}"))
     }
 
-    /// Notes that VLAN offload of a device is about to be turned off.
-    pub fn note_vlan_offload(&self, device: &str) -> io::Result<()> {
-        fs::write(self.vlan_offload(device), "")
+    /// Notes the features of VLAN offload of a device that are off for XDP, or are about to be turned off.
+    pub fn note_vlan_offload(&self, device: &str, features: &[String]) -> io::Result<()> {
+        fs::write(self.vlan_offload(device), features.join("\n"))
     }
 
-    /// Whether VLAN offload of a device was turned off.
-    pub fn has_vlan_offload(&self, device: &str) -> bool {
-        self.vlan_offload(device).exists()
+    /// The features of VLAN offload of a device that were turned off.
+    pub fn vlan_offload_of(&self, device: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.vlan_offload(device)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 
     /// Forgets that note.

@@ -15,7 +15,7 @@ use hostnet::rtnetlink::{BridgePort, Link, PortState, Rtnetlink};
 use super::abi::{Port, PortCounters, PortVlans, flag};
 use super::choice::{Choice, Facts};
 use super::datapath::Datapath;
-use super::facts::{Own, VLAN_OFFLOAD, takes_tags};
+use super::facts::{Own, takes_tags};
 use super::keep::{self, Keep};
 use super::settings::{Hook, PortSettings};
 use crate::bpf::hook::{NetLink, Place, TcFilter};
@@ -75,8 +75,8 @@ pub struct OnPort {
     pub newcomers: u64,
     /// The counters of programs that were replaced.
     pub counted: PortCounters,
-    /// VLAN offload at receive was turned off for XDP.
-    pub vlan_offload_off: bool,
+    /// The features of VLAN offload at receive that were turned off for XDP.
+    pub vlan_offload_off: Vec<String>,
     /// The XDP program, at first that of an earlier daemon.
     program: Option<u32>,
     keep: Option<Keep>,
@@ -112,7 +112,8 @@ impl OnPort {
     pub fn new(number: u32, link: Link, keep: Option<Keep>) -> Self {
         let vlan_offload_off = keep
             .as_ref()
-            .is_some_and(|keep| keep.has_vlan_offload(&link.name));
+            .map(|keep| keep.vlan_offload_of(&link.name))
+            .unwrap_or_default();
         let program = keep
             .as_ref()
             .and_then(|keep| keep.program(link.index, Place::Xdp));
@@ -417,22 +418,28 @@ impl OnPort {
     /// A card that takes tags out of frames would hide them from XDP. Whether it did.
     fn turn_vlan_offload_off(&mut self) -> Result<bool> {
         let name = &self.link.name;
-        if self.link.kind.is_some() || !takes_tags(name)? {
+        if self.link.kind.is_some() {
             return Ok(false);
         }
-        if let Some(keep) = &self.keep {
-            keep.note_vlan_offload(name)
-                .context("cannot note the VLAN offload")?;
+        let on = takes_tags(name)?;
+        for feature in &on {
+            if !self.vlan_offload_off.contains(feature) {
+                self.vlan_offload_off.push(feature.clone());
+            }
+            if let Some(keep) = &self.keep {
+                keep.note_vlan_offload(name, &self.vlan_offload_off)
+                    .context("cannot note the VLAN offload")?;
+            }
+            ethtool::set_feature(name, feature, false)
+                .with_context(|| format!("{name} takes VLAN tags out of frames, where XDP cannot see them: `ethtool -K {name} {feature} off` is refused"))?;
         }
-        ethtool::set_feature(name, VLAN_OFFLOAD, false)
-            .with_context(|| format!("{name} takes VLAN tags out of frames, where XDP cannot see them: `ethtool -K {name} rxvlan off` is refused"))?;
-        self.vlan_offload_off = true;
-        Ok(true)
+        Ok(!on.is_empty())
     }
 
     fn restore_vlan_offload(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.vlan_offload_off) {
-            restore_vlan_offload(&self.link.name)?;
+        let off = std::mem::take(&mut self.vlan_offload_off);
+        if !off.is_empty() {
+            restore_vlan_offload(&self.link.name, &off)?;
             if let Some(keep) = &self.keep {
                 keep.forget_vlan_offload(&self.link.name);
             }
@@ -441,16 +448,22 @@ impl OnPort {
     }
 }
 
-/// Turns VLAN offload at receive on again; a device that is gone needs nothing.
+/// Turns features of VLAN offload at receive on again; a device that is gone needs nothing.
 ///
 /// # Errors
 ///
 /// Where the driver refuses.
-pub fn restore_vlan_offload(name: &str) -> Result<()> {
+pub fn restore_vlan_offload(name: &str, features: &[String]) -> Result<()> {
+    features
+        .iter()
+        .try_for_each(|feature| turn_on(name, feature))
+}
+
+fn turn_on(name: &str, feature: &str) -> Result<()> {
     let mut rtnetlink = Rtnetlink::open()?;
     let mut tries = 0;
     loop {
-        let Err(error) = ethtool::set_feature(name, VLAN_OFFLOAD, true) else {
+        let Err(error) = ethtool::set_feature(name, feature, true) else {
             return Ok(());
         };
         if rtnetlink
@@ -464,7 +477,7 @@ pub fn restore_vlan_offload(name: &str) -> Result<()> {
         if tries == RESET_TRIES {
             return Err(error).with_context(|| {
                 format!(
-                    "cannot turn VLAN offload of {name} on again: `ethtool -K {name} rxvlan on`"
+                    "cannot turn VLAN offload of {name} on again: `ethtool -K {name} {feature} on`"
                 )
             });
         }

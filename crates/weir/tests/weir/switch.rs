@@ -31,6 +31,7 @@ pub fn trials() -> Vec<Test> {
     ];
     let of_root = tests![
         frames_take_the_fast_path_of_each_hook,
+        each_tag_arrives_as_by_the_kernels_bridge,
         a_detached_bridge_is_as_before,
         attach_refuses_other_devices,
         a_state_has_one_daemon,
@@ -156,6 +157,58 @@ fn frames_take_the_fast_path_of_each_hook() -> Result<()> {
         ensure!(bytes == Some(60 * count(&after)), "{hook}: {after}");
         let table = rig.ask(&["status"])?;
         ensure!(table.starts_with("br0: forwarding, 3 of "), "{table}");
+    }
+    Ok(())
+}
+
+/// The guide's line for the other end of a port with the hook xdp, without the program.
+fn offloads_off() -> Result<String> {
+    const GUIDE: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/guide/src/operators/switch.md"
+    );
+    let text = fs::read_to_string(GUIDE)?;
+    let line = text
+        .lines()
+        .find_map(|line| line.split_once("ethtool -K eth0 "));
+    Ok(line.context("no line of ethtool")?.1.to_owned())
+}
+
+/// No tag, one of 802.1Q, one of 802.1ad, and both, as a sender leaves them beside its frames: a bridge takes the outer
+/// one out of what it forwards, and the device puts it back, or hands it on beside the frame.
+fn each_tag_arrives_as_by_the_kernels_bridge() -> Result<()> {
+    const C_TAG: &[u8] = &[0x81, 0, 0, 100];
+    const S_TAG: &[u8] = &[0x88, 0xa8, 0, 200];
+    const HOOKS: [&str; 3] = ["xdp", "tcx", "kernel"];
+    let tags = [&[][..], C_TAG, S_TAG, &[S_TAG, C_TAG].concat()].map(<[u8]>::to_vec);
+    let mut rig = Rig::attached("tags", 2, &["--hook", "xdp"])?;
+    for end in ["end0", "end1"] {
+        let mut command = Command::new("ethtool");
+        command
+            .args(["-K", end])
+            .args(offloads_off()?.split_whitespace());
+        let set = rig.inside(|| output(&mut command))?;
+        ensure!(set.status.success(), "{command:?}: {set:?}");
+    }
+    let sender = rig.relay("end0")?;
+    let mut expected = Vec::new();
+    for from in HOOKS {
+        for to in HOOKS {
+            let ports = [format!("port0={from}"), format!("port1={to}")];
+            rig.ask(&["attach", "br0", "--port", &ports[0], "--port", &ports[1]])?;
+            for (name, hook) in [("port0", from), ("port1", to)] {
+                ensure!(rig.hook(name)? == hook, "{}", rig.port(name)?);
+            }
+            for tags in &tags {
+                expected.push((from, to, rig.tagged(&sender, tags)?, tags));
+            }
+        }
+    }
+    for (from, to, arrived, tags) in expected {
+        ensure!(
+            arrived == *tags,
+            "from {from} to {to}: {arrived:02x?} instead of {tags:02x?}"
+        );
     }
     Ok(())
 }

@@ -30,7 +30,7 @@
 //!
 //! | Packet | Match |
 //! |---|---|
-//! | with one VLAN tag (802.1Q or 802.1ad) | by its EtherType and headers behind the tag, in any VLAN. A tag that the network card has removed is not there (`ethtool -K DEVICE rx-vlan-offload off` keeps it) |
+//! | with one VLAN tag (802.1Q or 802.1ad) | by its EtherType and headers behind the tag, in any VLAN. A tag that the network card has removed is not there (`ethtool -K DEVICE rx-vlan-offload off rx-vlan-stag-hw-parse off` keeps it) |
 //! | with two tags | only a rule of the inner tag's EtherType, 0x8100 or 0x88a8 |
 //! | IPv4 with options | by the ports behind the options |
 //! | IPv4 fragment, the first included | only rules without ports, so that the fragments of a datagram go one way and the network stack can reassemble them |

@@ -31,13 +31,13 @@ const VLAN_OFFLOAD: Check = Check {
     id: "vlan-offload",
     title: "VLAN offload hides the tag from XDP",
     severity: Severity::Warning,
-    why: "With rx-vlan-offload the card removes the tag: the program sees an untagged packet, and redirects it without its VLAN. rx-vlan-filter drops packets of VLANs without a device in the kernel.",
-    source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC [...] to be disabled\"; for a veth, NETIF_F_HW_VLAN_CTAG_TX in VETH_FEATURES (drivers/net/veth.c)",
-    more: "Reads the features rx-vlan-hw-parse and rx-vlan-filter (ethtool -k) of devices that have \
-           an XDP program or are named by --dev. A filter that the driver cannot turn off is no \
+    why: "With rx-vlan-offload or rx-vlan-stag-hw-parse the card removes the tag of 802.1Q or 802.1ad: the program sees an untagged packet, and redirects it without its VLAN. rx-vlan-filter and rx-vlan-stag-filter drop packets of VLANs without a device in the kernel.",
+    source: "David Ahern, \"XDP vs OVS\" (people.kernel.org/dsahern): XDP \"requires VLAN acceleration in the NIC [...] to be disabled\"; for a veth, NETIF_F_HW_VLAN_CTAG_TX and NETIF_F_HW_VLAN_STAG_TX in VETH_FEATURES (drivers/net/veth.c)",
+    more: "Reads the features rx-vlan-hw-parse, rx-vlan-stag-hw-parse, rx-vlan-filter and \
+           rx-vlan-stag-filter (ethtool -k) of devices that have an XDP program or are named by --dev. A filter that the driver cannot turn off is no \
            finding: promiscuous mode (`ip link set dev DEV promisc on`), as a bridge sets it, bypasses \
-           it. For a veth with a program it reads tx-vlan-hw-insert of the peer, which sends the tag \
-           beside the packet.\n\n\
+           it. For a veth with a program it reads tx-vlan-hw-insert and tx-vlan-stag-hw-insert of the peer, \
+           which sends the tag beside the packet.\n\n\
            Verify the effect with tagged packets in `xdpdump`, or counted by the program.",
     counters: &[],
     run: |context| each(context, |device| vlan(context, device)),
@@ -67,27 +67,40 @@ const LRO_SWITCHES: [Switch; 2] = [
     },
 ];
 
-const VLAN_SWITCHES: [Switch; 2] = [
+/// Of both kinds of tags: 802.1Q, and 802.1ad (`stag`).
+const VLAN_SWITCHES: [Switch; 4] = [
     Switch {
         kernel: "rx-vlan-hw-parse",
         set: "rxvlan",
         shown: "rx-vlan-offload",
         otherwise: "",
     },
-    Switch {
-        kernel: "rx-vlan-filter",
-        set: "rx-vlan-filter",
-        shown: "rx-vlan-filter",
-        otherwise: "",
-    },
+    same_name("rx-vlan-stag-hw-parse"),
+    same_name(FILTERS[0]),
+    same_name(FILTERS[1]),
 ];
 
-const PEER_SWITCHES: [Switch; 1] = [Switch {
-    kernel: "tx-vlan-hw-insert",
-    set: "txvlan",
-    shown: "tx-vlan-offload",
-    otherwise: "",
-}];
+const FILTERS: [&str; 2] = ["rx-vlan-filter", "rx-vlan-stag-filter"];
+
+const PEER_SWITCHES: [Switch; 2] = [
+    Switch {
+        kernel: "tx-vlan-hw-insert",
+        set: "txvlan",
+        shown: "tx-vlan-offload",
+        otherwise: "",
+    },
+    same_name("tx-vlan-stag-hw-insert"),
+];
+
+/// A feature that ethtool has no other name for.
+const fn same_name(name: &'static str) -> Switch {
+    Switch {
+        kernel: name,
+        set: name,
+        shown: name,
+        otherwise: "",
+    }
+}
 
 fn lro(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     if !context.is_for_xdp(device)? {
@@ -96,7 +109,7 @@ fn lro(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     let name = device.name();
     let message = |shown: &str| {
         format!(
-            "{shown} of {name} is on: the driver refuses an XDP program, or hides packets from it."
+            "With {shown} on, the driver of {name} refuses an XDP program, or hides packets from it."
         )
     };
     judge(context, name, device, &LRO_SWITCHES, message).map(Some)
@@ -111,7 +124,7 @@ fn vlan(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     }
     let name = device.name();
     let message = |shown: &str| {
-        format!("{shown} of {name} is on: an XDP program does not see the VLANs of the wire.")
+        format!("With {shown} on, an XDP program on {name} does not see the VLANs of the wire.")
     };
     judge(context, name, device, &VLAN_SWITCHES, message).map(Some)
 }
@@ -145,33 +158,36 @@ fn judge(
 ) -> Result<Verdict> {
     let name = device.name();
     let mut evidence = Vec::new();
-    let mut wrong = None;
+    let mut wrong = Vec::new();
     for switch in switches {
         let on = device.has_feature(switch.kernel)?;
         let source = format!("ethtool -k {name}, {}", switch.shown);
         evidence.push(Evidence::on_off(source, on));
-        if on && wrong.is_none() && matters(device, switch)? {
-            wrong = Some(switch);
+        if on && matters(device, switch)? {
+            wrong.push((switch, is_changeable(device, switch)?));
         }
     }
-    let Some(switch) = wrong else {
+    let Some((first, _)) = wrong.first() else {
         return Ok(Verdict::fine(subject, evidence));
     };
-    let fix = if is_changeable(device, switch)? {
-        Fix::ethtool(context, name, switch.set, false, switch.shown)
-    } else {
+    let shown: Vec<_> = wrong.iter().map(|(switch, _)| switch.shown).collect();
+    let message = message(&shown.join(" and "));
+    let changeable: Vec<_> = wrong.iter().filter(|(_, changeable)| *changeable).collect();
+    let fix = if changeable.is_empty() {
         Fix::manual(format!(
             "the driver of {name} cannot turn {} off{}",
-            switch.shown, switch.otherwise
+            first.shown, first.otherwise
         ))
+    } else {
+        let off = |switch: &Switch| Fix::ethtool(context, name, switch.set, false, switch.shown);
+        Fix::all(changeable.into_iter().map(|(switch, _)| off(switch)))
     };
-    let message = message(switch.shown);
     Ok(Verdict::found(subject, evidence, message, fix))
 }
 
 /// A VLAN filter that cannot be turned off is bypassed by promiscuous mode.
 fn matters(device: &Device, switch: &Switch) -> Result<bool> {
-    Ok(switch.kernel != "rx-vlan-filter" || is_changeable(device, switch)?)
+    Ok(!FILTERS.contains(&switch.kernel) || is_changeable(device, switch)?)
 }
 
 fn is_changeable(device: &Device, switch: &Switch) -> Result<bool> {

@@ -117,7 +117,7 @@ fn restore_here(keep: &Keep) -> Result<()> {
         }
     }
     for device in keep.vlan_offloads() {
-        match restore_vlan_offload(&device) {
+        match restore_vlan_offload(&device, &keep.vlan_offload_of(&device)) {
             Ok(()) => keep.forget_vlan_offload(&device),
             Err(error) => result = Err(error),
         }

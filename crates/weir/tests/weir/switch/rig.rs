@@ -14,7 +14,7 @@ use hostnet::rtnetlink::{BridgeOptions, Rtnetlink, VethEnd};
 use hostnet::{ethtool, netns};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::{Limit, PacketSocket, Temporary};
+use testkit::{Batch, Limit, PacketSocket, Temporary};
 
 use crate::{SOON, output, packets_of, until, weir};
 
@@ -259,6 +259,50 @@ impl Rig {
         self.sent += 1;
         self.ends[port].send(&frame(to, from, self.sent))?;
         Ok(self.sent)
+    }
+
+    /// Puts a bridge before the end of a port, and returns a socket at its other side: what is sent there reaches the
+    /// end with its outer tag beside the frame.
+    pub fn relay(&mut self, end: &str) -> Result<PacketSocket> {
+        let side = |name, last| VethEnd {
+            name,
+            mac: [2, 0, 0, 0, 4, last],
+            netns: self.namespace.as_fd(),
+        };
+        let ends = [&side("relay0", 0), &side("relay1", 1)];
+        self.rtnetlink.add_veth(ends, 1, 1500)?;
+        self.rtnetlink
+            .add_bridge_with("relay", &BridgeOptions::default())?;
+        let bridge = self.index("relay")?;
+        for port in ["relay1", end] {
+            let port = self.index(port)?;
+            self.rtnetlink.add_port(bridge, port)?;
+        }
+        for name in ["relay0", "relay1", "relay"] {
+            let index = self.index(name)?;
+            self.rtnetlink.set_up(index)?;
+        }
+        let index = self.index("relay0")?;
+        packets_of(self.namespace.as_fd(), index)
+    }
+
+    /// Sends a frame with these tags, and returns those with which it leaves by port 1.
+    pub fn tagged(&mut self, sender: &PacketSocket, tags: &[u8]) -> Result<Vec<u8>> {
+        let index = self.index("end1")?;
+        let receiver = self.inside(|| Ok(PacketSocket::on(index).with_tags().open()?))?;
+        self.sent += 1;
+        let frame = frame(mac(1), mac(0), self.sent);
+        let (addresses, rest) = frame.split_at(12);
+        sender.send(&[addresses, tags, rest].concat())?;
+        let mut arrived = None;
+        until("the frame arrives", || {
+            Batch::new().drain(&receiver, |frame| {
+                let tags = frame.get(12..).and_then(|after| after.strip_suffix(rest));
+                arrived = arrived.take().or(tags.map(<[u8]>::to_vec));
+            })?;
+            Ok(arrived.is_some())
+        })?;
+        arrived.context("no frame")
     }
 
     /// Waits for a frame, and returns the port that it left by.
