@@ -43,12 +43,12 @@ pub struct Device {
 impl Device {
     /// The device `name` of the calling thread's network namespace.
     pub fn open(name: &str) -> Result<Self> {
-        let device = Self {
-            name: name.into(),
-            rtnetlink: Mutex::new(Rtnetlink::open()?),
-        };
-        device.state()?;
-        Ok(device)
+        let mut rtnetlink = Rtnetlink::open()?;
+        Ok(Self {
+            // Of an alternative name, the one that ioctls and files take.
+            name: rtnetlink.link(name)?.name,
+            rtnetlink: Mutex::new(rtnetlink),
+        })
     }
 
     /// The device's name.

@@ -12,6 +12,7 @@ use super::settings::{BridgePort, BridgeSettings};
 use super::socket::{GET_LINK, LINK_HEADER, NEW, NEW_LINK, Rtnetlink, link_message};
 use super::statistics::Statistics;
 use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::ifreq::IFNAMSIZ;
 use crate::netlink::{Attributes, RawMessage, attribute, push_attribute, text, u32_of, u64_at};
 use crate::privilege::Capability;
 
@@ -89,6 +90,9 @@ const NUM_RX_QUEUES: u16 = 32;
 const PHYS_SWITCH_ID: u16 = 36;
 const LINK_NETNSID: u16 = 37;
 const XDP: u16 = 43;
+/// The device's other names (Linux 5.5).
+const PROP_LIST: u16 = 52;
+const ALT_IFNAME: u16 = 53;
 /// The namespace that the device of a `RTM_DELLINK` has moved to.
 pub(super) const NEW_NETNSID: u16 = 45;
 const TARGET_NETNSID: u16 = 46;
@@ -215,6 +219,8 @@ pub struct Link {
     pub stats: Counters,
     /// All counters, from the same reading.
     pub statistics: Statistics,
+    /// Its other names (`IFLA_PROP_LIST`).
+    pub alternative_names: Vec<String>,
 }
 
 impl Rtnetlink {
@@ -326,11 +332,19 @@ impl Rtnetlink {
         })
     }
 
-    /// The device `name`.
+    /// The device `name`, which may be one of its alternative names of up to 127 bytes
+    /// (`ip link property add dev DEVICE altname NAME`); [`Link::name`] is the one that other interfaces take.
     pub fn link(&mut self, name: &str) -> Result<Link> {
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.into()));
-        self.get_link(message, &name)
+        // The kernel looks for all names of a device by the first attribute, and takes 15 bytes there.
+        let kind = if name.len() < IFNAMSIZ {
+            IFNAME
+        } else {
+            ALT_IFNAME
+        };
+        let mut message = link_message(GET_LINK, libc::AF_UNSPEC, 0);
+        let zero_terminated = [name.as_bytes(), &[0]].concat();
+        push_attribute(&mut message.payload, kind, &zero_terminated);
+        self.get_raw_link(&message, &name)
     }
 
     /// The device with this index.
@@ -435,6 +449,11 @@ pub(super) fn link_attribute(payload: &[u8], kind: u16) -> Option<Vec<u8>> {
 }
 
 impl Link {
+    /// Whether the device has this name, or has it as an alternative one.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.alternative_names.iter().any(|it| it == name)
+    }
+
     /// Reads a message about a device. An attribute that is too short, or of an unknown form, does not
     /// count; none for bytes without the header.
     pub(super) fn read(payload: &[u8]) -> Option<Self> {
@@ -479,6 +498,10 @@ impl Link {
             PHYS_SWITCH_ID => self.switchdev = true,
             LINK_NETNSID => self.lower_netns = Some(u32_of(value)?.cast_signed()),
             XDP => self.set_xdp(value),
+            PROP_LIST => {
+                let names = Attributes(value).filter(|(kind, _)| *kind == ALT_IFNAME);
+                self.alternative_names = names.map(|(_, name)| text(name)).collect();
+            }
             _ => {}
         }
         Some(())

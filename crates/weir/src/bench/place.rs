@@ -40,6 +40,7 @@ impl Place {
     /// error here instead of one for each run.
     pub fn device(name: &str, queue: u32, size: u16, plan: &Plan) -> Result<Self> {
         let found = xsk::Device::lookup(name)?;
+        let name = found.name.as_str();
         ensure!(
             found.up,
             "{name} is down: bring it up with `ip link set dev {name} up`"

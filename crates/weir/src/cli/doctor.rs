@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{ArgGroup, Args};
+use hostnet::rtnetlink::Rtnetlink;
 
 use crate::cli::output;
 use crate::doctor;
@@ -107,7 +108,7 @@ fn dispatch(args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(seconds) = args.watch {
         return watch(args, Duration::from_secs(seconds));
     }
-    let context = Context::host(args.dev.clone(), &doctor::counters(), LOOK);
+    let context = Context::host(devices(args)?, &doctor::counters(), LOOK);
     if args.undo {
         return undo(&context, args.force);
     }
@@ -117,6 +118,19 @@ fn dispatch(args: &DoctorArgs) -> Result<ExitCode> {
     } else {
         fix(&context, args)
     }
+}
+
+/// The requested devices, by the names that files and ethtool have them under.
+fn devices(args: &DoctorArgs) -> Result<Vec<String>> {
+    if args.dev.is_empty() {
+        return Ok(Vec::new());
+    }
+    let links = Rtnetlink::open()?.links()?;
+    let name = |wanted: &String| {
+        let named = links.iter().find(|link| link.is_named(wanted));
+        named.map_or_else(|| wanted.clone(), |link| link.name.clone())
+    };
+    Ok(args.dev.iter().map(name).collect())
 }
 
 fn ensure_devices_exist(context: &Context) -> Result<()> {
@@ -161,7 +175,7 @@ fn watch(args: &DoctorArgs, interval: Duration) -> Result<ExitCode> {
     let mut changes = Changes::default();
     loop {
         let begun = Instant::now();
-        let context = Context::host(args.dev.clone(), &counters, interval);
+        let context = Context::host(devices(args)?, &counters, interval);
         ensure_devices_exist(&context)?;
         // In parts, so that a signal ends the look at once.
         while begun.elapsed() < interval && !stop.is_raised() {

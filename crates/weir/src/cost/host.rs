@@ -125,7 +125,7 @@ fn devices<'a>(options: &'a Options<'_>, load: Option<&'a SampleLoad<'_>>) -> Re
         let links = route.links().ok()?;
         let wanted = |link: &Link| match options.devices {
             [] => link.up,
-            names => names.contains(&link.name),
+            names => names.iter().any(|name| link.is_named(name)),
         };
         let traffic = links.into_iter().filter(wanted).map(|link| DeviceTraffic {
             rx_packets: link.stats.rx_packets,

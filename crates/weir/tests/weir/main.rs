@@ -23,6 +23,7 @@ mod ledger;
 mod ledger_capture;
 mod ledger_faults;
 mod load;
+mod names;
 mod quiet;
 mod quiet_rule;
 mod random;
@@ -96,6 +97,7 @@ fn trials() -> Vec<Test> {
         ledger_capture::trials(),
         ledger_faults::trials(),
         load::trials(),
+        names::trials(),
         quiet_rule::trials(),
         rtt::trials(),
         sandbox::trials(),

@@ -57,7 +57,9 @@ impl SocketBuilder {
     pub fn open_to_give(mut self, device: &Device) -> Result<Socket> {
         self.check()?;
         self.check_features()?;
-        if device.name != self.device {
+        // It may be an alternative name.
+        let is_same = || Device::lookup(&self.device).is_ok_and(|it| it.index == device.index);
+        if device.name != self.device && !is_same() {
             let message = format!("the socket is for {}, not {}", self.device, device.name);
             return Err(Error::invalid(message));
         }

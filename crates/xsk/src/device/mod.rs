@@ -19,8 +19,8 @@ use files::Files;
 use hostnet::ethtool;
 use hostnet::rtnetlink::{Link, Rtnetlink, XdpPrograms};
 
-/// Longest name of a network device (`IFNAMSIZ` without the final zero).
-const NAME_MOST: usize = 15;
+/// Longest name of a network device, an alternative one (`ALTIFNAMSIZ` without the final zero).
+const NAME_MOST: usize = 127;
 
 /// A network device of the calling thread's network namespace, at the time of the lookup.
 ///
@@ -63,7 +63,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Looks up a device by its name.
+    /// Looks up a device by its name, or by one of its alternative names; the field `name` has the first.
     ///
     /// # Errors
     ///
@@ -88,15 +88,15 @@ impl Device {
             hostnet::ErrorKind::NotFound => missing(),
             _ => Error::host(&error),
         })?;
-        let mut device = Self::from_link(name, &link);
+        let mut device = Self::from_link(&link);
         device.lower = lower.into_iter().map(|link| link.name).collect();
         device.count_used_queues();
         Ok(device)
     }
 
-    fn from_link(name: &str, link: &Link) -> Self {
+    fn from_link(link: &Link) -> Self {
         Self {
-            name: name.to_owned(),
+            name: link.name.clone(),
             index: link.index,
             mtu: link.mtu,
             up: link.up,
@@ -117,6 +117,7 @@ impl Device {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_model(name: &str, queues: u32) -> Self {
         let link = Link {
+            name: name.to_owned(),
             index: 1,
             link_type: libc::ARPHRD_ETHER,
             up: true,
@@ -125,7 +126,7 @@ impl Device {
             tx_queues: queues,
             ..Link::default()
         };
-        Self::from_link(name, &link)
+        Self::from_link(&link)
     }
 
     /// Netlink reports allocated queues, ethtool those in use. A driver without ethtool channels

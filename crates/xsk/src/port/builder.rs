@@ -301,9 +301,11 @@ impl<'a> PortBuilder<'a> {
             return Ok(None);
         }
         let host = |error: hostnet::Error| Error::host(&error);
-        let mut steering = Steering::open(self.device).map_err(host)?;
+        // Requests of ethtool do not take alternative names.
+        let device = Device::lookup(self.device)?.name;
+        let mut steering = Steering::open(&device).map_err(host)?;
         if self.spread {
-            let rss = ethtool::rss(self.device).map_err(host)?;
+            let rss = ethtool::rss(&device).map_err(host)?;
             let rss = rss.ok_or_else(|| no_rss(self.device))?;
             steering.set_table(&rss.spread(queues)).map_err(host)?;
         }

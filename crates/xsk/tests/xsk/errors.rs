@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 use testkit::limit::longest;
 use testkit::{Limit, Test, wait_until};
 use xsk::testing::programs;
-use xsk::{ErrorKind, Mode, ModeObtained, Socket, SocketBuilder, Umem};
+use xsk::{
+    AttachMode, Device, DeviceWatch, ErrorKind, Mode, ModeObtained, Port, Program, Socket,
+    SocketBuilder, Umem,
+};
 
 pub fn tests() -> Vec<Test> {
     vec![
         Test::new("error: missing device", missing_device),
+        Test::new("device: alternative names", alternative_names),
         Test::new("error: device is down", device_down),
         Test::new("error: queue out of range", queue_out_of_range),
         Test::new("error: MTU larger than a chunk", mtu_too_large),
@@ -114,6 +118,25 @@ fn missing_device() -> Outcome {
         check(&error, ErrorKind::DeviceMissing, &["`ip link`"]);
     }
     all_home(&umem);
+    Ok(())
+}
+
+/// A name of the length that devices have, and one of udev's for a card.
+fn alternative_names() -> Outcome {
+    let (umem, lab) = (umem()?, Lab::new()?);
+    for name in ["enp0s31f6np0", "enx0a1b2c3d4e5f6789d0"] {
+        lab.rx
+            .ip(&format!("link property add dev rx0 altname {name}"))?;
+        lab.rx.inside(|| -> Outcome {
+            assert_eq!(Device::lookup(name)?.name, "rx0");
+            drop(Socket::builder(&umem, name, 0).mode(Mode::Skb).open()?);
+            assert!(Program::attach_to(name, AttachMode::Skb).is_ok());
+            assert!(DeviceWatch::new(name)?.next()?.is_none());
+            let port = Port::builder(name).sockets(|socket| socket.mode(Mode::Skb));
+            drop(port.open()?);
+            Ok(())
+        })?;
+    }
     Ok(())
 }
 

@@ -37,7 +37,8 @@ impl Quick {
         };
         let mut rtnetlink = Rtnetlink::open()?;
         let mut links = rtnetlink.links()?;
-        links.retain(|link| devices.is_empty() || devices.contains(&link.name));
+        let is_wanted = |link: &Link| devices.iter().any(|name| link.is_named(name));
+        links.retain(|link| devices.is_empty() || is_wanted(link));
         let qdiscs = rtnetlink.qdiscs()?;
         let drivers = links.iter().filter(|link| !link.loopback).map(|link| {
             let unmoved = earlier.and_then(|earlier| earlier.unmoved(link));
@@ -62,7 +63,7 @@ impl Quick {
 
     /// Whether a device was read.
     pub fn has_device(&self, name: &str) -> bool {
-        self.links.iter().any(|link| link.name == name)
+        self.links.iter().any(|link| link.is_named(name))
     }
 
     /// Puts them into a namespace of a snapshot.
