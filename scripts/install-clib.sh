@@ -18,6 +18,7 @@ trap 'rm -rf "$work"' EXIT
 # Debugging information is a third of the archive.
 objcopy --strip-debug "$staticlib" "$work/libweir-xsk.a"
 "$root/scripts/link-shared.sh" "$work/libweir-xsk.a" "$soname" "$sources/weir-xsk.map" "$work/$soname"
+# The compiler adds the library of its unwinder: the shared one, or with -static the archive.
 cat >"$work/weir-xsk.pc" <<END
 prefix=$prefix
 includedir=\${prefix}/include
@@ -28,7 +29,7 @@ Description: AF_XDP sockets whose misuse is an error
 Version: $version
 Cflags: -I\${includedir}
 Libs: -L\${libdir} -lweir-xsk
-Libs.private: -lgcc_s -lutil -lrt -lpthread -lm -ldl
+Libs.private: -lutil -lrt -lpthread -lm -ldl
 END
 
 install -D -m 644 "$sources/include/weir/xsk.h" "$prefix/include/weir/xsk.h"

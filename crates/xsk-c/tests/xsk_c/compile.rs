@@ -130,9 +130,37 @@ fn finish(
     Ok(program)
 }
 
-/// Installs the library below a directory, and compiles a program as the guide says, which then runs with
-/// the installed shared library.
-pub fn installed_program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
+/// A way to link with the installed library.
+pub struct Linking {
+    /// Words for the compiler.
+    compiler: &'static [&'static str],
+    /// Words for pkg-config.
+    pkg_config: &'static [&'static str],
+    /// Whether the program then needs the shared library.
+    pub shared: bool,
+}
+
+/// The ways that the file of pkg-config is for.
+pub const LINKINGS: [Linking; 3] = [
+    Linking {
+        compiler: &[],
+        pkg_config: &["--cflags", "--libs"],
+        shared: true,
+    },
+    Linking {
+        compiler: &[],
+        pkg_config: &["--cflags", "--libs", "--static"],
+        shared: true,
+    },
+    Linking {
+        compiler: &["-static"],
+        pkg_config: &["--cflags", "--libs", "--static"],
+        shared: false,
+    },
+];
+
+/// Installs the library below a directory, and compiles a program as the guide says.
+pub fn installed_program(scratch: &Temporary, source: &str, linking: &Linking) -> Result<PathBuf> {
     let compiler = compiler()?;
     if Command::new("pkg-config")
         .arg("--version")
@@ -147,12 +175,14 @@ pub fn installed_program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
     let mut flags = Command::new("pkg-config");
     flags
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
-        .args(["--cflags", "--libs", "weir-xsk"]);
+        .args(linking.pkg_config)
+        .arg("weir-xsk");
     let flags = succeed(&mut flags)?;
     // Beside the library, where `lab::start` looks for it.
     let program = prefix.join("lib/program");
     let mut command = Command::new(compiler);
     command
+        .args(linking.compiler)
         .arg("-o")
         .arg(&program)
         .arg(Path::new(CRATE).join(source))

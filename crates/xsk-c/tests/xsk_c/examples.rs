@@ -1,6 +1,8 @@
 //! The examples, with packets of the test's.
 
-use crate::compile::{installed_program, program, scratch, shared, shared_program, succeed};
+use crate::compile::{
+    LINKINGS, installed_program, program, scratch, shared, shared_program, succeed,
+};
 use crate::lab::{Lab, STALL, has_no_program, open, start};
 use crate::{Outcome, moving, packet};
 use std::net::UdpSocket;
@@ -166,7 +168,15 @@ fn with_shared_library() -> Outcome {
 
 fn installed() -> Outcome {
     let scratch = scratch("installed")?;
-    count(&installed_program(&scratch, "examples/rxdrop.c")?)
+    for linking in &LINKINGS {
+        let program = installed_program(&scratch, "examples/rxdrop.c", linking)?;
+        let bytes = std::fs::read(&program)?;
+        let shared = b"libweir-xsk.so.0";
+        let names_shared = bytes.windows(shared.len()).any(|at| at == shared);
+        assert_eq!(names_shared, linking.shared, "the shared library");
+        count(&program)?;
+    }
+    Ok(())
 }
 
 fn killed() -> Outcome {
