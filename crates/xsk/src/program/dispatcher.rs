@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// `BPF_FS_MAGIC` (`include/uapi/linux/magic.h`).
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
 /// The part of a user in libxdp's redirect program, given back on drop: the last user detaches it.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ fn check_bpffs() -> Result<()> {
 }
 
 fn is_bpffs(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type == BPF_FS_MAGIC)
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == BPF_FS_MAGIC)
 }
 
 fn explain_setup(device: &Device, mode: AttachMode, errno: Errno) -> Error {
