@@ -29,6 +29,7 @@ pub use coalesce::{RxCoalesce, rx_coalesce};
 pub use driver::driver;
 pub use features::{Feature, Offload, features, set, set_feature};
 pub use flow::{delete_flow_rule, flow_rules, insert_flow_rule};
+pub(crate) use ioctl::page_size;
 pub use rings::{RxRing, rx_ring};
 pub use rss::{Rss, reset_rss, rss, set_rss_key, set_rss_table};
 pub use rule::{Addresses, FlowRule, InstalledRule, Masked, Transport};

@@ -95,7 +95,7 @@ pub(super) fn ask(driver: &dyn Driver, request: &mut Request) -> Result<bool> {
 }
 
 /// Bytes in a page. The C library knows it without /proc, which rustix reads before Linux 6.4.
-fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     // SAFETY: needed because it is a function of C. It takes a number and returns one.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)

@@ -12,6 +12,7 @@ use super::settings::{BridgePort, BridgeSettings};
 use super::socket::{GET_LINK, LINK_HEADER, NEW, NEW_LINK, Rtnetlink, link_message};
 use super::statistics::Statistics;
 use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::ethtool::page_size;
 use crate::ifreq::IFNAMSIZ;
 use crate::netlink::{Attributes, RawMessage, attribute, push_attribute, text, u32_of, u64_at};
 use crate::privilege::Capability;
@@ -113,10 +114,17 @@ const XDP_HW_PROG_ID: u16 = 7;
 /// `IF_OPER_UP` (`linux/if.h`).
 const OPER_UP: u8 = 6;
 
-/// The largest MTU of a veth with a native XDP program for packets of one buffer, on a machine with
-/// pages of 4096 bytes: a page less the room before and after the packet (`veth_xdp_set` in
-/// `drivers/net/veth.c`).
-pub const MAX_XDP_MTU: u32 = 3506;
+/// The largest MTU of a veth with a native XDP program for packets of one buffer: a page less the room
+/// before and after the packet (`veth_xdp_set` in `drivers/net/veth.c`). It is 3506 with pages of 4096 bytes.
+///
+/// ```
+/// assert!(hostnet::rtnetlink::max_xdp_mtu() >= 3506);
+/// ```
+pub fn max_xdp_mtu() -> u32 {
+    /// `XDP_PACKET_HEADROOM`, `struct skb_shared_info` in whole cache lines, and the Ethernet header.
+    const ROOM: usize = 256 + 320 + 14;
+    u32::try_from(page_size() - ROOM).unwrap_or(u32::MAX)
+}
 
 /// One end of a veth pair to be made, for [`Rtnetlink::add_veth`].
 #[derive(Debug, Clone, Copy)]

@@ -23,7 +23,7 @@ use crate::traffic::frame::{APP_MAC, LOAD_MAC};
 use hostnet::device::{Counters, Device};
 use hostnet::ethtool::{self, Offload};
 use hostnet::netns;
-use hostnet::rtnetlink::{MAX_XDP_MTU, Rtnetlink, VethEnd};
+use hostnet::rtnetlink::{Rtnetlink, VethEnd, max_xdp_mtu};
 
 /// The device of the application's side.
 pub const APP_DEVICE: &str = "weir0";
@@ -153,9 +153,10 @@ fn notes(config: &LabConfig, has_ipv6: bool) -> Vec<String> {
         ),
         "No address is set, so there is no ARP.".to_owned(),
     ];
-    if config.mtu > MAX_XDP_MTU {
+    let most = max_xdp_mtu();
+    if config.mtu > most {
         notes.push(format!(
-            "A native XDP program must take packets of several buffers (xdp.frags): the MTU is over {MAX_XDP_MTU}."
+            "A native XDP program must take packets of several buffers (xdp.frags): the MTU is over {most}."
         ));
     }
     if has_ipv6 {

@@ -12,7 +12,6 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
-use hostnet::rtnetlink::MAX_XDP_MTU;
 
 /// MAC address of the application's side.
 pub const APP_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
@@ -35,8 +34,9 @@ pub const MAX_SIZE: usize = 9000;
 /// The longest frame that XDP makes for sure: the kernel keeps it, and what it notes of it, in one page.
 pub const MAX_LIVE_SIZE: usize = 1500;
 /// The longest frame that each receiver keeps in one chunk of memory: that of an MTU up to which XDP takes
-/// programs for single buffers. A longer one comes in several.
-pub const MAX_LINEAR_SIZE: usize = MAX_XDP_MTU as usize + ETHERNET_HEADER;
+/// programs for single buffers, with pages of 4096 bytes. A longer one comes in several, since no chunk is larger than
+/// such a page.
+pub const MAX_LINEAR_SIZE: usize = 3506 + ETHERNET_HEADER;
 
 /// Length of the Ethernet header.
 pub const ETHERNET_HEADER: usize = IP;

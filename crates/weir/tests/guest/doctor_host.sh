@@ -109,6 +109,7 @@ scan() {
 core=/proc/sys/net/core
 clock=/sys/devices/system/clocksource/clocksource0/current_clocksource
 thp=/sys/kernel/mm/transparent_hugepage/enabled
+huge=/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 
 # A fresh guest has no fault, except perhaps its clock source.
 report
@@ -170,9 +171,9 @@ ip link del s0
 if [ -e $thp ]; then
     thp_before=$(sed 's/.*\[\(.*\)\].*/\1/' $thp)
     echo never >$thp
-    echo 4 >/proc/sys/vm/nr_hugepages
-    broken huge-pages /proc/sys/vm/nr_hugepages 0
-    echo 0 >/proc/sys/vm/nr_hugepages
+    echo 4 >$huge
+    broken huge-pages $huge 0
+    echo 0 >$huge
     echo "$thp_before" >$thp
 else
     echo "ok huge-pages # SKIP this kernel has no transparent huge pages"

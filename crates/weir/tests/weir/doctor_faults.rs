@@ -319,16 +319,15 @@ const HEALTHY: &[(&str, &str)] = &[
     ("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0"),
     ("/proc/sys/kernel/bpf_stats_enabled", "0"),
     ("/proc/sys/kernel/osrelease", "6.12.0-test"),
-    ("/proc/sys/vm/nr_hugepages", "0"),
+    (
+        "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        "0",
+    ),
     ("/proc/self/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n"),
     ("/proc/self/status", "Name:\tx\nCapEff:\t000001fffeffffff\n"),
     (
         "/proc/self/limits",
         "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  8388608  8388608  bytes\n",
-    ),
-    (
-        "/proc/meminfo",
-        "MemTotal: 1 kB\nHugePages_Total:       0\n",
     ),
     (
         "/sys/kernel/mm/transparent_hugepage/enabled",

@@ -14,6 +14,7 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::ethtool::RxRing;
 use hostnet::netns;
+use hostnet::rtnetlink::max_xdp_mtu;
 use weir::doctor;
 use weir::doctor::{Check, Context, Finding, Fix, Step, Verdict};
 use weir::lab::{Lab, LabConfig, Side};
@@ -349,14 +350,15 @@ fn xdp_foreign() -> Result<Finding> {
 fn xdp_mtu() -> Result<Finding> {
     let broken = Broken::veth()?;
     broken.is_fine("xdp-mtu", "v0", &["v0"])?;
-    broken.run("ip link set v1 mtu 9000")?;
+    let most = max_xdp_mtu();
+    broken.run(&format!("ip link set v1 mtu {}", most + 1))?;
     let finding = broken.finding("xdp-mtu", "v0", &["v0"])?;
     ensure!(
         broken.program("v0", AttachMode::Driver).is_err(),
         "the kernel accepts a program at this MTU"
     );
     let finding = broken.fix_and_undo("xdp-mtu", &finding, &["v0"])?;
-    broken.run("ip link set v1 mtu 3506")?;
+    broken.run(&format!("ip link set v1 mtu {most}"))?;
     drop(broken.program("v0", AttachMode::Driver)?);
     Ok(finding)
 }

@@ -79,8 +79,8 @@
 //! # Huge pages
 //!
 //! [`UmemBuilder::huge_pages`] lowers the number of TLB misses of a large UMEM. Reserve pages
-//! beforehand with `sysctl vm.nr_hugepages=N`; without enough of them the UMEM has ordinary pages,
-//! see [`Umem::pages`]. [`UmemBuilder::collapse`] needs none reserved: the kernel makes such pages of
+//! beforehand with `echo N > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`; without enough of
+//! them the UMEM has ordinary pages, see [`Umem::pages`]. [`UmemBuilder::collapse`] needs none reserved: the kernel makes such pages of
 //! ordinary ones, where it can.
 //!
 //! [`XDP_PACKET_HEADROOM`]: crate::XDP_PACKET_HEADROOM

@@ -4,7 +4,7 @@ use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind};
 use crate::sys;
 use hostnet::privilege::{Capability, Feature};
-use hostnet::rtnetlink::{Link, MAX_XDP_MTU, Rtnetlink};
+use hostnet::rtnetlink::{Link, Rtnetlink, max_xdp_mtu};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -73,8 +73,11 @@ pub(super) fn explain(
         Errno::RANGE => {
             let message = match Peer::of(device) {
                 Some(peer) => format!(
-                    "the driver of {name} cannot run {mode} XDP at MTU {} of its peer: lower it with `ip link set dev {} mtu {MAX_XDP_MTU}`{}, or build the UMEM with `fragments`",
-                    peer.link.mtu, peer.link.name, peer.place,
+                    "the driver of {name} cannot run {mode} XDP at MTU {} of its peer: lower it with `ip link set dev {} mtu {}`{}, or build the UMEM with `fragments`",
+                    peer.link.mtu,
+                    peer.link.name,
+                    max_xdp_mtu(),
+                    peer.place,
                 ),
                 None => format!(
                     "the driver of {name} cannot run {mode} XDP at MTU {}{}: lower it with `ip link set dev {name} mtu 1500`, or build the UMEM with `fragments`",

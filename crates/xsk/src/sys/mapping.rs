@@ -8,9 +8,6 @@ use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Bytes of a page that a page table's upper level maps.
-const HUGE_PAGE: usize = 2 << 20;
-
 /// Not in `libc` for musl (`include/uapi/asm-generic/mman-common.h`).
 const MADV_COLLAPSE: libc::c_int = 25;
 
@@ -51,7 +48,7 @@ impl Mapping {
         memory.populated(fd, Advice::LinuxPopulateWrite)
     }
 
-    /// The same, in pages of 2 MiB as far as the kernel has them at once.
+    /// The same, in huge pages as far as the kernel has them at once.
     pub(crate) fn collapsed(fd: BorrowedFd<'_>, len: usize, node: Option<u32>) -> SysResult<Self> {
         let memory = Self::unpopulated(fd, len)?;
         memory.bind(node)?;
@@ -111,18 +108,19 @@ impl Mapping {
         }
     }
 
-    /// Makes pages of 2 MiB of the extents that a file has not allocated yet; those for which there are
-    /// none stay as they are.
+    /// Makes huge pages of the extents that a file has not allocated yet; those for which there are none stay
+    /// as they are.
     fn collapse(&self) {
-        let whole = self.len - self.len % HUGE_PAGE;
-        for at in (0..whole).step_by(HUGE_PAGE) {
+        let size = huge_page();
+        let whole = self.len - self.len % size;
+        for at in (0..whole).step_by(size) {
             let start = self.start.as_ptr().wrapping_add(at);
             // The kernel collapses no empty extent (`collapse_file`).
             // SAFETY: needed to allocate the page of the extent's first byte, which the mapping has.
             let _ = unsafe { rustix::mm::madvise(start.cast(), 1, Advice::LinuxPopulateWrite) };
             // SAFETY: needed because some advice discards memory; this one changes the pages behind the bytes,
-            // and not the bytes. The mapping has these 2 MiB.
-            unsafe { libc::madvise(start.cast(), HUGE_PAGE, MADV_COLLAPSE) };
+            // and not the bytes. The mapping has the bytes.
+            unsafe { libc::madvise(start.cast(), size, MADV_COLLAPSE) };
         }
     }
 
@@ -196,14 +194,22 @@ impl Mapping {
     }
 }
 
-/// Where `len` bytes fit, at an address that can have pages of 2 MiB: the kernel chooses one for memory of
+/// Bytes that an entry in the upper level of a page table maps: 2 MiB, or 32 MiB with pages of 16 KiB.
+fn huge_page() -> usize {
+    // SAFETY: needed because it is a function of C. It takes a number and returns one.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page = usize::try_from(page).unwrap_or(4096);
+    page * (page / size_of::<u64>())
+}
+
+/// Where `len` bytes fit, at an address that can have huge pages: the kernel chooses one for memory of
 /// its own accord only where the administrator has huge pages for such files. None for less than one page.
 fn aligned_hint(len: usize) -> *mut c_void {
-    let none = std::ptr::null_mut();
-    if len < HUGE_PAGE {
+    let (none, size) = (std::ptr::null_mut(), huge_page());
+    if len < size {
         return none;
     }
-    let reserved = len + HUGE_PAGE;
+    let reserved = len + size;
     let (prot, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: needed to reserve addresses, which are the kernel's choice, and which nothing accesses.
     let Ok(start) = (unsafe { rustix::mm::mmap_anonymous(none, reserved, prot, flags) }) else {
@@ -212,7 +218,7 @@ fn aligned_hint(len: usize) -> *mut c_void {
     // SAFETY: needed to free the addresses, which nobody else knows. Another thread may get them now: then
     // the hint is ignored.
     let _ = unsafe { rustix::mm::munmap(start, reserved) };
-    start.wrapping_byte_add(start.addr().next_multiple_of(HUGE_PAGE) - start.addr())
+    start.wrapping_byte_add(start.addr().next_multiple_of(size) - start.addr())
 }
 
 impl Drop for Mapping {
@@ -242,7 +248,7 @@ mod tests {
     /// Whatever pages the kernel has for it, and whatever was populated.
     #[test]
     fn memory_is_that_of_its_file_to_the_end() {
-        for len in [4096, HUGE_PAGE, 2 * HUGE_PAGE + 3 * 4096] {
+        for len in [4096, huge_page(), 2 * huge_page() + 3 * 4096] {
             let file = memfd_create("mapping", MemfdFlags::CLOEXEC).expect("a memfd");
             ftruncate(&file, len as u64).expect("room");
             let ours = Mapping::collapsed(file.as_fd(), len, None).expect("memory");

@@ -8,8 +8,14 @@ use hostnet::privilege::Feature;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
+/// Bytes of a huge page. A kernel may have other sizes, too, and one of those as its default: 32 MiB on arm64 with pages of
+/// 16 KiB.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+/// How many of them are reserved.
+const RESERVED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// Seals of the file: nobody can truncate it, which would end a process that maps it (SIGBUS).
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -90,8 +96,10 @@ pub(super) fn allocate(
             let needed = len.div_ceil(HUGE_PAGE);
             let cure = if errno == Errno::FAULT {
                 "raise the control group's limit, `hugetlb.2MB.max`".to_owned()
+            } else if Path::new(RESERVED).exists() {
+                format!("reserve them with `echo {needed} > {RESERVED}`")
             } else {
-                format!("reserve them with `sysctl vm.nr_hugepages={needed}`")
+                "this kernel has none of this size: leave `huge_pages` out".to_owned()
             };
             let why = format!(
                 "no huge pages ({}): {needed} pages of 2 MiB are needed; {cure}",

@@ -184,14 +184,15 @@ fn mtu_too_large() -> Outcome {
 fn mtu_beyond_driver() -> Outcome {
     let umem = Umem::builder().chunks(256).chunk_size(4096).build()?;
     let lab = Lab::new()?;
-    lab.tx.ip("link set dev tx0 mtu 3700")?;
+    let most = hostnet::rtnetlink::max_xdp_mtu();
+    lab.tx.ip(&format!("link set dev tx0 mtu {most}"))?;
+    drop(lab.rx.open(&umem, Mode::Driver, |b| b)?);
+    lab.tx.ip(&format!("link set dev tx0 mtu {}", most + 1))?;
     let refused = |mode| lab.rx.open(&umem, mode, |b| b);
     let error = refused(Mode::Driver).err().ok_or("it opened")?;
-    check(
-        &error,
-        ErrorKind::MtuTooLarge,
-        &["ERANGE", "native", "MTU 3700 of its peer"],
-    );
+    let of_peer = format!("MTU {} of its peer", most + 1);
+    let words = ["ERANGE", "native", &of_peer];
+    check(&error, ErrorKind::MtuTooLarge, &words);
     let socket = refused(Mode::Auto)?;
     assert_eq!(socket.mode(), ModeObtained::Skb);
     assert!(

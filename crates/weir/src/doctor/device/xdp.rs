@@ -11,7 +11,7 @@ use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
-use hostnet::rtnetlink::MAX_XDP_MTU;
+use hostnet::rtnetlink::max_xdp_mtu;
 
 /// The checks of this file, in the order of `--list`.
 pub const CHECKS: &[Check] = &[
@@ -61,9 +61,9 @@ const XDP_MTU: Check = Check {
     why: "A driver attaches a program without multi-buffer support only if every packet fits into one page; otherwise it returns EINVAL or ERANGE.",
     source: "veth_xdp_set in drivers/net/veth.c, virtnet_xdp_set in drivers/net/virtio_net.c",
     more: "Reads the MTU of devices that have an XDP program or are named by --dev; for a veth that \
-           of its peer, which sends the packets. The maximum of veth and virtio is 3506 bytes: a page \
-           less the XDP headroom, the socket buffer's tail and the Ethernet header. For other drivers \
-           it is not known.\n\n\
+           of its peer, which sends the packets. The maximum of veth and virtio is a page less the XDP \
+           headroom, the socket buffer's tail and the Ethernet header: 3506 bytes where a page has 4096. For \
+           other drivers it is not known.\n\n\
            A multi-buffer program (`xdp.frags`, Linux 5.18) has no such limit.",
     counters: &[],
     run: |context| each(context, |device| mtu(context, device)),
@@ -192,13 +192,14 @@ fn mtu(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     let path = format!("/sys/class/net/{}/mtu", sender.name());
     let mtu = sender.link.mtu;
     let evidence = vec![Evidence::new(&path, mtu.to_string())];
-    if mtu <= MAX_XDP_MTU || device.has_native_program()? {
+    let most = max_xdp_mtu();
+    if mtu <= most || device.has_native_program()? {
         return Ok(Some(Verdict::fine(name, evidence)));
     }
     let message = format!(
-        "Packets to {name} have up to {mtu} bytes; the maximum of a native XDP program is {MAX_XDP_MTU}."
+        "Packets to {name} have up to {mtu} bytes; the maximum of a native XDP program is {most}."
     );
-    let fix = Fix::write(path, mtu.to_string(), MAX_XDP_MTU.to_string());
+    let fix = Fix::write(path, mtu.to_string(), most.to_string());
     Ok(Some(Verdict::found(name, evidence, message, fix)))
 }
 
