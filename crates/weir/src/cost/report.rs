@@ -287,8 +287,8 @@ fn unavailable(measured: &Measured) -> Vec<String> {
     if let Ok(observed) = &measured.tracepoints {
         if !observed.sees_vectors {
             notes.push(
-                "The timer's interrupt and IPIs have no tracepoints on this architecture (x86 has them): \
-                 they are missing."
+                "IPIs have no tracepoints on this architecture (x86 has them): they are missing. So is the \
+                 timer's interrupt, but not on arm64, where it is an ordinary one."
                     .into(),
             );
         }

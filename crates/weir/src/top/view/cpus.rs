@@ -153,7 +153,7 @@ pub const COLUMNS: &[Column] = &[
         "TIMER+IPI%",
         Explanation {
             meaning: "the timer's interrupt, and interrupts between CPUs",
-            without: "all of it but on x86, where alone they have tracepoints",
+            without: "all of it but on x86, where alone they have tracepoints; on arm64 the timer's is in IRQ%",
             ..TIME
         },
     ),
