@@ -244,7 +244,7 @@ deep_fuzz() {
         skip fuzz "cargo-fuzz could not be installed"
     elif ! targets=$(cargo +nightly fuzz list); then
         fail "fuzz: the targets could not be listed"
-    elif ! build "the fuzz targets" cargo +nightly fuzz build --target-dir "$target_dir/fuzz"; then
+    elif ! build "the fuzz targets" env RUSTFLAGS="--cfg xsk_internals" cargo +nightly fuzz build --target-dir "$target_dir/fuzz"; then
         fail "fuzz: the targets could not be built"
     else
         for target in $targets; do fuzz_step "$target"; done

@@ -166,7 +166,7 @@ guests_build() {
     have rustup && rustup_as_owner target add "$triple" >/dev/null 2>&1 || return
     guest_missing=""
     say "building the tests of xsk ($triple)"
-    guests_program=$(cargo_program xsk test "${guests_profile[@]}" --package xsk --test xsk --features testing,tokio --target "$triple")
+    guests_program=$(cargo_program xsk test "${guests_profile[@]}" --package xsk --test xsk --features tokio --target "$triple")
 }
 
 # guests_tests CARD KERNEL OBTAINS MODES [LONG [PART…]]: runs the tests whose names have one of the parts.

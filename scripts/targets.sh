@@ -50,13 +50,14 @@ targets_check() {
         skip "targets: $triple" "rustup could not add this target"
         return
     fi
-    targets_step "$triple" env RUSTFLAGS="-D warnings" "CC_$name=$CARGO_TARGET_DIR/cc" "AR_$name=ar" \
+    targets_step "$triple" env CARGO_BUILD_RUSTFLAGS="-D warnings" "CC_$name=$CARGO_TARGET_DIR/cc" "AR_$name=ar" \
         cargo check --locked "$@" --target "$triple"
 }
 
 targets_add() { have rustup && rustup_as_owner target add "$1" >/dev/null 2>&1; }
 
-# The crates that have no C must also link.
+# The crates that have no C must also link, here with the library as its users have it: RUSTFLAGS takes the place of the
+# workspace's own flags.
 targets_musl() {
     local triple=x86_64-unknown-linux-musl
     if ! targets_add "$triple"; then

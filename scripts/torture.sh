@@ -35,9 +35,9 @@ run_torture() {
     as_root env WEIR_TEST_SCALE="${WEIR_TEST_SCALE:-1}" "$program" torture run "${words[@]}"
 }
 
-# torture_program WORDS…: builds the program, prints its path.
+# torture_program WORDS…: builds the program, prints its path. Delays are code in builds with debug assertions alone.
 torture_program() {
-    cargo_program xsk test --package xsk --features testing,tokio,delays --test xsk "$@"
+    CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo_program xsk test --package xsk --features tokio --test xsk "$@"
 }
 
 # torture_broken NAME WORDS…: each defect must be found in time.

@@ -26,6 +26,11 @@
 //     ring        a ring's memory, and C's view of it
 //     abi, sys    structures of xdp/xsk.h; an option of sockets
 
+#[cfg(not(any(xsk_internals, doc, doctest)))]
+compile_error!(
+    "this needs what `xsk` has for this workspace alone: RUSTFLAGS takes the place of the flags in .cargo/config.toml, so add `--cfg xsk_internals` to it"
+);
+
 mod abi;
 mod export;
 mod inline;

@@ -1,5 +1,5 @@
 //! Pieces of this library for weir's build of libxdp's interface, whose programs own their rings and chunks
-//! themselves. Not for programs.
+//! themselves. It is there with the cfg `xsk_internals`, without any stability.
 
 use crate::device::{AttachMode, Device};
 use crate::error::{ErrorKind, Result};

@@ -121,8 +121,7 @@ mod batch;
 pub mod broker;
 #[cfg(not(loom))]
 mod builder;
-#[cfg(not(loom))]
-#[doc(hidden)]
+#[cfg(all(xsk_internals, not(loom)))]
 pub mod compat;
 mod delay;
 #[cfg(not(loom))]
@@ -153,8 +152,7 @@ mod send_error;
 mod socket;
 #[cfg(not(loom))]
 mod sys;
-#[cfg(all(any(test, feature = "testing"), not(loom)))]
-#[doc(hidden)]
+#[cfg(all(any(test, xsk_internals), not(loom)))]
 pub mod testing;
 #[cfg(not(loom))]
 mod tx_metadata;

@@ -95,7 +95,7 @@ enum Source {
     Dispatcher,
     Map(Arc<OwnedFd>),
     /// None of them: a model of the kernel delivers packets as it likes.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     Model,
 }
 

@@ -80,7 +80,7 @@ impl SocketBuilder {
     /// # Errors
     ///
     /// Same as [`open`](Self::open).
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn open_in_model(
         mut self,
         kernel: Arc<dyn Kernel>,
@@ -362,7 +362,7 @@ impl Opening<'_> {
                     program.ifindex()
                 ),
             )),
-            #[cfg(any(test, feature = "testing"))]
+            #[cfg(any(test, xsk_internals))]
             Source::Model => Ok(None),
             _ if self.config.rx_ring == 0 => Ok(None),
             _ => self.attach_best(source).map(Some),

@@ -114,7 +114,7 @@ impl Device {
     }
 
     /// One of a model of the kernel.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn of_model(name: &str, queues: u32) -> Self {
         let link = Link {
             name: name.to_owned(),

@@ -10,6 +10,7 @@ pub(crate) mod instruction;
 mod queues;
 mod redirect;
 mod refusal;
+#[cfg(xsk_internals)]
 mod shared;
 
 pub(crate) use callers::CallersProgram;
@@ -131,6 +132,7 @@ enum Attachment {
     #[cfg(feature = "libxdp")]
     Dispatcher(#[expect(dead_code, reason = "held until it is dropped")] dispatcher::Dispatched),
     /// Nothing: rtnetlink has attached it, and it stays.
+    #[cfg(xsk_internals)]
     Lasting,
 }
 
@@ -235,6 +237,7 @@ impl Program {
             Attachment::Link(link) => Some(link.as_fd()),
             #[cfg(feature = "libxdp")]
             Attachment::Dispatcher(_) => None,
+            #[cfg(xsk_internals)]
             Attachment::Lasting => None,
         }
     }

@@ -61,7 +61,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Reads the next slot; [`available`](Self::available) is the number of permitted calls.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn pop(&mut self) -> T {
         let value = self.shared.read(self.next);
         self.next = self.next.wrapping_add(1);
@@ -149,7 +149,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Index of the next slot to read.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn next(&self) -> u32 {
         self.next
     }

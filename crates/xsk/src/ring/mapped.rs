@@ -220,7 +220,7 @@ impl<T: Slot> Shared<T> for Mapped<T> {
         self.mask + 1
     }
 
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     fn read(&self, index: u32) -> T {
         // SAFETY: needed to reach shared memory. Masked, so inside the slots, which `new`
         // checked to lie in the mapping.

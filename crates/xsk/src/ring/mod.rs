@@ -67,7 +67,7 @@ pub(crate) trait Shared<T> {
     /// Number of slots, a power of two.
     fn size(&self) -> u32;
     /// Reads the slot of a free-running index.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     fn read(&self, index: u32) -> T;
     /// Writes the slot of a free-running index.
     fn write(&self, index: u32, value: T);

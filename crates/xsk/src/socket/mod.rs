@@ -17,16 +17,16 @@ mod xskmap;
 
 pub(crate) use bound::{Binding, Bound};
 pub use each::{Done, Received};
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) use each::{forward_each, receive_each};
 pub use fault::Fault;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) use frames::send_each;
 pub use half::{RxHalf, TxHalf};
 pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
 pub(crate) use receiver::{Receiver, RxEnd};
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) use sender::DRAIN;
 pub(crate) use sender::{Sender, TxEnd};
 pub use sibling::{Sibling, SiblingId};

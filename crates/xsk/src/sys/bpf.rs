@@ -18,18 +18,19 @@ enum BpfCommand {
     ProgLoad = 5,
     ObjectPin = 6,
     ObjectGet = 7,
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     ProgTestRun = 10,
     ProgFdById = 13,
+    #[cfg(any(feature = "libxdp", xsk_internals))]
     MapFdById = 14,
     ObjectInfo = 15,
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     MapFreeze = 22,
     LinkCreate = 28,
     LinkUpdate = 29,
     LinkFdById = 30,
     LinkNextId = 31,
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     LinkDetach = 34,
 }
 
@@ -46,9 +47,9 @@ const BPF_LINK_TYPE_XDP: u32 = 6;
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 enum ProgramType {
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     SocketFilter = 1,
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     Classifier = 3,
     Xdp = 6,
 }
@@ -158,7 +159,7 @@ pub(crate) fn xskmap_remove(map: BorrowedFd<'_>, slot: u32) -> SysResult<()> {
 }
 
 /// Forbids changes of a map by bpf(2), for good.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> SysResult<()> {
     let mut fd = map.as_raw_fd() as u32;
     // SAFETY: the prefix for BPF_MAP_FREEZE; it holds no pointers.
@@ -166,6 +167,7 @@ pub(crate) fn map_freeze(map: BorrowedFd<'_>) -> SysResult<()> {
 }
 
 /// Looks a map up by its id. Needs `CAP_SYS_ADMIN`.
+#[cfg(any(feature = "libxdp", xsk_internals))]
 pub(crate) fn map_by_id(id: u32) -> SysResult<OwnedFd> {
     object_by_id(BpfCommand::MapFdById, id)
 }
@@ -288,7 +290,7 @@ pub(crate) fn xdp_program_load(
 }
 
 /// Loads a program that cannot be attached as XDP.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) fn socket_filter_load(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
@@ -343,7 +345,7 @@ fn program_load(
         prog_name: name,
         prog_ifindex,
         expected_attach_type: match program_type {
-            #[cfg(any(test, feature = "testing"))]
+            #[cfg(any(test, xsk_internals))]
             ProgramType::SocketFilter | ProgramType::Classifier => 0,
             ProgramType::Xdp => BPF_XDP,
         },
@@ -355,7 +357,7 @@ fn program_load(
 
 /// Runs an XDP program once on a packet of at least 14 bytes, as if `lo` had received it on queue 0; returns
 /// its action. A redirected packet goes nowhere.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) fn xdp_program_run(program: BorrowedFd<'_>, packet: &[u8]) -> SysResult<u32> {
     #[repr(C)]
     struct Attr {
@@ -394,7 +396,7 @@ pub(crate) fn xdp_link_create(
 }
 
 /// Loads a program of tc, and attaches it with a link to what a device sends (tcx, 6.6).
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) fn tcx_egress(
     name: [u8; BPF_NAME_LEN],
     instructions: &[Instruction],
@@ -459,7 +461,7 @@ pub(crate) fn xdp_link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> 
 }
 
 /// Detaches the program of a link, which stays.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) fn xdp_link_detach(link: BorrowedFd<'_>) -> SysResult<()> {
     #[repr(C)]
     struct Attr {

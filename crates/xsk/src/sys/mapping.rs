@@ -16,7 +16,7 @@ const MADV_COLLAPSE: libc::c_int = 25;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    #[cfg(any(test, miri, feature = "testing"))]
+    #[cfg(any(test, miri, xsk_internals))]
     on_heap: bool,
 }
 
@@ -34,6 +34,7 @@ impl Mapping {
     }
 
     /// The same, for a process whose children shall have the ring too.
+    #[cfg(xsk_internals)]
     pub(crate) fn inherited_ring(fd: BorrowedFd<'_>, offset: u64, len: usize) -> SysResult<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         Self::inherited(std::ptr::null_mut(), fd, offset, len, flags)
@@ -154,7 +155,7 @@ impl Mapping {
         Ok(Self {
             start,
             len,
-            #[cfg(any(test, miri, feature = "testing"))]
+            #[cfg(any(test, miri, xsk_internals))]
             on_heap: false,
         })
     }
@@ -166,7 +167,7 @@ impl Mapping {
     }
 
     /// Zeroed memory of this process alone, for tests and fuzzing without a kernel.
-    #[cfg(any(test, miri, feature = "testing"))]
+    #[cfg(any(test, miri, xsk_internals))]
     pub(crate) fn heap(len: usize) -> Self {
         // SAFETY: needed because Miri has no mmap of files; the size is not zero.
         let start = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(len)) };
@@ -178,7 +179,7 @@ impl Mapping {
         }
     }
 
-    #[cfg(any(test, miri, feature = "testing"))]
+    #[cfg(any(test, miri, xsk_internals))]
     fn heap_layout(len: usize) -> std::alloc::Layout {
         std::alloc::Layout::from_size_align(len.max(1), 4096).expect("a test's sizes are small")
     }
@@ -223,7 +224,7 @@ fn aligned_hint(len: usize) -> *mut c_void {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        #[cfg(any(test, miri, feature = "testing"))]
+        #[cfg(any(test, miri, xsk_internals))]
         if self.on_heap {
             // SAFETY: needed to free the allocation of `heap`, with the same layout.
             unsafe { std::alloc::dealloc(self.start.as_ptr(), Self::heap_layout(self.len)) };

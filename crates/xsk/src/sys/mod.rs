@@ -14,19 +14,21 @@ mod xdp;
 
 #[cfg(feature = "libxdp")]
 pub(crate) use bpf::change_variables;
+#[cfg(any(feature = "libxdp", xsk_internals))]
+pub(crate) use bpf::map_by_id;
 pub(crate) use bpf::{
-    BPF_NAME_LEN, Instruction, MapInfo, ProgramInfo, map_by_id, map_info, open_pinned, pin,
-    program_by_id, program_info, xdp_link, xdp_link_create, xdp_link_known, xdp_link_update,
-    xdp_links, xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
+    BPF_NAME_LEN, Instruction, MapInfo, ProgramInfo, map_info, open_pinned, pin, program_by_id,
+    program_info, xdp_link, xdp_link_create, xdp_link_known, xdp_link_update, xdp_links,
+    xdp_program_load, xskmap_create, xskmap_insert, xskmap_remove,
 };
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) use bpf::{
     map_freeze, socket_filter_load, tcx_egress, xdp_link_detach, xdp_program_run,
 };
 pub(crate) use kernel::{
     Address, Kernel, KernelSocket, Offsets, QueueOwner, Registration, RingKind,
 };
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, xsk_internals))]
 pub(crate) use kernel::{Clock, KernelCounters};
 pub(crate) use kernel_functions::kernel_functions;
 #[cfg(feature = "libxdp")]

@@ -1,5 +1,5 @@
 //! For tests and fuzzing, not for programs: raw descriptors, other redirect programs, and a kernel
-//! modelled in memory. Behind the feature `testing`, without any stability.
+//! modelled in memory. They are there with the cfg `xsk_internals`, without any stability.
 
 pub mod driver;
 pub mod kernel;
@@ -8,7 +8,6 @@ pub mod programs;
 pub mod raw;
 
 /// Delays at named points.
-#[cfg(feature = "delays")]
 pub mod delay {
     pub use crate::delay::{Point, set_hook};
 }

@@ -97,6 +97,10 @@ pub struct Moves {
 impl Moves {
     /// Makes the rings and lends half of the chunks for receiving. Where the UMEM has metadata, received packets
     /// have hints, and each request can be sent.
+    ///
+    /// # Panics
+    ///
+    /// For a UMEM that has 4096 queues.
     pub fn new(umem: &Umem) -> Self {
         let memory = [
             Memory::new::<Desc>(),

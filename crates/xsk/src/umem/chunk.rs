@@ -38,7 +38,7 @@ impl Chunk {
     }
 
     /// Lends the chunk to the kernel for receiving through `rings`; returns its address for FILL.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn lend_to_receive(self, rings: RingsId) -> u64 {
         self.lend(rings.receiving())
     }
@@ -348,7 +348,7 @@ impl Cache {
     }
 
     /// Addresses of the chunks here.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
         let size = u64::from(self.area().chunk_size);
         self.indices[..self.len]

@@ -266,7 +266,7 @@ impl Umem {
     }
 
     /// A UMEM on the heap, for tests without a kernel.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn on_heap(chunks: u32, chunk_size: u32) -> Self {
         Self::of_geometry_on_heap(Geometry {
             chunks,
@@ -279,7 +279,7 @@ impl Umem {
     }
 
     /// The same with any sizes.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn of_geometry_on_heap(geometry: Geometry) -> Self {
         let memory = Backing {
             mapping: Mapping::heap(geometry.len()),

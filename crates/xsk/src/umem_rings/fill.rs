@@ -88,7 +88,7 @@ impl FillRing {
     }
 
     /// Chunks lent for receiving: in FILL, in the kernel, in RX, or in a batch.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, xsk_internals))]
     pub(crate) fn lent(&self) -> u32 {
         self.lent
     }

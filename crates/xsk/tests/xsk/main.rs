@@ -1,6 +1,11 @@
 //! The library on real sockets, in network namespaces of its own. The kernel's conformance tests
 //! have the kernel's names; see `conformance.rs`.
 
+#[cfg(not(xsk_internals))]
+compile_error!(
+    "this needs what `xsk` has for this workspace alone: RUSTFLAGS takes the place of the flags in .cargo/config.toml, so add `--cfg xsk_internals` to it"
+);
+
 mod budget;
 mod cards;
 mod child;
@@ -36,7 +41,6 @@ mod sandbox;
 mod sharing;
 mod soundness;
 mod steering;
-#[cfg(feature = "delays")]
 mod torture;
 mod traffic;
 mod waiting;
@@ -94,7 +98,6 @@ fn main() -> ExitCode {
     if let Some(exit) = dispatcher::child() {
         return exit;
     }
-    #[cfg(feature = "delays")]
     if let Some(exit) = torture::program() {
         return exit;
     }
@@ -128,7 +131,6 @@ fn main() -> ExitCode {
     // Before, the other tests use these resources.
     tests.push(memory::test());
     if !netns::are_cards() {
-        #[cfg(feature = "delays")]
         tests.push(torture::test());
         tests.push(compile_fail::test());
     }

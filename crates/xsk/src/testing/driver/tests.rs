@@ -80,7 +80,7 @@ fn a_socket_flushes_drains_and_closes() {
 }
 
 /// A test can delay this thread at each of them.
-#[cfg(feature = "delays")]
+#[cfg(debug_assertions)]
 #[test]
 fn opening_sending_and_closing_pass_each_point() {
     use crate::delay::{Point, set_hook};
