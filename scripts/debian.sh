@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by ./run: packages of any Debian suite, downloaded and verified by an apt with its own
 # configuration, lists and cache in target/debian. Nothing is installed, and nobody needs root.
+# A suite is `trixie`, or with another architecture than amd64 `trixie/arm64`.
 
 debian_keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
@@ -25,20 +26,21 @@ debian_locked() {
 
 # Fetches the lists of a suite; prints the reason when it fails. The caller holds the lock.
 debian_lists() {
-    local directory=$target_dir/debian/$1 mirror suite
+    local directory=$target_dir/debian/$1 release=${1%/*} architecture=amd64 mirror suite
+    [[ $1 != */* ]] || architecture=${1#*/}
     have apt-get || { echo "there is no apt-get" && return 1; }
     mirror=$(debian_mirror)
     [[ -n $mirror ]] || { echo "apt is configured for no mirror of Debian" && return 1; }
     [[ -e $debian_keyring ]] || { echo "$debian_keyring is missing" && return 1; }
     mkdir -p "$directory"/{lists/partial,cache/archives/partial} && : >"$directory/status" || return
     # A suite of backports has some packages only, which go with those of its release.
-    for suite in "$1" "${1%-backports}"; do
-        echo "deb [arch=amd64 signed-by=$debian_keyring] $mirror $suite main"
+    for suite in "$release" "${release%-backports}"; do
+        echo "deb [arch=$architecture signed-by=$debian_keyring] $mirror $suite main"
     done | sort -u >"$directory/sources.list"
     cat >"$directory/apt.conf" <<CONFIGURATION
-APT::Architecture "amd64";
-APT::Architectures { "amd64"; };
-APT::Default-Release "$1";
+APT::Architecture "$architecture";
+APT::Architectures { "$architecture"; };
+APT::Default-Release "$release";
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 Acquire::Languages "none";

@@ -14,6 +14,7 @@ deep_parts=(
     "targets|crates/|other architectures, musl, WebAssembly, the oldest Rust: every crate"
     "guests|crates/(weir|hostnet)/|weir in a kernel of its own, and instructions that repeat"
     "cards|crates/xsk/|scripts/guests\.sh|zero-copy on emulated network cards"
+    "arm64|crates/(xsk|hostnet|broker|testkit)/|scripts/guests?\.sh|the libraries and the broker on emulated arm64, with pages of 4 and 16 KiB"
     "dispatcher|crates/xsk/|XDP programs beside others, in libxdp's dispatcher"
     "switch|crates/weir/(src/switch|bpf|tests/guest)|the switch on VLANs and bonds, in a kernel of its own"
     "switch-fuzz|crates/(testbpf/|weir/(src/switch|bpf|tests/weir/switch_fuzz))|an accelerated bridge against a plain one, and with each defect"

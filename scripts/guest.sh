@@ -11,15 +11,22 @@ guest_missing="" # the feature that a guest lacks; empty where something went wr
 guest_seconds=240 # how long a script may take, also beside noisy neighbours
 
 # The kernels besides this machine's own distribution's: name, suite of Debian, package. The cloud
-# kernels are smaller, and have no driver of a real card.
+# kernels are smaller, and have no driver of a real card. One of arm64 has pages of 16 KiB.
 guest_kernels=(
     "6.1 bookworm linux-image-cloud-amd64"
     "6.12 trixie linux-image-cloud-amd64"
     "newest trixie-backports linux-image-amd64"
+    "arm64 trixie-backports/arm64 linux-image-arm64"
+    "arm64-16k trixie-backports/arm64 linux-image-arm64-16k"
 )
 
+# What a guest's architecture decides; guest_prepare sets it.
+guest_arch=amd64    # Debian's name of it
+guest_flavour=amd64 # the end of its kernel's version
+guest_console=ttyS0
+
 # The kernel modules of the guest: networking, its dependencies, and of the cards those that QEMU has.
-guest_modules=(net drivers/net drivers/virtio drivers/vhost drivers/dca drivers/i2c/algos lib crypto arch/x86/crypto)
+guest_modules=(net drivers/net drivers/virtio drivers/vhost drivers/dca drivers/i2c/algos lib crypto arch/{x86,arm64}/crypto)
 guest_cards=(e1000 e1000e igb igbvf)
 # The shell is bash, because busybox's runs its own ip instead of the one in PATH.
 guest_tools=(bash ip bridge tc ethtool)
@@ -31,22 +38,25 @@ guest_reason() { echo "${guest_missing:-something failed; the reason is above}";
 # when it fails. The kernel is one of guest_kernels, or empty for that of this machine's suites.
 guest_prepare() {
     guest_dir=$target_dir/guest${1:+/$1}
+    guest_arch=amd64 guest_flavour=amd64 guest_console=ttyS0
+    [[ $1 != arm64* ]] || guest_arch=arm64 guest_flavour=$1 guest_console=ttyAMA0
     mkdir -p "$guest_dir/packages"
     guest_missing=$( (flock 9 && guest_make "$@") 9>"$guest_dir/lock")
 }
 
 # The same under the lock; prints what is missing when it fails.
 guest_make() {
-    local tool stamp tools=(clang "${guest_tools[@]}")
+    local tool stamp tools=(clang)
     if [[ $(uname -m) != x86_64 ]]; then
-        echo "its kernel is for x86_64, this machine is $(uname -m)" && return 1
+        echo "the machine that emulates it is x86_64, this one is $(uname -m)" && return 1
     fi
+    is_guest_foreign || tools+=("${guest_tools[@]}")
     # The other kernels have a QEMU of their own: see guests.sh.
     [[ -n $1 ]] || tools+=(qemu-system-x86_64)
     for tool in "${tools[@]}"; do
         have "$tool" || { echo "$tool is missing" && return 1; }
     done
-    guest_packages "$@" || return
+    guest_packages "$@" && guest_foreign_tools || return
     stamp=$(guest_stamp) || return
     [[ -e $guest_dir/initramfs.gz && $stamp == "$(cat "$guest_dir/stamp" 2>/dev/null)" ]] && return
     say "making a guest of Linux $(guest_version)"
@@ -57,11 +67,29 @@ guest_make() {
 # Whatever the guest is made from; the same files give the same guest.
 guest_stamp() {
     local tools
-    mapfile -t tools < <(command -v "${guest_tools[@]}")
+    if is_guest_foreign; then
+        mapfile -t tools < <(compgen -G "$(guest_foreign_root)/usr/*bin/*")
+    else
+        mapfile -t tools < <(command -v "${guest_tools[@]}")
+    fi
     sha256sum scripts/guest.sh "$guest_sources"/{init,drop.bpf.c} "$guest_dir"/packages/*.deb "${tools[@]}"
 }
 
 guest_busybox='busybox-static'
+
+is_guest_foreign() { [[ $guest_arch != amd64 ]]; }
+
+# The tools of a guest of another architecture, and a busybox for this machine, which packs the guest's archive. Prints
+# what is missing when it fails.
+guest_foreign_tools() {
+    is_guest_foreign || return 0
+    debian_root "trixie/$guest_arch" "$(guest_foreign_root)" bash iproute2 ethtool &&
+        debian_root trixie "$target_dir/debian/busybox" "$guest_busybox"
+}
+
+guest_foreign_root() { echo "$target_dir/debian/guest-$guest_arch"; }
+
+guest_packer() { if is_guest_foreign; then echo "$target_dir/debian/busybox/usr/bin/busybox"; else echo "$guest_dir/busybox"; fi; }
 
 # The newest of the downloaded files of a package, whose name may be a pattern.
 guest_package() { compgen -G "$guest_dir/packages/$1_*.deb" | sort -V | tail -n 1; }
@@ -69,13 +97,13 @@ guest_package() { compgen -G "$guest_dir/packages/$1_*.deb" | sort -V | tail -n 
 # The kernel's packages. Since 7.2 the modules are in one of their own, and the image's is empty.
 guest_kernel_packages() {
     local part
-    for part in image binary modules; do guest_package "linux-$part-*-amd64"; done
+    for part in image binary modules; do guest_package "linux-$part-*-$guest_flavour"; done
 }
 
 # The kernel's own version, which its packages' names have.
-guest_version() { guest_package 'linux-image-*-amd64' | sed -nE 's/^.*\/linux-image-([^_]*)_.*$/\1/p'; }
+guest_version() { guest_package "linux-image-*-$guest_flavour" | sed -nE 's/^.*\/linux-image-([^_]*)_.*$/\1/p'; }
 
-have_guest_packages() { [[ -n $(guest_package 'linux-image-*-amd64') && -n $(guest_package "$guest_busybox") ]]; }
+have_guest_packages() { [[ -n $(guest_package "linux-image-*-$guest_flavour") && -n $(guest_package "$guest_busybox") ]]; }
 
 # guest_packages KERNEL: a download is kept, also when there is a newer version by now.
 guest_packages() {
@@ -124,7 +152,7 @@ guest_download() {
     shift
     mapfile -t kernel < <("$@" apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts \
         --no-breaks --no-replaces --no-enhances "$package" 2>/dev/null |
-        grep -xE 'linux-(image|binary|modules)-[0-9].*-amd64' | sort -u)
+        grep -xE "linux-(image|binary|modules)-[0-9].*-$guest_flavour" | sort -u)
     ((${#kernel[@]} > 0)) || return 1
     say "apt-get download ${kernel[*]} $guest_busybox"
     # In a directory of its own: a file that came only in part must not be taken for the package.
@@ -136,7 +164,7 @@ guest_download() {
 }
 
 guest_build() {
-    local root=$guest_dir/build/root busybox=$guest_dir/busybox version tool
+    local root=$guest_dir/build/root busybox=$guest_dir/busybox version
     rm -rf "$guest_dir/build" && mkdir -p "$root"/{bin,sbin,usr/sbin,lib} || return
     dpkg-deb -x "$(guest_package "$guest_busybox")" "$guest_dir/build/busybox" || return
     # In /bin or /usr/bin, as Debian's release has it.
@@ -144,20 +172,36 @@ guest_build() {
     guest_unpack_kernel "$guest_dir/build/kernel" || return
     version=$(basename "$guest_dir/build/kernel/modules/"*)
     cp -a "$guest_dir/build/kernel/modules" "$root/lib/" || return
-    "$busybox" depmod -b "$root" "$version" || return
+    "$(guest_packer)" depmod -b "$root" "$version" || return
 
     cp "$busybox" "$root/bin/" && cp "$guest_sources/init" "$root/init" || return
     ln -s ../bin/busybox "$root/sbin/modprobe" && ln -s ../usr/sbin/bash "$root/bin/sh" || return
-    for tool in "${guest_tools[@]}"; do
-        tool=$(command -v "$tool")
-        cp -L "$tool" "$root/usr/sbin/" && guest_copy_libraries "$root" "$tool" || return
-    done
+    guest_copy_tools "$root" || return
     clang -target bpf -O2 -Wall -Werror -c "$guest_sources/drop.bpf.c" -o "$root/drop.bpf.o" || return
 
     guest_archive "$root" | gzip -n >"$guest_dir/initramfs.new" || return
     mv "$guest_dir/build/kernel/vmlinuz" "$guest_dir/vmlinuz" || return
     mv "$guest_dir/initramfs.new" "$guest_dir/initramfs.gz" || return
     rm -rf "$guest_dir/build"
+}
+
+# The tools with their libraries: this machine's own, or those of guest_foreign_root.
+guest_copy_tools() {
+    local root=$1 tool from
+    if is_guest_foreign; then
+        from=$(guest_foreign_root)/usr
+        mkdir -p "$root/usr/lib" && ln -s ../usr/lib/ld-linux-aarch64.so.1 "$root/lib/" &&
+            cp -a "$from"/lib/{ld-linux-aarch64.so.1,aarch64-linux-gnu} "$root/usr/lib/" || return
+        rm -r "$root/usr/lib/aarch64-linux-gnu/gconv" # the largest part, for nothing here
+        for tool in "${guest_tools[@]}"; do
+            cp -L "$(compgen -G "$from/*bin/$tool" | head -n 1)" "$root/usr/sbin/" || return
+        done
+        return
+    fi
+    for tool in "${guest_tools[@]}"; do
+        tool=$(command -v "$tool")
+        cp -L "$tool" "$root/usr/sbin/" && guest_copy_libraries "$root" "$tool" || return
+    done
 }
 
 # The kernel as DIR/vmlinuz and its modules as DIR/modules/VERSION. They are in /lib or /usr/lib,
@@ -205,7 +249,7 @@ guest_copy_libraries() {
 guest_archive() {
     (
         cd "$1" && find . -exec touch -h -d @0 {} + && find . -mindepth 1 | LC_ALL=C sort |
-            "$guest_dir/busybox" cpio -o -H newc -R 0:0 --ignore-devno --renumber-inodes 2>/dev/null
+            "$(guest_packer)" cpio -o -H newc -R 0:0 --ignore-devno --renumber-inodes 2>/dev/null
     )
 }
 
@@ -214,7 +258,7 @@ guest_qemu=(
     qemu-system-x86_64 -accel "tcg,thread=single" -cpu Nehalem -nodefaults -no-user-config
     -display none -serial stdio -no-reboot
 )
-guest_append="console=ttyS0 loglevel=1 panic=-1 nokaslr"
+guest_append="loglevel=1 panic=-1 nokaslr"
 
 # The machine of the scripts. Its network card, for which `modprobe vmxnet3` is needed, leads nowhere:
 # it has settings that no virtual device has.
@@ -274,7 +318,7 @@ guest_run() {
     # The guest ends itself at its limit; run_step's is for one that is not even able to.
     run_step "$name" $((seconds * $# + 30)) "${guest_qemu[@]}" "${machine[@]}" \
         -kernel "$guest_dir/vmlinuz" -initrd "$image" \
-        -append "$guest_append norandmaps weir.run=${scripts// /,} weir.seconds=$((seconds * ${WEIR_TEST_SCALE:-1}))"
+        -append "console=$guest_console $guest_append norandmaps weir.run=${scripts// /,} weir.seconds=$((seconds * ${WEIR_TEST_SCALE:-1}))"
 }
 
 # guest_run_one MACHINE PAYLOAD_DIR SECONDS SCRIPT: the same with one script, whose exit status is this
@@ -321,7 +365,7 @@ guest_receiver() {
     guest_receiver=(
         "${guest_qemu[@]}" -smp 1 -m 256
         -kernel "$guest_dir/vmlinuz" -initrd "$guest_dir/initramfs.gz"
-        -append "$guest_append weir.receive=1 weir.seconds=$2"
+        -append "console=$guest_console $guest_append weir.receive=1 weir.seconds=$2"
         -netdev "$1" -device "virtio-net-pci,netdev=n0,romfile=,$guest_offloads"
     )
 }

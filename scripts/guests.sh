@@ -13,6 +13,10 @@ guests_rows=(
     "igb newest zc ZC DRV SKB"
     "vmxnet3 newest drv DRV SKB"
     "e1000e newest skb SKB"
+    "veth arm64 drv DRV SKB"
+    "veth arm64-16k drv DRV SKB"
+    "igb arm64 zc ZC DRV SKB"
+    "igb arm64-16k zc ZC DRV SKB"
 )
 # The kernel modules of each card, in their order.
 declare -A guests_modules=(
@@ -22,10 +26,10 @@ declare -A guests_modules=(
 guests_virtio=disable-legacy=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,ctrl_guest_offloads=on
 
 # The processors and memory; those of `--count` are guest.sh's, whose clock counts instructions.
-guests_cpus=(-accel "tcg,thread=multi" -smp 2 -m 1024)
+guests_cpus=(-accel "tcg,thread=multi" -smp 2 -m 1536)
 guests_profile=() # cargo's words for the profile of the tests
 
-guests_seconds=1200 # how long the tests of a row may take
+guests_seconds=2400 # how long the tests of a row may take
 guests_long_seconds=5400
 
 # The tests of a row in `./run deep cards`: parts of their names.
@@ -135,6 +139,7 @@ guests_version() {
 # Whatever a row needs; sets guest_missing when it fails.
 guests_prepare() {
     if [[ $2 == host ]]; then
+        guest_arch=amd64
         guest_missing="it makes network namespaces, which needs root"
         am_root || return
     else
@@ -143,30 +148,51 @@ guests_prepare() {
     guests_build
 }
 
-# Sets guests_emulator to Debian 13's QEMU.
+# Sets guests_emulator to Debian 13's QEMU for guest_arch.
 guests_qemu() {
-    local root=$target_dir/debian/qemu libraries
-    guest_missing=$(debian_root trixie "$root" qemu-system-x86) || return
+    local root=$target_dir/debian/qemu package=qemu-system-x86 program=qemu-system-x86_64 libraries emulated=(-machine q35 -cpu Nehalem)
+    if is_guest_foreign; then
+        # Signed pointers as the architecture has them are slow to emulate.
+        root+=-arm package=qemu-system-arm program=qemu-system-aarch64 emulated=(-machine virt -cpu "max,pauth-impdef=on")
+    fi
+    guest_missing=$(debian_root trixie "$root" "$package") || return
     libraries=$root/usr/lib/x86_64-linux-gnu
     guests_emulator=(
         setpriv --pdeathsig KILL env "QEMU_MODULE_DIR=$libraries/qemu"
-        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$root/usr/bin/qemu-system-x86_64"
+        "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$root/usr/bin/$program"
         -L "$root/usr/share/qemu" -L "$root/usr/share/seabios"
-        -machine q35 -cpu Nehalem -nodefaults -no-user-config
+        "${emulated[@]}" -nodefaults -no-user-config
         -display none -serial stdio -no-reboot
     )
 }
 
-# Builds the tests, linked statically, as guests_program.
+# Builds the tests, linked statically: as guests_program for the guest, and as guests_peer for this machine.
 guests_build() {
-    local triple
-    triple=$(uname -m)-unknown-linux-musl
-    [[ -z ${guests_program-} ]] || return 0
-    guest_missing="rustup could not add the target $triple"
-    have rustup && rustup_as_owner target add "$triple" >/dev/null 2>&1 || return
-    guest_missing=""
-    say "building the tests of xsk ($triple)"
-    guests_program=$(cargo_program xsk test "${guests_profile[@]}" --package xsk --test xsk --features tokio --target "$triple")
+    guests_target "$(uname -m)" || return
+    guests_peer=${guests_peer:-$(guests_tests_program "$(uname -m)")} || return
+    guests_program=$guests_peer
+    is_guest_foreign || return 0
+    guests_target aarch64 || return
+    guests_foreign_program=${guests_foreign_program:-$(guests_tests_program aarch64)} || return
+    guests_program=$guests_foreign_program
+}
+
+# guests_target ARCHITECTURE: adds it to the compiler; sets guest_missing when it fails.
+guests_target() {
+    guest_missing="rustup could not add the target $1-unknown-linux-musl"
+    have rustup && rustup_as_owner target add "$1-unknown-linux-musl" >/dev/null 2>&1 && guest_missing=""
+}
+
+# guests_tests_program ARCHITECTURE: builds the tests of xsk, and prints their path.
+guests_tests_program() {
+    say "building the tests of xsk ($1)"
+    guests_cargo cargo_program xsk test "${guests_profile[@]}" --package xsk --test xsk --features tokio \
+        --target "$1-unknown-linux-musl"
+}
+
+# guests_cargo COMMAND…: a build with a linker for each architecture, without what debuggers need: it would fill a guest's memory.
+guests_cargo() {
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld CARGO_PROFILE_DEV_DEBUG=0 "$@"
 }
 
 # guests_tests CARD KERNEL OBTAINS MODES [LONG [PART…]]: runs the tests whose names have one of the parts.
@@ -199,13 +225,19 @@ guests_tests() {
 
 guests_settings() { printf 'modules=%q\n' "${guests_modules[$1]-}"; }
 
-# guests_run CARD NAME PAYLOAD SECONDS SCRIPT: guest_run_one in a guest with this card.
+# guests_run CARD NAME PAYLOAD SECONDS SCRIPT: guest_run_one in a guest with this card; a veth needs none.
 guests_run() {
-    local card=$1 guest_name=$2 device number guests_machine
-    device=$card,romfile=
+    local card=$1 guest_name=$2 guests_machine=("${guests_cpus[@]}") guest_qemu=("${guests_emulator[@]}")
+    shift 2
+    [[ $card == veth ]] || guests_add_cards
+    guest_run_one guests_machine "$@"
+}
+
+# Adds three of guests_run's card to its machine.
+guests_add_cards() {
+    local device=$card,romfile= number
     [[ $card != virtio-net ]] || device=virtio-net-pci,romfile=,$guests_virtio
-    guests_machine=(
-        "${guests_cpus[@]}"
+    guests_machine+=(
         -netdev "hubport,id=n0,hubid=0" -netdev "hubport,id=n1,hubid=0"
         -netdev "dgram,id=n2,local.type=fd,local.str=@SOCKET@"
     )
@@ -215,10 +247,8 @@ guests_run() {
         guests_machine+=(-device "pcie-root-port,id=p$number,chassis=$number")
         guests_machine+=(-device "$device,bus=p$number,netdev=n$number,mac=02:00:00:00:00:00")
     done
-    shift 2
     # The peer of the third card is the parent of QEMU.
-    local guest_qemu=(env XSK_TEST_OUTSIDE_OF=guest "$guests_program" "${guests_emulator[@]}")
-    guest_run_one guests_machine "$@"
+    guest_qemu=(env XSK_TEST_OUTSIDE_OF=guest "$guests_peer" "${guest_qemu[@]}")
 }
 
 # Runs the file of the command line in the guest of a row, and prints its output.
@@ -283,6 +313,7 @@ guests_run_broker() {
 guests_build_broker() {
     local triple
     triple=$(uname -m)-unknown-linux-musl
+    is_guest_foreign && guest_missing="the broker's tests with cards are for this machine's architecture" && return 1
     [[ -z ${guests_broker_tests-} ]] || return 0
     guest_missing=""
     say "building the broker and its tests ($triple)"

@@ -74,14 +74,20 @@ crate_name() { sed -n 's/^name = "\(.*\)"$/\1/p' "crates/$1/Cargo.toml" | head -
 # test_units CRATE…: the unit tests of these crates, by the programs that the build has made.
 test_units() {
     local programs crate
-    programs=$(cargo test --quiet --locked "${cargo_words[@]}" --no-run --message-format json-render-diagnostics 7>&- |
-        sed -nE 's|^.*/crates/([^/]*)/Cargo.toml","target":\{"kind":\["[a-z]*(lib\|bin)".*"profile":\{[^}]*"test":true\}.*"executable":"([^"]*)".*$|\1 \3|p')
+    programs=$(unit_programs)
     programs=$(for crate in "$@"; do grep "^$crate " <<<"$programs" || true; done)
     if [[ -z $programs ]]; then
         say "test: unit: these crates have none"
         return
     fi
+    # shellcheck disable=SC2016 # the inner bash expands it
     tests_step unit 300 bash -c 'run_programs "$1"' _ "$programs"
+}
+
+# The programs of unit tests that cargo_words build, a line `CRATE PATH` each.
+unit_programs() {
+    cargo test --quiet --locked "${cargo_words[@]}" --no-run --message-format json-render-diagnostics 7>&- |
+        sed -nE 's|^.*/crates/([^/]*)/Cargo.toml","target":\{"kind":\["[a-z]*(lib\|bin)".*"profile":\{[^}]*"test":true\}.*"executable":"([^"]*)".*$|\1 \3|p'
 }
 
 # run_programs PROGRAMS: a line `CRATE PATH` each, as cargo would run them; all of them, also after a failed one.
