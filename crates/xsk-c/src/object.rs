@@ -5,15 +5,17 @@ use crate::fault::Result;
 use crate::registry::Registry;
 use crate::table::FrameTable;
 use std::ffi::c_void;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use xsk::compat::Monitor;
+use xsk::{ModeObtained, TxSupport};
 
 /// The UMEMs, of which at most so many are open.
 pub(crate) static UMEMS: Registry<(), Arc<Memory>, 1024> = Registry::new("UMEM", 0x55);
 
-/// The sockets, of which at most so many are open, with the XDP program of each that receives.
-pub(crate) static SOCKETS: Registry<Opened, Option<xsk::Program>, 4096> =
-    Registry::new("socket", 0x53);
+/// The sockets, of which at most so many are open.
+pub(crate) static SOCKETS: Registry<Opened, Arc<Shared>, 4096> = Registry::new("socket", 0x53);
 
 /// Gives a UMEM a handle.
 pub(crate) fn add_umem(memory: Memory) -> Result<*mut c_void> {
@@ -71,15 +73,60 @@ pub(crate) struct Opened {
     pub(crate) memory: Arc<Memory>,
     pub(crate) receives: bool,
     pub(crate) sends: bool,
+    monitor: Monitor,
 }
 
-/// Runs a part of a call on a socket.
+/// What any thread may ask of an open socket, also while another one is in a call on it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Of a socket that receives.
+    pub(crate) program: Option<xsk::Program>,
+    pub(crate) mode: ModeObtained,
+    pub(crate) refusals: Vec<String>,
+    pub(crate) has_rx_hints: bool,
+    pub(crate) tx_support: TxSupport,
+    pub(crate) descriptor: RawFd,
+    pub(crate) monitor: Monitor,
+}
+
+/// Gives a socket a handle.
+pub(crate) fn add_socket(
+    socket: xsk::Socket,
+    memory: Arc<Memory>,
+    receives: bool,
+    sends: bool,
+) -> Result<*mut c_void> {
+    let monitor = socket.monitor();
+    let shared = Shared {
+        program: socket.program().cloned(),
+        mode: socket.mode(),
+        refusals: socket.refusals().iter().map(ToString::to_string).collect(),
+        has_rx_hints: socket.has_rx_hints(),
+        tx_support: socket.tx_support(),
+        descriptor: socket.as_raw_fd(),
+        monitor: monitor.clone(),
+    };
+    let opened = Opened {
+        socket,
+        memory,
+        receives,
+        sends,
+        monitor,
+    };
+    SOCKETS.add(opened, Arc::new(shared))
+}
+
+/// Runs a part of a call on a socket, and publishes its counters.
 #[inline]
 pub(crate) fn with<R>(
     socket: *mut c_void,
     part: impl FnOnce(&mut Opened) -> Result<R>,
 ) -> Result<R> {
-    SOCKETS.with(socket, part)
+    SOCKETS.with(socket, |opened| {
+        let result = part(opened);
+        opened.monitor.publish(&opened.socket);
+        result
+    })
 }
 
 /// In a build for debugging: overwrites bytes that the program may not use any more.

@@ -1,5 +1,7 @@
-//! Pieces of this library for weir's build of libxdp's interface, whose programs own their rings and chunks
-//! themselves. It is there with the cfg `xsk_internals`, without any stability.
+//! Pieces of this library for weir's libraries for C: for that with libxdp's interface, whose programs own their rings
+//! and chunks themselves, and for its own. It is there with the cfg `xsk_internals`, without any stability.
+
+pub use crate::socket::Monitor;
 
 use crate::device::{AttachMode, Device};
 use crate::error::{ErrorKind, Result};

@@ -89,7 +89,7 @@
 // The test `layers` of the crate testkit reads this list and every import.
 //
 //     guide                      documentation alone
-//     compat                     pieces of libxdp's interface
+//     compat                     pieces for the libraries for C
 //     testing                    a kernel in memory, raw descriptors, other XDP programs
 //     port                       the queues of a device together, and a worker for each
 //     broker                     a socket of a privileged daemon

@@ -23,7 +23,8 @@
  * recycled with 0x5a, and prints how many frames were never freed.
  *
  * Threads. Several threads may use several sockets of one UMEM, and pass frames to each other; one
- * socket is for one thread at a time.
+ * socket is for one thread at a time. But any thread may ask for its mode, refusals, NAPI instance,
+ * descriptor, hints, requests and counters, also while another one waits in it.
  *
  * Processes. In a child of fork() handles from before are unknown, -EBADF: it has neither the memory of UMEMs nor that
  * of rings, only copies of the descriptors, until exec() or _exit(). So call daemon() first.
@@ -429,7 +430,11 @@ int weir_xsk_prepare(struct weir_xsk_socket *socket, uint32_t events, int *timeo
 /* A descriptor that is readable when the events of weir_xsk_prepare() are there. Do not close it. */
 int weir_xsk_fd(struct weir_xsk_socket *socket);
 
-/* Counters since the socket was opened; those from `rx_dropped` to `tx_ring_empty` are the kernel's. */
+/*
+ * Counters since the socket was opened; those from `rx_dropped` to `tx_ring_empty` are the kernel's. The
+ * others are as they were at the end of the last call on the socket: one that waits counts when it
+ * returns.
+ */
 struct weir_xsk_statistics {
 	uint32_t size;
 	uint32_t reserved;

@@ -6,7 +6,7 @@ use crate::abi::{NO_NEED_WAKEUP, NONE, OWN_MAP, OWN_PROGRAM, RX_HINTS, SocketOpt
 use crate::descriptor::duplicate;
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
-use crate::object::{Opened, SOCKETS, UMEMS, with};
+use crate::object::{SOCKETS, UMEMS, add_socket, with};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -39,14 +39,8 @@ pub unsafe extern "C" fn weir_xsk_open(
             let rules = unsafe { memory::array(options.rules, options.rule_count, "`rules`") }?;
             builder = builder.filter(rules::filter(rules)?);
         }
-        let opened = Opened {
-            socket: builder.open()?,
-            memory,
-            receives: options.rx_ring != NONE,
-            sends: options.tx_ring != NONE,
-        };
-        let program = opened.socket.program().cloned();
-        out.set(SOCKETS.add(opened, program)?);
+        let (receives, sends) = (options.rx_ring != NONE, options.tx_ring != NONE);
+        out.set(add_socket(builder.open()?, memory, receives, sends)?);
         Ok(0)
     })
 }
@@ -149,7 +143,7 @@ fn waiting(options: &SocketOptions) -> Result<Wait> {
 }
 
 fn program(of: *mut c_void) -> Result<Program> {
-    SOCKETS.get(of)?.ok_or_else(|| {
+    SOCKETS.get(of)?.program.clone().ok_or_else(|| {
         Fault::invalid("`program_of` is a socket that only sends, and so has no XDP program")
     })
 }
@@ -158,9 +152,9 @@ fn program(of: *mut c_void) -> Result<Program> {
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_close(socket: *mut c_void) -> c_int {
     call(|| {
-        let (opened, program) = SOCKETS.remove(socket)?;
+        let (opened, shared) = SOCKETS.remove(socket)?;
         // First, so that the program goes with the socket, and not behind it.
-        drop(program);
+        drop(shared);
         drop(opened);
         Ok(0)
     })
@@ -169,7 +163,7 @@ pub extern "C" fn weir_xsk_close(socket: *mut c_void) -> c_int {
 /// The mode obtained.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_mode(socket: *mut c_void) -> c_int {
-    call(|| with(socket, |opened| obtained(opened.socket.mode())))
+    call(|| obtained(SOCKETS.get(socket)?.mode))
 }
 
 fn obtained(mode: ModeObtained) -> Result<u32> {
@@ -187,7 +181,7 @@ fn obtained(mode: ModeObtained) -> Result<u32> {
 /// The NAPI instance that a socket busy polls.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_napi_id(socket: *mut c_void) -> c_int {
-    call(|| with(socket, |opened| Ok(opened.socket.napi_id()?.unwrap_or(0))))
+    call(|| Ok(SOCKETS.get(socket)?.monitor.napi_id()?.unwrap_or(0)))
 }
 
 /// The fault of a socket's device or program.
@@ -228,12 +222,11 @@ pub unsafe extern "C" fn weir_xsk_refusal(
             // SAFETY: needed to write C's text; the caller promises what the header asks for.
             _ => unsafe { memory::places(text.cast::<u8>(), size, "the place for the text") }?,
         };
-        with(socket, |opened| {
-            let refusal = opened.socket.refusals().get(index as usize);
-            let refusal =
-                refusal.ok_or_else(|| Fault::new(libc::ENOENT, "there are no more refusals"))?;
-            Ok(copy(&refusal.to_string(), room))
-        })
+        let shared = SOCKETS.get(socket)?;
+        let refusal = shared.refusals.get(index as usize);
+        let refusal =
+            refusal.ok_or_else(|| Fault::new(libc::ENOENT, "there are no more refusals"))?;
+        Ok(copy(refusal, room))
     })
 }
 
@@ -275,7 +268,7 @@ pub unsafe extern "C" fn weir_xsk_statistics(
     statistics: *mut Statistics,
 ) -> c_int {
     call(|| {
-        let counted = with(socket, |opened| Ok(counted(&opened.socket.statistics()?)))?;
+        let counted = counted(&SOCKETS.get(socket)?.monitor.statistics()?);
         // SAFETY: needed to write C's structure; the caller promises what the header asks for.
         unsafe { memory::write(statistics, &counted) }?;
         Ok(0)

@@ -4,9 +4,8 @@
 use crate::abi::{RECEIVE, ROOM};
 use crate::fault::{Fault, Result, call};
 use crate::memory::Out;
-use crate::object::with;
+use crate::object::{SOCKETS, with};
 use std::ffi::{c_int, c_void};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 use xsk::{Interest, Ready};
 
@@ -76,7 +75,7 @@ fn milliseconds(time: Option<Duration>) -> c_int {
 /// The descriptor to wait for.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_fd(socket: *mut c_void) -> c_int {
-    call(|| with(socket, |opened| Ok(opened.socket.as_raw_fd() as u32)))
+    call(|| Ok(SOCKETS.get(socket)?.descriptor as u32))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 /* Every misuse is refused, and nothing breaks: misuse DEVICE PEER debug|release. */
 #include "check.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,22 +38,17 @@ static void deliver(uint32_t count)
 	CHECK(!"no packet in 10 seconds");
 }
 
-/* Each function refuses the handle with the error. */
-static void refuse_socket(int code, struct weir_xsk_socket *socket)
+/* Each function that is for the socket's thread refuses the handle with the error. */
+static void refuse_use(int code, struct weir_xsk_socket *socket)
 {
-	struct weir_xsk_statistics statistics = { .size = sizeof(statistics) };
 	struct weir_xsk_frame frame = { 0 }, frames[WEIR_XSK_MAX_FRAGMENTS];
 	struct weir_xsk_tx_request request = { .size = sizeof(request) };
 	struct weir_xsk_tx_timestamp timestamp;
 	struct weir_xsk_rx_hints hints;
 	uint32_t count;
-	char text[64];
 
 	REFUSED(code, weir_xsk_close(socket));
-	REFUSED(code, weir_xsk_mode(socket));
-	REFUSED(code, weir_xsk_napi_id(socket));
 	REFUSED(code, weir_xsk_fault(socket));
-	REFUSED(code, weir_xsk_refusal(socket, 0, text, sizeof(text)));
 	REFUSED(code, weir_xsk_receive_each(socket, 1, recycle, NULL));
 	REFUSED(code, weir_xsk_forward_each(socket, 1, recycle, NULL));
 	REFUSED(code, weir_xsk_send_each(socket, 1, write_packet, NULL));
@@ -63,16 +59,43 @@ static void refuse_socket(int code, struct weir_xsk_socket *socket)
 	REFUSED(code, weir_xsk_recv_fragments(socket, frames, WEIR_XSK_MAX_FRAGMENTS, &count, 1));
 	REFUSED(code, weir_xsk_send_fragments(socket, &frame, 1));
 	REFUSED(code, weir_xsk_recv_with_hints(socket, &frame, &hints, 1));
-	REFUSED(code, weir_xsk_has_rx_hints(socket));
 	REFUSED(code, weir_xsk_send_with(socket, &frame, 1, &request));
-	REFUSED(code, weir_xsk_tx_support(socket));
 	REFUSED(code, weir_xsk_take_timestamp(socket, &timestamp));
 	REFUSED(code, weir_xsk_flush(socket));
 	REFUSED(code, weir_xsk_reclaim(socket));
 	REFUSED(code, weir_xsk_wait(socket, WEIR_XSK_RECEIVE, 0));
 	REFUSED(code, weir_xsk_prepare(socket, WEIR_XSK_RECEIVE, NULL));
+}
+
+/* Each function refuses the handle with the error. */
+static void refuse_socket(int code, struct weir_xsk_socket *socket)
+{
+	struct weir_xsk_statistics statistics = { .size = sizeof(statistics) };
+	char text[64];
+
+	refuse_use(code, socket);
+	REFUSED(code, weir_xsk_mode(socket));
+	REFUSED(code, weir_xsk_napi_id(socket));
+	REFUSED(code, weir_xsk_refusal(socket, 0, text, sizeof(text)));
+	REFUSED(code, weir_xsk_has_rx_hints(socket));
+	REFUSED(code, weir_xsk_tx_support(socket));
 	REFUSED(code, weir_xsk_fd(socket));
 	REFUSED(code, weir_xsk_statistics(socket, &statistics));
+}
+
+/* Each function for any thread answers, whatever call the socket is in. */
+static void ask(struct weir_xsk_socket *socket)
+{
+	struct weir_xsk_statistics statistics = { .size = sizeof(statistics) };
+	char text[64];
+
+	OK(weir_xsk_mode(socket));
+	OK(weir_xsk_napi_id(socket));
+	REFUSED(ENOENT, weir_xsk_refusal(socket, 99, text, sizeof(text)));
+	OK(weir_xsk_has_rx_hints(socket));
+	OK(weir_xsk_tx_support(socket));
+	OK(weir_xsk_fd(socket));
+	OK(weir_xsk_statistics(socket, &statistics));
 }
 
 static void umems(void)
@@ -359,7 +382,8 @@ static int use_socket(struct weir_xsk_frame *packet, void *context)
 	struct weir_xsk_frame more;
 
 	(void)context;
-	refuse_socket(EBUSY, there);
+	refuse_use(EBUSY, there);
+	ask(there);
 	CHECK(OK(weir_xsk_alloc(here, &more, 1)) == 1);
 	CHECK(OK(weir_xsk_free(here, &more, 1)) == 1);
 	(void)packet;
@@ -419,7 +443,10 @@ static void *wait_long(void *socket)
 	return NULL;
 }
 
-/* While one thread waits, another is refused; but its program serves more queues. */
+/*
+ * While one thread waits, another is refused; but it reads the counters, and the program serves more
+ * queues.
+ */
 static void threads(const char *device)
 {
 	struct weir_xsk_socket_options options = { .size = sizeof(options),
@@ -427,6 +454,7 @@ static void threads(const char *device)
 						   .tx_ring = WEIR_XSK_NONE,
 						   .fill_chunks = 16,
 						   .program_of = there };
+	struct weir_xsk_statistics before = { .size = sizeof(before) }, now = before;
 	struct weir_xsk_socket *second;
 	pthread_t waiting;
 	int result;
@@ -435,15 +463,61 @@ static void threads(const char *device)
 		;
 	CHECK(pthread_create(&waiting, NULL, wait_long, there) == 0);
 	do
-		result = weir_xsk_mode(there);
+		result = weir_xsk_reclaim(there);
 	while (result >= 0);
 	CHECK(result == -EBUSY);
-	REFUSED(EBUSY, weir_xsk_close(there));
+	ask(there);
+	OK(weir_xsk_statistics(there, &before));
+	CHECK(before.received > 0);
+	OK(weir_xsk_statistics(there, &now));
+	CHECK(memcmp(&before, &now, sizeof(now)) == 0);
+	refuse_use(EBUSY, there);
 	OK(weir_xsk_open(umem, device, 1, &options, &second));
-	REFUSED(EBUSY, weir_xsk_mode(there));
+	REFUSED(EBUSY, weir_xsk_reclaim(there));
 	OK(weir_xsk_close(second));
 	CHECK(pthread_join(waiting, NULL) == 0);
-	OK(weir_xsk_mode(there));
+	OK(weir_xsk_reclaim(there));
+	/* What the waiting has counted. */
+	OK(weir_xsk_statistics(there, &now));
+	CHECK(now.sleeps > before.sleeps);
+}
+
+static atomic_int is_over;
+static atomic_long reads;
+
+/* Reads counters, which only grow, until the worker is done. */
+static void *read_counters(void *socket)
+{
+	struct weir_xsk_statistics before = { .size = sizeof(before) }, now = before;
+
+	while (!is_over) {
+		OK(weir_xsk_statistics(socket, &now));
+		CHECK(now.received >= before.received && now.wakeups >= before.wakeups);
+		before = now;
+		reads++;
+	}
+	return NULL;
+}
+
+/* Threads read the counters of a socket that works. */
+static void watched_worker(void)
+{
+	struct weir_xsk_statistics before = { .size = sizeof(before) }, now = before;
+	pthread_t readers[2];
+	uint64_t received = 0;
+
+	OK(weir_xsk_statistics(there, &before));
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&readers[i], NULL, read_counters, there) == 0);
+	while (reads < 1000) {
+		deliver(4);
+		received += OK(weir_xsk_receive_each(there, 64, recycle, NULL));
+	}
+	is_over = 1;
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(readers[i], NULL) == 0);
+	OK(weir_xsk_statistics(there, &now));
+	CHECK(now.received - before.received == received);
 }
 
 /* A child has no sockets of its parent, which has them still. */
@@ -486,6 +560,7 @@ int main(int argc, char **argv)
 		;
 	callbacks(strcmp(argv[3], "debug") == 0);
 	threads(argv[2]);
+	watched_worker();
 	children();
 	OK(weir_xsk_close(here));
 	OK(weir_xsk_close(there));

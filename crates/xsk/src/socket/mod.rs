@@ -7,6 +7,7 @@ mod frames;
 mod half;
 mod hand_over;
 mod mode;
+mod monitor;
 mod receiver;
 mod sender;
 mod sibling;
@@ -25,6 +26,7 @@ pub(crate) use frames::send_each;
 pub use half::{RxHalf, TxHalf};
 pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
+pub use monitor::Monitor;
 pub(crate) use receiver::{Receiver, RxEnd};
 #[cfg(any(test, xsk_internals))]
 pub(crate) use sender::DRAIN;
@@ -37,7 +39,7 @@ pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 
 use crate::batch::RxBatch;
 use crate::device::{Device, QueueCounts, Silence};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::program::Program;
@@ -449,25 +451,6 @@ impl Socket {
         self.bound().lease().queue().ifindex
     }
 
-    /// The NAPI instance that [`Wait::BusyPoll`](crate::Wait::BusyPoll) runs: that of the last packet, from
-    /// the first one on. `None` before, and for a device that has none for its queue, as a veth since Linux
-    /// 6.13: busy polling then is no more than spinning.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Os`](crate::ErrorKind::Os) when `getsockopt(SO_INCOMING_NAPI_ID)` fails.
-    pub fn napi_id(&self) -> Result<Option<u32>> {
-        let id = self.receiver.main.socket().napi_id();
-        let id = id.map_err(|errno| {
-            Error::os(
-                ErrorKind::Os,
-                errno,
-                "reading the NAPI instance of the socket",
-            )
-        })?;
-        Ok((id != 0).then_some(id))
-    }
-
     /// The device queue that the socket is bound to.
     pub fn queue(&self) -> u32 {
         self.bound().lease().queue().queue
@@ -485,12 +468,17 @@ impl Socket {
     ///
     /// [`ErrorKind::Os`](crate::ErrorKind::Os) when `getsockopt(XDP_STATISTICS)` fails.
     pub fn statistics(&self) -> Result<Statistics> {
+        Statistics::read(&**self.receiver.main.socket()).map(|kernel| self.count(kernel))
+    }
+
+    /// Adds the library's counters.
+    fn count(&self, kernel: Statistics) -> Statistics {
         let Self {
             receiver, sender, ..
         } = self;
-        Statistics::read(&**receiver.main.socket())
-            .map(|kernel| kernel.with_rx(&receiver.main, &receiver.fill))
-            .map(|counts| counts.with_tx(&sender.main, &sender.completion))
+        kernel
+            .with_rx(&receiver.main, &receiver.fill)
+            .with_tx(&sender.main, &sender.completion)
     }
 }
 

@@ -102,6 +102,25 @@ impl Statistics {
         })
     }
 
+    /// Counters of the library.
+    pub(super) const OF_LIBRARY: usize = 10;
+
+    /// All of them.
+    pub(super) fn of_library(&mut self) -> [&mut u64; Self::OF_LIBRARY] {
+        [
+            &mut self.received,
+            &mut self.sent,
+            &mut self.completed,
+            &mut self.fragmented,
+            &mut self.invalid_descs,
+            &mut self.invalid_indices,
+            &mut self.lost_timestamps,
+            &mut self.wakeups,
+            &mut self.send_drops,
+            &mut self.sleeps,
+        ]
+    }
+
     /// Adds the counters of the receiving side.
     pub(super) fn with_rx(mut self, rx: &RxEnd, fill: &FillRing) -> Self {
         self.received = rx.received;
