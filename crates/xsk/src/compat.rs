@@ -1,7 +1,8 @@
 //! Pieces of this library for weir's libraries for C: for that with libxdp's interface, whose programs own their rings
 //! and chunks themselves, and for its own. It is there with the cfg `xsk_internals`, without any stability.
 
-pub use crate::socket::Monitor;
+pub use crate::ring::RawRing;
+pub use crate::socket::{Monitor, RawSocket};
 
 use crate::device::{AttachMode, Device};
 use crate::error::{ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! A ring in memory mapped from an AF_XDP socket.
 #![allow(unsafe_code)] // Slots are read and written through the mapping's raw pointer.
 
-use super::Shared;
+use super::{RawRing, Shared};
 use crate::sys::{Desc, Mapping, Offsets};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -191,6 +191,22 @@ impl<T: Slot> Mapped<T> {
         // `new` checked to lie in the mapping, aligned; they live as long as `self`. A
         // `SharedSlot` is an `UnsafeCell`, so others may write it.
         unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), count as usize) }
+    }
+}
+
+impl<T> Mapped<T> {
+    /// The ring for other code, with a side of it at these indices.
+    pub(crate) fn raw(&self, next: u32, limit: u32) -> RawRing {
+        RawRing {
+            producer: self.producer.as_ptr().cast(),
+            consumer: self.consumer.as_ptr().cast(),
+            flags: self.flags.as_ptr().cast(),
+            slots: self.slots.as_ptr().cast(),
+            next,
+            limit,
+            mask: self.mask,
+            reserved: 0,
+        }
     }
 }
 

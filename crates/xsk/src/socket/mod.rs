@@ -8,6 +8,7 @@ mod half;
 mod hand_over;
 mod mode;
 mod monitor;
+mod raw;
 mod receiver;
 mod sender;
 mod sibling;
@@ -27,6 +28,7 @@ pub use half::{RxHalf, TxHalf};
 pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
 pub use monitor::Monitor;
+pub use raw::RawSocket;
 pub(crate) use receiver::{Receiver, RxEnd};
 #[cfg(any(test, xsk_internals))]
 pub(crate) use sender::DRAIN;

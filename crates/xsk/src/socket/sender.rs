@@ -80,6 +80,19 @@ impl TxEnd {
         completion: &mut CompletionRing,
         cache: &mut Cache,
     ) -> Result<()> {
+        self.hand_over(completion, cache)?;
+        // A program that only forwards to this socket neither receives nor allocates from it, so
+        // nothing else would reclaim its chunks.
+        completion.reclaim_sent(cache);
+        Ok(())
+    }
+
+    /// Publishes TX, and wakes the kernel if it has to be.
+    pub(super) fn hand_over(
+        &mut self,
+        completion: &mut CompletionRing,
+        cache: &mut Cache,
+    ) -> Result<()> {
         let Some(tx) = self.ring.as_mut() else {
             return Ok(());
         };
@@ -88,9 +101,6 @@ impl TxEnd {
         if tx.pending() > 0 && self.is_kick_due() {
             self.kick(completion, cache)?;
         }
-        // A program that only forwards to this socket neither receives nor allocates from it, so
-        // nothing else would reclaim its chunks.
-        completion.reclaim_sent(cache);
         Ok(())
     }
 

@@ -91,6 +91,13 @@ impl Chunk {
     }
 }
 
+impl Chunk {
+    /// Leaves the chunk, which stays ours, and its reference to the memory: [`Umem::left`] makes it a `Chunk` again.
+    pub(crate) fn leave(self) {
+        let _ = ManuallyDrop::new(self);
+    }
+}
+
 impl Drop for Chunk {
     #[inline]
     fn drop(&mut self) {
@@ -181,6 +188,27 @@ impl Cache {
     fn spill(&mut self, more: usize) {
         let count = self.magazine.max(more).min(self.len);
         self.return_to_pool(count);
+    }
+
+    /// Takes chunks from the pool until `want` are here, as far as there are some and there is room.
+    pub(crate) fn stock(&mut self, want: usize) {
+        if self.len < want {
+            self.restock(want);
+        }
+    }
+
+    /// The places of the indices of free chunks, for other code.
+    pub(crate) fn raw(&mut self) -> *mut u32 {
+        self.indices.as_mut_ptr()
+    }
+
+    /// Goes on after such code.
+    ///
+    /// # Safety
+    ///
+    /// There are `len` indices of chunks that are ours, that have left a reference, and that are nowhere else.
+    pub(crate) unsafe fn go_on(&mut self, len: u32) {
+        self.len = self.indices.len().min(len as usize);
     }
 
     /// Moves all chunks to the pool.
@@ -437,6 +465,37 @@ impl Umem {
             umem: Umem(unsafe { self.0.resume() }),
             index: index as u32,
         })
+    }
+
+    /// The chunk of an index that was [left](Chunk::leave), or made ours by other code; `None` when the kernel has it,
+    /// or there is none.
+    ///
+    /// # Safety
+    ///
+    /// If it is ours, it is neither free nor a [`Chunk`].
+    pub(crate) unsafe fn left(&self, index: u64) -> Option<Chunk> {
+        let is_ours = self.area().owners.change(index, OURS, OURS);
+        is_ours.then(|| Chunk {
+            // SAFETY: needed to resume the reference that the chunk left, which the caller answers for.
+            umem: Umem(unsafe { self.0.resume() }),
+            index: index as u32,
+        })
+    }
+
+    /// Ends chunks that were [left](Chunk::leave) and will not be used again.
+    ///
+    /// # Safety
+    ///
+    /// At least as many are left, and are not resumed.
+    pub(crate) unsafe fn forget_left(&self, count: usize) {
+        // SAFETY: needed to give up the references that they left, as the caller promises.
+        unsafe { self.0.withdraw(count) };
+    }
+
+    /// The start of the memory and of the table of owners, for other code.
+    pub(crate) fn raw(&self) -> (*mut u8, *mut u16) {
+        let owners = self.area().owners.entries().as_ptr();
+        (self.area().memory().at(0), owners.cast_mut().cast())
     }
 
     /// Writes that the packet at an address has no request, where its chunk is lent for sending through

@@ -4,7 +4,7 @@ use super::TxRing;
 use crate::delay::{self, Point};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
-use crate::ring::{Consumer, Cursor, Mapped, Producer};
+use crate::ring::{Consumer, Cursor, Mapped, Producer, RawRing};
 use crate::send_error::{SendError, SendErrorKind};
 use crate::sys::{Desc, XDP_PKT_CONTD, XDP_TX_METADATA};
 use crate::tx_metadata::{Requests, TxRequest, TxSupport, TxTimestamp};
@@ -80,6 +80,13 @@ impl CompletionRing {
     /// Reads of an impossible kernel index.
     pub(crate) fn invalid_indices(&self) -> u64 {
         self.ring.invalid_indices()
+    }
+
+    /// Goes on after other code, which has put `sent` packets into TX, and taken chunks from this ring.
+    pub(crate) fn go_on(&mut self, raw: &RawRing, sent: u32) {
+        let returned = self.ring.go_on(raw);
+        self.lent = self.lent.wrapping_add(sent).wrapping_sub(returned);
+        self.completed += u64::from(returned);
     }
 
     /// Reclaims completed chunks, if packets are on their way.

@@ -1,7 +1,7 @@
 //! The FILL ring, and the chunks lent for receiving.
 
 use super::completion::CompletionRing;
-use crate::ring::{Cursor, Mapped, Producer};
+use crate::ring::{Cursor, Mapped, Producer, RawRing};
 use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,17 @@ impl FillRing {
     /// Changes the number of chunks to lend.
     pub(crate) fn set_target(&mut self, target: u32) {
         self.target = target.min(self.ring.size());
+    }
+
+    /// The number of chunks that it lacks.
+    pub(crate) fn lacking(&self) -> u32 {
+        self.target.saturating_sub(self.lent)
+    }
+
+    /// Goes on after such code, which has published what it wrote, and taken `received` packets from RX.
+    pub(crate) fn go_on(&mut self, raw: &RawRing, received: u32) {
+        let lent = self.ring.go_on(raw, true);
+        self.lent = self.lent.wrapping_add(lent).wrapping_sub(received);
     }
 
     /// Whether so few chunks are lent for receiving that packets may stop arriving.
