@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install-clib.sh STATICLIB PREFIX: installs the library for C, of which cargo made the static one. Below the prefix:
-# include/weir/xsk.h, lib/libweir-xsk.a, lib/libweir-xsk.so.0 with the link that linkers look for, and
+# include/weir/xsk.h with xsk_inline.h, lib/libweir-xsk.a, lib/libweir-xsk.so.0 with the link that linkers look for, and
 # lib/pkgconfig/weir-xsk.pc.
 set -euo pipefail
 
@@ -32,7 +32,9 @@ Libs: -L\${libdir} -lweir-xsk
 Libs.private: -lutil -lrt -lpthread -lm -ldl
 END
 
-install -D -m 644 "$sources/include/weir/xsk.h" "$prefix/include/weir/xsk.h"
+for header in xsk.h xsk_inline.h; do
+    install -D -m 644 "$sources/include/weir/$header" "$prefix/include/weir/$header"
+done
 install -D -m 644 "$work/libweir-xsk.a" "$prefix/lib/libweir-xsk.a"
 install -D -m 755 "$work/$soname" "$prefix/lib/$soname"
 ln -sf "$soname" "$prefix/lib/libweir-xsk.so"

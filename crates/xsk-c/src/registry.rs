@@ -1,6 +1,7 @@
 //! Handles of UMEMs and sockets: numbers in the guise of pointers, which are looked up and never followed.
 
 use crate::fault::{Fault, Result};
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -28,7 +29,7 @@ struct Slot<T, Shared> {
 
 /// The slots without an object. They are listed, since to try them in turn would lock those that are in use.
 struct Unused {
-    given_back: Vec<usize>,
+    given_back: VecDeque<usize>,
     /// The slots from here on were never used.
     fresh: usize,
 }
@@ -51,7 +52,7 @@ impl<T, Shared, const SLOTS: usize> Registry<T, Shared, SLOTS> {
                 }
             }; SLOTS],
             unused: Mutex::new(Unused {
-                given_back: Vec::new(),
+                given_back: VecDeque::new(),
                 fresh: 0,
             }),
         }
@@ -66,12 +67,22 @@ impl<T, Shared, const SLOTS: usize> Registry<T, Shared, SLOTS> {
         Ok(self.handle(slot.serial(), at))
     }
 
+    /// The handle of the object in a slot, if the lower `bits` of its serial number are these; else a handle of nothing.
+    pub(crate) fn handle_in(&self, at: usize, serial: u32, bits: u32) -> *mut c_void {
+        let slot = self.slots.get(at).map(Slot::serial);
+        match slot.filter(|it| it & bits == serial) {
+            Some(serial) => self.handle(serial, at),
+            None => std::ptr::without_provenance_mut(1),
+        }
+    }
+
     fn unused_slot(&self) -> Result<usize> {
         let mut unused = lock(&self.unused);
-        if let Some(at) = unused.given_back.pop() {
-            return Ok(at);
-        }
+        // One that was given back comes last, so that its old handles are refused for long.
         if unused.fresh == SLOTS {
+            if let Some(at) = unused.given_back.pop_front() {
+                return Ok(at);
+            }
             let name = self.name;
             return Err(Fault::new(
                 libc::ENFILE,
@@ -114,7 +125,7 @@ impl<T, Shared, const SLOTS: usize> Registry<T, Shared, SLOTS> {
     }
 
     #[cold]
-    fn busy(&self) -> Fault {
+    pub(crate) fn busy(&self) -> Fault {
         let name = self.name;
         Fault::new(
             libc::EBUSY,
@@ -164,7 +175,7 @@ impl<T, Shared, const SLOTS: usize> Registry<T, Shared, SLOTS> {
         let both = both.ok_or_else(|| self.unknown(handle))?;
         slot.object.clear_poison();
         let at = handle.addr() as u64 & SLOT_BITS;
-        lock(&self.unused).given_back.push(at as usize);
+        lock(&self.unused).given_back.push_back(at as usize);
         Ok(both)
     }
 
@@ -208,6 +219,12 @@ impl<T, Shared> Slot<T, Shared> {
         self.serial.store(next(serial), Ordering::Relaxed);
         both
     }
+}
+
+/// The slot and the serial number in a handle.
+pub(crate) fn place(handle: *mut c_void) -> (usize, u32) {
+    let bits = handle.addr() as u64;
+    ((bits & SLOT_BITS) as usize, (bits >> SERIAL_AT) as u32)
 }
 
 /// The serial number behind one.

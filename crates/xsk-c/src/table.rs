@@ -1,20 +1,31 @@
 //! The frames that the program has of one UMEM, and their handles.
+#![allow(unsafe_code)] // Without checks, frames are what C says.
 
 use crate::abi;
 use crate::fault::{Fault, Result};
 use std::slice;
-use xsk::Frame;
+use xsk::compat::RawSocket;
+use xsk::{Frame, Socket, Umem};
 
 /// The frames of one UMEM. A handle has the UMEM's number, the slot, and a serial number that no
 /// other frame ever had.
 #[derive(Debug)]
 pub(crate) struct FrameTable {
     umem: u32,
+    unchecked: Option<Unchecked>,
     slots: Vec<Slot>,
     /// Slots without a frame.
     free: Vec<u32>,
     /// The next serial number.
     next: u64,
+}
+
+/// Frames without checks: the place of the bytes alone says which one it is.
+#[derive(Debug)]
+struct Unchecked {
+    memory: Umem,
+    /// Their number; with that of the [views](crate::view) it is not less than 0.
+    count: u32,
 }
 
 #[derive(Debug)]
@@ -34,14 +45,34 @@ impl FrameTable {
     pub(crate) fn new(umem: u32) -> Self {
         Self {
             umem,
+            unchecked: None,
             slots: Vec::new(),
             free: Vec::new(),
             next: 1,
         }
     }
 
+    /// The same without checks.
+    pub(crate) fn unchecked(umem: u32, memory: Umem) -> Self {
+        let unchecked = Some(Unchecked { memory, count: 0 });
+        Self {
+            unchecked,
+            ..Self::new(umem)
+        }
+    }
+
+    /// Counts frames that the program has without checks.
+    pub(crate) fn add(&mut self, frames: u32) {
+        if let Some(unchecked) = &mut self.unchecked {
+            unchecked.count = unchecked.count.wrapping_add(frames);
+        }
+    }
+
     /// The number of frames that the program has.
     pub(crate) fn len(&self) -> usize {
+        if let Some(unchecked) = &self.unchecked {
+            return unchecked.count as usize;
+        }
         self.slots
             .iter()
             .filter(|slot| slot.frame.is_some())
@@ -51,6 +82,11 @@ impl FrameTable {
     /// A slot for a frame, and `count` serial numbers, of which the first is in the handle.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, count: u32) -> Reserved {
+        if self.unchecked.is_some() {
+            return Reserved {
+                handle: [u64::from(self.umem) << 32, 0],
+            };
+        }
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         let serial = self.next;
         self.next += u64::from(count);
@@ -71,13 +107,18 @@ impl FrameTable {
 
     /// Gives a reserved slot back.
     pub(crate) fn cancel(&mut self, reserved: Reserved) {
-        self.free.push(reserved.handle[0] as u32);
+        if self.unchecked.is_none() {
+            self.free.push(reserved.handle[0] as u32);
+        }
     }
 
     /// Puts a frame into its reserved slot; the handle is valid from then on.
     #[inline(always)]
     pub(crate) fn fill(&mut self, Reserved { handle }: Reserved, frame: Frame) {
-        if let Some(slot) = self.slots.get_mut(handle[0] as u32 as usize) {
+        if self.unchecked.is_some() {
+            frame.leave();
+            self.add(1);
+        } else if let Some(slot) = self.slots.get_mut(handle[0] as u32 as usize) {
             slot.serial = handle[1];
             let none = slot.frame.replace(frame);
             debug_assert!(none.is_none(), "a reserved slot has no frame");
@@ -98,6 +139,9 @@ impl FrameTable {
     /// for a handle of no frame here; [`refusal`](Self::refusal) has the error.
     #[inline(always)]
     pub(crate) fn take(&mut self, shown: &abi::Frame) -> Option<Frame> {
+        if let Some(unchecked) = &mut self.unchecked {
+            return unchecked.take(shown);
+        }
         let [place, serial] = shown.handle;
         let slot = self.slots.get_mut(place as u32 as usize)?;
         if place >> 32 != u64::from(self.umem) || slot.serial != serial {
@@ -111,6 +155,12 @@ impl FrameTable {
     /// The error of a handle of no frame here.
     #[cold]
     pub(crate) fn refusal(&self, shown: &abi::Frame) -> Fault {
+        if self.unchecked.is_some() {
+            return Fault::new(
+                libc::ESTALE,
+                "the frame was sent already, or is in another UMEM than the socket",
+            );
+        }
         let umem = shown.handle[0] >> 32;
         if umem != 0 && umem != u64::from(self.umem) {
             return Fault::new(
@@ -146,12 +196,42 @@ impl FrameTable {
         frames: impl IntoIterator<Item = Frame>,
     ) {
         for (&abi::Frame { handle, .. }, frame) in shown.iter().zip(frames) {
-            // Of one of them; all of these slots get their frame again.
-            let last = self.free.pop();
-            debug_assert!(last.is_some(), "each had its slot freed");
+            if self.unchecked.is_none() {
+                // Of one of them; all of these slots get their frame again.
+                let last = self.free.pop();
+                debug_assert!(last.is_some(), "each had its slot freed");
+            }
             self.fill(Reserved { handle }, frame);
         }
     }
+}
+
+impl Unchecked {
+    /// The frame that begins where C says.
+    fn take(&mut self, shown: &abi::Frame) -> Option<Frame> {
+        // SAFETY: needed because the place alone says which frame it is. On a UMEM without checks, the header asks programs
+        // to give frames that they have.
+        let frame = unsafe { Frame::left(&self.memory, shown.data) }?;
+        self.count = self.count.wrapping_sub(1);
+        Some(frame)
+    }
+}
+
+impl Drop for Unchecked {
+    /// Frees the memory of frames that the program still has. All sockets are closed.
+    fn drop(&mut self) {
+        let held = self.memory.accounting().held;
+        // SAFETY: needed because no value here has them. A chunk that is neither lent nor in the pool is a frame, as caches
+        // end with their sockets; and without a socket of its UMEM a frame cannot be used.
+        unsafe { Frame::forget_left(&self.memory, held) };
+    }
+}
+
+/// Goes on with a socket where the inlined functions have stopped.
+pub(crate) fn go_on_after(socket: &mut Socket, raw: &RawSocket) {
+    // SAFETY: needed because C moved packets. The functions of the header keep to what is asked, and it asks programs to
+    // use them, on a UMEM without checks, with frames that they have.
+    unsafe { socket.go_on_after(raw) };
 }
 
 /// A packet as C sees it.
@@ -213,7 +293,6 @@ pub(crate) fn move_frame(frame: &mut Frame, shown: &abi::Frame) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xsk::Umem;
 
     fn umem() -> Umem {
         let umem = Umem::builder().chunks(16).headroom(64);

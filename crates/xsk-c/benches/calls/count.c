@@ -1,4 +1,10 @@
-/* Calls of the library for C, to be counted: count DEVICE PEER MOVE. `rust.rs` makes the same moves. */
+/*
+ * Calls of the library for C, to be counted: count DEVICE PEER MOVE [flush]. `rust.rs` makes the same moves, and
+ * crates/xsk-libxdp/tests/libxdp/moves.c those of packets one by one on libxdp.
+ *
+ * `counted` makes a move of one batch, and with `flush` hands it to the kernel, whose part is not counted. No other call
+ * comes to the chunks of the packets that it sends.
+ */
 #include "check.h"
 
 enum {
@@ -9,18 +15,28 @@ enum {
 static struct weir_xsk_socket *here, *there;
 static struct weir_xsk_frame frames[BATCH];
 static uint64_t sum;
+static long moved;
 
 static int look(struct weir_xsk_frame *packet, void *context)
 {
 	(void)context;
-	sum += (uintptr_t)packet->data + packet->len;
+	sum += packet->len + *packet->data;
 	return WEIR_XSK_RECYCLE;
+}
+
+static inline void swap_addresses(uint8_t *packet)
+{
+	uint8_t address[6];
+
+	memcpy(address, packet, 6);
+	memcpy(packet, packet + 6, 6);
+	memcpy(packet + 6, address, 6);
 }
 
 static int forward(struct weir_xsk_frame *packet, void *context)
 {
-	(void)packet;
 	(void)context;
+	swap_addresses(packet->data);
 	return WEIR_XSK_SEND;
 }
 
@@ -32,47 +48,51 @@ static uint32_t write_packet(uint8_t *room, uint32_t size, void *context)
 	return 64;
 }
 
-static void receive_each(void)
+static int receive_each(void)
 {
-	weir_xsk_receive_each(there, BATCH, look, NULL);
+	return weir_xsk_receive_each(there, BATCH, look, NULL);
 }
 
-static void forward_each(void)
+static int forward_each(void)
 {
-	weir_xsk_forward_each(there, BATCH, forward, NULL);
+	return weir_xsk_forward_each(there, BATCH, forward, NULL);
 }
 
-static void send_each(void)
+static int send_each(void)
 {
-	weir_xsk_send_each(here, BATCH, write_packet, NULL);
+	return weir_xsk_send_each(here, BATCH, write_packet, NULL);
 }
 
-static void receive_frames(void)
+static int receive_frames(void)
 {
 	int count = weir_xsk_recv(there, frames, BATCH);
 
 	for (int i = 0; i < count; i++)
-		sum += (uintptr_t)frames[i].data + frames[i].len;
-	weir_xsk_free(there, frames, count);
+		sum += frames[i].len + *frames[i].data;
+	return weir_xsk_free(there, frames, count);
 }
 
-static void forward_frames(void)
+static int forward_frames(void)
 {
-	weir_xsk_send(there, frames, weir_xsk_recv(there, frames, BATCH));
+	int count = weir_xsk_recv(there, frames, BATCH);
+
+	for (int i = 0; i < count; i++)
+		swap_addresses(frames[i].data);
+	return weir_xsk_send(there, frames, count);
 }
 
-static void send_frames(void)
+static int send_frames(void)
 {
 	int count = weir_xsk_alloc(here, frames, BATCH);
 
 	for (int i = 0; i < count; i++)
 		frames[i].len = 64;
-	weir_xsk_send(here, frames, count);
+	return weir_xsk_send(here, frames, count);
 }
 
 static const struct {
 	const char *name;
-	void (*move)(void);
+	int (*move)(void);
 	int sends;
 } moves[] = {
 	{ "receive_each", receive_each, 0 },	 { "forward_each", forward_each, 0 },
@@ -80,44 +100,49 @@ static const struct {
 	{ "forward_frames", forward_frames, 0 }, { "send_frames", send_frames, 1 },
 };
 
-/* The part that is counted. */
-__attribute__((noinline)) void counted(int i)
+/* The part that is counted; `flushed` is the socket to flush, or NULL. */
+__attribute__((noinline)) void counted(int i, struct weir_xsk_socket *flushed)
 {
-	moves[i].move();
+	moved += moves[i].move();
+	if (flushed)
+		weir_xsk_flush(flushed);
 }
 
 static void drain(struct weir_xsk_socket *socket)
 {
-	OK(weir_xsk_flush(socket));
-	while (OK(weir_xsk_receive_each(socket, BATCH, look, NULL)) > 0)
-		;
+	for (int empty = 0; empty < 3; empty++)
+		while (OK(weir_xsk_receive_each(socket, BATCH, look, NULL)) > 0)
+			empty = 0;
 }
 
 int main(int argc, char **argv)
 {
-	struct weir_xsk_statistics counts = { .size = sizeof(counts) };
 	struct weir_xsk_umem *umem = umem_of(16384);
-	int i = 0;
+	int i = 0, flush = argc == 5 && strcmp(argv[4], "flush") == 0;
 
-	CHECK(argc == 4);
+	CHECK(argc == 4 + flush);
 	while (strcmp(moves[i].name, argv[3]) != 0)
 		CHECK(++i < (int)(sizeof(moves) / sizeof(moves[0])));
 	OK(weir_xsk_open(umem, argv[1], 0, NULL, &here));
 	OK(weir_xsk_open(umem, argv[2], 0, NULL, &there));
-	for (int round = 0; round < ROUNDS; round++) {
+	/* The first is not counted: it gets free chunks for those after it. */
+	for (int round = -1; round < ROUNDS; round++) {
+		struct weir_xsk_socket *sender = moves[i].sends ? here : there;
+
 		if (!moves[i].sends) {
 			send_each();
 			OK(weir_xsk_flush(here));
-			OK(weir_xsk_reclaim(here));
+			OK(weir_xsk_wait(there, WEIR_XSK_RECEIVE, 1000));
 		}
-		counted(i);
-		drain(here);
-		OK(weir_xsk_flush(there));
+		if (round >= 0)
+			counted(i, flush ? sender : NULL);
+		else
+			moves[i].move();
+		if (!flush || round < 0)
+			OK(weir_xsk_flush(sender));
 		drain(moves[i].sends ? there : here);
-		OK(weir_xsk_reclaim(here));
-		OK(weir_xsk_reclaim(there));
 	}
-	OK(weir_xsk_statistics(there, &counts));
-	CHECK(counts.received == ROUNDS * BATCH);
+	CHECK(moved > ROUNDS * BATCH / 2);
+	printf("%ld packets\n", moved);
 	return EXIT_SUCCESS;
 }

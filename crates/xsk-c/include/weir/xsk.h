@@ -16,11 +16,20 @@
  *   -EINVAL           a size, count, verdict or combination of settings is not possible
  *   -ENOTRECOVERABLE  an internal error, printed to standard error: close the socket
  *
- * Ownership. Handles of UMEMs, sockets and frames are checked in each call: one that is closed,
- * sent, freed, of another UMEM or made up is an error, and no memory is touched. The bytes behind a
- * frame's `data` are the program's as long as the frame is; only that C cannot check. A library
- * built for debugging overwrites the bytes of frames that are freed and of packets that are
- * recycled with 0x5a, and prints how many frames were never freed.
+ * Ownership. A frame is the program's until it is sent or freed, and so are the bytes behind its
+ * `data`. Afterwards the program may not use it, nor a copy of it. It may be sent and freed by the
+ * sockets of its UMEM alone, with `data` and `len` inside its chunk.
+ *
+ * Checks. A program that is compiled with WEIR_XSK_CHECKED defined calls the library for each burst of
+ * packets, which checks all of that: a frame that is sent, freed, of another UMEM or made up is an
+ * error, and no memory is touched. So are calls with NULL, on another thread, and in a callback of the
+ * same socket. Only the bytes behind `data` C cannot check. A library built for debugging overwrites
+ * the bytes of frames that are freed and of packets that are recycled with 0x5a, and prints how many
+ * frames were never freed.
+ *
+ * Without it, weir/xsk_inline.h inlines the calls that move packets of one chunk, as libxdp does, and
+ * frames are not checked: keep to the above, define it while you develop and test, and for all files of a
+ * program or none. Handles of UMEMs and sockets are checked in each call of the library, either way.
  *
  * Threads. Several threads may use several sockets of one UMEM, and pass frames to each other; one
  * socket is for one thread at a time. But any thread may ask for its mode, refusals, NAPI instance,
@@ -406,7 +415,7 @@ int weir_xsk_take_timestamp(struct weir_xsk_socket *socket,
  */
 int weir_xsk_flush(struct weir_xsk_socket *socket);
 
-/* Takes back the chunks of sent packets, as receiving, allocating and flushing do too; their number. */
+/* Takes back the chunks of sent packets, as allocating, sending and waiting do too; their number. */
 int weir_xsk_reclaim(struct weir_xsk_socket *socket);
 
 #define WEIR_XSK_RECEIVE 1u /* a packet is there */
@@ -472,6 +481,16 @@ WEIR_XSK_LAYOUT(struct weir_xsk_rx_hints, 32);
 WEIR_XSK_LAYOUT(struct weir_xsk_tx_request, 32);
 WEIR_XSK_LAYOUT(struct weir_xsk_tx_timestamp, 16);
 WEIR_XSK_LAYOUT(struct weir_xsk_statistics, 128);
+
+/* For the functions that weir/xsk_inline.h inlines; programs do not call them. */
+int weir_xsk_umem_create_unchecked(const struct weir_xsk_umem_options *options,
+				   struct weir_xsk_umem **umem);
+int weir_xsk_look_after(struct weir_xsk_socket *socket, uint32_t want);
+int weir_xsk_refuse_callback(int verdict);
+
+#ifndef WEIR_XSK_CHECKED
+#include "xsk_inline.h"
+#endif
 #undef WEIR_XSK_LAYOUT
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@ use crate::abi::{self, HINT_HASH, HINT_TIMESTAMP, HINT_VLAN};
 use crate::abi::{TX_CHECKSUM, TX_LAUNCH_TIME, TX_TIMESTAMP};
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
-use crate::object::{Opened, SOCKETS, with};
+use crate::object::{Opened, shared, with};
 use std::ffi::{c_int, c_void};
 use xsk::{RxHints, TxRequest, TxSupport};
 
@@ -57,7 +57,7 @@ fn shown(hints: &RxHints) -> abi::RxHints {
 /// Whether packets have hints.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_has_rx_hints(socket: *mut c_void) -> c_int {
-    call(|| Ok(SOCKETS.get(socket)?.has_rx_hints.into()))
+    call(|| Ok(shared(socket)?.has_rx_hints.into()))
 }
 
 /// Sends frames as one packet, with a request.
@@ -136,7 +136,7 @@ fn check_support(opened: &Opened, flags: u32) -> Result<()> {
 /// The requests that a socket has, as flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_tx_support(socket: *mut c_void) -> c_int {
-    call(|| Ok(supported(SOCKETS.get(socket)?.tx_support)))
+    call(|| Ok(supported(shared(socket)?.tx_support)))
 }
 
 fn supported(support: TxSupport) -> u32 {

@@ -17,10 +17,15 @@ pub use metadata::{
     weir_xsk_has_rx_hints, weir_xsk_recv_with_hints, weir_xsk_send_with, weir_xsk_take_timestamp,
     weir_xsk_tx_support,
 };
-pub use packets::{weir_xsk_forward_each, weir_xsk_receive_each, weir_xsk_send_each};
-pub use socket::{
-    weir_xsk_close, weir_xsk_flush, weir_xsk_mode, weir_xsk_open, weir_xsk_reclaim,
-    weir_xsk_refusal, weir_xsk_statistics,
+pub use packets::{
+    weir_xsk_forward_each, weir_xsk_receive_each, weir_xsk_refuse_callback, weir_xsk_send_each,
 };
-pub use umem::{weir_xsk_umem_accounting, weir_xsk_umem_close, weir_xsk_umem_create};
+pub use socket::{
+    weir_xsk_close, weir_xsk_flush, weir_xsk_look_after, weir_xsk_mode, weir_xsk_open,
+    weir_xsk_reclaim, weir_xsk_refusal, weir_xsk_statistics,
+};
+pub use umem::{
+    weir_xsk_umem_accounting, weir_xsk_umem_close, weir_xsk_umem_create,
+    weir_xsk_umem_create_unchecked,
+};
 pub use waiting::{weir_xsk_fd, weir_xsk_prepare, weir_xsk_wait};

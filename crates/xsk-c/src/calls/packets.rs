@@ -130,6 +130,25 @@ fn wrong_verdict<const SENDS: bool>(verdict: c_int) -> Fault {
     ))
 }
 
+/// The error of a callback of the inlined functions: of one that received, forwarded, or wrote.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_xsk_refuse_callback(verdict: c_int) -> c_int {
+    call(|| {
+        Err(match verdict {
+            RECYCLE => Fault::invalid(
+                "the callback returned no verdict: return WEIR_XSK_RECYCLE or WEIR_XSK_KEEP; the packet was recycled",
+            ),
+            SEND => Fault::invalid(
+                "the callback returned no verdict: return WEIR_XSK_RECYCLE, WEIR_XSK_SEND or WEIR_XSK_KEEP; the packet was recycled",
+            ),
+            _ => Fault::new(
+                libc::EMSGSIZE,
+                "the callback returned more bytes than there is room for",
+            ),
+        })
+    })
+}
+
 /// Asks a callback about packets. Whether chunks are unaligned is a constant, as to ask for each packet would cost
 /// seven instructions and more.
 struct Asking<'m, const UNALIGNED: bool> {

@@ -6,7 +6,8 @@ use crate::abi::{NO_NEED_WAKEUP, NONE, OWN_MAP, OWN_PROGRAM, RX_HINTS, SocketOpt
 use crate::descriptor::duplicate;
 use crate::fault::{Fault, Result, call};
 use crate::memory::{self, Out};
-use crate::object::{SOCKETS, UMEMS, add_socket, with};
+use crate::object::statistics as statistics_of;
+use crate::object::{UMEMS, add_socket, remove_socket, shared, with};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -143,7 +144,7 @@ fn waiting(options: &SocketOptions) -> Result<Wait> {
 }
 
 fn program(of: *mut c_void) -> Result<Program> {
-    SOCKETS.get(of)?.program.clone().ok_or_else(|| {
+    shared(of)?.program.clone().ok_or_else(|| {
         Fault::invalid("`program_of` is a socket that only sends, and so has no XDP program")
     })
 }
@@ -152,9 +153,9 @@ fn program(of: *mut c_void) -> Result<Program> {
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_close(socket: *mut c_void) -> c_int {
     call(|| {
-        let (opened, shared) = SOCKETS.remove(socket)?;
+        let (opened, asked) = remove_socket(socket)?;
         // First, so that the program goes with the socket, and not behind it.
-        drop(shared);
+        drop(asked);
         drop(opened);
         Ok(0)
     })
@@ -163,7 +164,7 @@ pub extern "C" fn weir_xsk_close(socket: *mut c_void) -> c_int {
 /// The mode obtained.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_mode(socket: *mut c_void) -> c_int {
-    call(|| obtained(SOCKETS.get(socket)?.mode))
+    call(|| obtained(shared(socket)?.mode))
 }
 
 fn obtained(mode: ModeObtained) -> Result<u32> {
@@ -181,7 +182,7 @@ fn obtained(mode: ModeObtained) -> Result<u32> {
 /// The NAPI instance that a socket busy polls.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_napi_id(socket: *mut c_void) -> c_int {
-    call(|| Ok(SOCKETS.get(socket)?.monitor.napi_id()?.unwrap_or(0)))
+    call(|| Ok(shared(socket)?.monitor.napi_id()?.unwrap_or(0)))
 }
 
 /// The fault of a socket's device or program.
@@ -222,8 +223,8 @@ pub unsafe extern "C" fn weir_xsk_refusal(
             // SAFETY: needed to write C's text; the caller promises what the header asks for.
             _ => unsafe { memory::places(text.cast::<u8>(), size, "the place for the text") }?,
         };
-        let shared = SOCKETS.get(socket)?;
-        let refusal = shared.refusals.get(index as usize);
+        let asked = shared(socket)?;
+        let refusal = asked.refusals.get(index as usize);
         let refusal =
             refusal.ok_or_else(|| Fault::new(libc::ENOENT, "there are no more refusals"))?;
         Ok(copy(refusal, room))
@@ -245,7 +246,7 @@ fn copy(text: &str, room: &mut [MaybeUninit<u8>]) -> u32 {
 pub extern "C" fn weir_xsk_flush(socket: *mut c_void) -> c_int {
     call(|| {
         with(socket, |opened| {
-            opened.socket.flush()?;
+            opened.flush()?;
             Ok(0)
         })
     })
@@ -255,6 +256,17 @@ pub extern "C" fn weir_xsk_flush(socket: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_reclaim(socket: *mut c_void) -> c_int {
     call(|| with(socket, |opened| Ok(opened.socket.reclaim())))
+}
+
+/// Looks after the rings for the inlined functions: see [`xsk::Socket::look_after_raw`].
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_xsk_look_after(socket: *mut c_void, want: u32) -> c_int {
+    call(|| {
+        with(socket, |opened| {
+            opened.socket.look_after_raw(want);
+            Ok(0)
+        })
+    })
 }
 
 /// The counters of a socket.
@@ -268,7 +280,7 @@ pub unsafe extern "C" fn weir_xsk_statistics(
     statistics: *mut Statistics,
 ) -> c_int {
     call(|| {
-        let counted = counted(&SOCKETS.get(socket)?.monitor.statistics()?);
+        let counted = counted(&statistics_of(socket)?);
         // SAFETY: needed to write C's structure; the caller promises what the header asks for.
         unsafe { memory::write(statistics, &counted) }?;
         Ok(0)

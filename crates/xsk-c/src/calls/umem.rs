@@ -19,12 +19,34 @@ pub unsafe extern "C" fn weir_xsk_umem_create(
     options: *const UmemOptions,
     umem: *mut *mut c_void,
 ) -> c_int {
+    // SAFETY: needed to pass C's pointers on; as the caller promises.
+    unsafe { create(options, umem, true) }
+}
+
+/// Makes a UMEM whose frames are not checked, for inlined functions.
+///
+/// # Safety
+///
+/// The pointers are NULL or as the header says, and so is each use of its sockets and frames.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_xsk_umem_create_unchecked(
+    options: *const UmemOptions,
+    umem: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: needed to pass C's pointers on; as the caller promises.
+    unsafe { create(options, umem, false) }
+}
+
+/// # Safety
+///
+/// The pointers are NULL or as the header says.
+unsafe fn create(options: *const UmemOptions, umem: *mut *mut c_void, is_checked: bool) -> c_int {
     call(|| {
         // SAFETY: needed to read C's structure; the caller promises what the header asks for.
         let options = unsafe { memory::read(options) }?;
         // SAFETY: as above, for its variable.
         let umem = unsafe { Out::new(umem, "the place for the UMEM") }?;
-        let memory = Memory::new(build(&options)?);
+        let memory = Memory::new(build(&options)?, is_checked);
         umem.set(add_umem(memory)?);
         Ok(0)
     })
@@ -99,7 +121,7 @@ pub unsafe extern "C" fn weir_xsk_umem_accounting(
             receiving: count.receiving,
             sending: count.sending,
             retired: count.retired,
-            frames: memory.frames().len() as u32,
+            frames: memory.frame_count(),
         };
         // SAFETY: needed to write C's structure; the caller promises what the header asks for.
         unsafe { memory::write(accounting, &counted) }?;

@@ -4,7 +4,7 @@
 use crate::abi::{RECEIVE, ROOM};
 use crate::fault::{Fault, Result, call};
 use crate::memory::Out;
-use crate::object::{SOCKETS, with};
+use crate::object::{shared, with};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use xsk::{Interest, Ready};
@@ -75,7 +75,7 @@ fn milliseconds(time: Option<Duration>) -> c_int {
 /// The descriptor to wait for.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_fd(socket: *mut c_void) -> c_int {
-    call(|| Ok(SOCKETS.get(socket)?.descriptor as u32))
+    call(|| Ok(shared(socket)?.descriptor as u32))
 }
 
 #[cfg(test)]

@@ -77,23 +77,58 @@ fn check_sanitizers(compiler: &OsString) -> Result<()> {
     )))
 }
 
+/// How a program moves packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// By the functions that the header inlines.
+    Inlined,
+    /// By those of the library, which check each frame.
+    Checked,
+}
+
+impl Calls {
+    pub const ALL: [Self; 2] = [Self::Inlined, Self::Checked];
+
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Inlined => &[],
+            Self::Checked => &["-DWEIR_XSK_CHECKED"],
+        }
+    }
+}
+
 /// Compiles and links a program of one file, with sanitizers.
 pub fn program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
+    program_with(scratch, source, Calls::Inlined)
+}
+
+/// The same with functions of either kind.
+pub fn program_with(scratch: &Temporary, source: &str, calls: Calls) -> Result<PathBuf> {
     let compiler = compiler()?;
     check_sanitizers(&compiler)?;
     let mut command = Command::new(compiler);
-    command.args(SANITIZERS);
+    command.args(SANITIZERS).args(calls.flags());
     finish(scratch, command, source, library()?.as_os_str(), &SYSTEM)
 }
 
 /// The same as it is released, to be measured.
-pub fn measured_program(scratch: &Temporary, source: &str) -> Result<PathBuf> {
+pub fn measured_program(scratch: &Temporary, source: &str, calls: Calls) -> Result<PathBuf> {
     let mut command = Command::new(compiler()?);
     command
         .arg("-O2")
+        .args(calls.flags())
         .arg("-I")
         .arg(Path::new(CRATE).join("tests/c"));
     finish(scratch, command, source, library()?.as_os_str(), &SYSTEM)
+}
+
+/// A program for libxdp, to be measured beside it.
+pub fn on_libxdp(scratch: &Temporary, source: &str) -> Result<PathBuf> {
+    let program = scratch.join("on_libxdp");
+    let mut command = Command::new(compiler()?);
+    command.arg("-O2").arg(Path::new(CRATE).join(source));
+    succeed(command.args(["-lxdp", "-lbpf", "-o"]).arg(&program))?;
+    Ok(program)
 }
 
 /// The same with the shared library, and without sanitizers.

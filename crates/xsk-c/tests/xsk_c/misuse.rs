@@ -1,6 +1,6 @@
 //! Programs in C that check packets and errors themselves.
 
-use crate::compile::{program, scratch};
+use crate::compile::{Calls, program_with, scratch};
 use crate::lab::{has_no_program, join_up, start_with};
 use crate::{Outcome, Result, moving};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,7 +19,7 @@ pub fn tests() -> Vec<Test> {
         }),
         moving(
             "two queues share a program, and get the packets of a rule",
-            || run("tests/c/queues.c", "2", "each queue got its packets"),
+            || run_both("tests/c/queues.c", "2", "each queue got its packets"),
         ),
         moving("SKB a socket tells its faults", || faults("1")),
         moving("DRV a socket tells its faults", || faults("2")),
@@ -30,6 +30,12 @@ pub fn tests() -> Vec<Test> {
             rebind("2")
         }),
         moving("every misuse is refused", misuse),
+        moving("SKB the inlined calls refuse what they can", || {
+            inlined("1")
+        }),
+        moving("DRV the inlined calls refuse what they can", || {
+            inlined("2")
+        }),
         moving(
             "SKB packets of several chunks arrive as they were sent",
             || fragments("1", "2048"),
@@ -63,7 +69,12 @@ pub fn tests() -> Vec<Test> {
         moving("DRV RX hints: hash and VLAN tag", || hints("2")),
         moving("SKB a program and an XSKMAP of the caller's", || own("1")),
         moving("DRV a program and an XSKMAP of the caller's", || own("2")),
-        moving("handles hold in random sequences of calls", random),
+        moving("handles hold in random sequences of calls", || {
+            random(Calls::Checked)
+        }),
+        moving("inlined calls mix with others in random sequences", || {
+            random(Calls::Inlined)
+        }),
     ]
 }
 
@@ -84,25 +95,35 @@ fn both_ends_of(queues: u32) -> Result<Side> {
     Ok(side)
 }
 
+/// With the calls that are checked: these programs try misuse.
 fn run(source: &str, argument: &str, line: &str) -> Outcome {
     run_on(&both_ends()?, source, &[argument], line)
 }
 
 fn run_on(side: &Side, source: &str, arguments: &[&str], line: &str) -> Outcome {
-    run_with(side, source, arguments, line, Vec::new())
+    run_with(side, source, Calls::Checked, arguments, line, Vec::new())
 }
 
-/// The same with descriptors that the program inherits.
+/// With both kinds of calls.
+fn run_both(source: &str, argument: &str, line: &str) -> Outcome {
+    for calls in Calls::ALL {
+        run_with(&both_ends()?, source, calls, &[argument], line, Vec::new())?;
+    }
+    Ok(())
+}
+
+/// With descriptors that the program inherits.
 fn run_with(
     side: &Side,
     source: &str,
+    calls: Calls,
     arguments: &[&str],
     line: &str,
     descriptors: Vec<OwnedFd>,
 ) -> Outcome {
-    let name = [source.rsplit('/').next().unwrap_or(source)];
-    let scratch = scratch(&[&name, arguments].concat().join("-"))?;
-    let program = program(&scratch, source)?;
+    let name = source.rsplit('/').next().unwrap_or(source);
+    let scratch = scratch(&format!("{name}-{calls:?}-{}", arguments.join("-")))?;
+    let program = program_with(&scratch, source, calls)?;
     let arguments = [&["tx0", "rx0"], arguments].concat();
     let mut running = start_with(side, &program, &arguments, descriptors)?;
     running.end_within(PROGRAM)?;
@@ -110,15 +131,15 @@ fn run_with(
 }
 
 fn faults(mode: &str) -> Outcome {
-    run("tests/c/faults.c", mode, "each fault was told")
+    run_both("tests/c/faults.c", mode, "each fault was told")
 }
 
 fn rebind(mode: &str) -> Outcome {
-    run("tests/c/rebind.c", mode, "the frames outlasted the device")
+    run_both("tests/c/rebind.c", mode, "the frames outlasted the device")
 }
 
 fn moves(mode: &str) -> Outcome {
-    run("tests/c/moves.c", mode, "all packets as they were sent")
+    run_both("tests/c/moves.c", mode, "all packets as they were sent")
 }
 
 fn unaligned(mode: &str) -> Outcome {
@@ -165,6 +186,7 @@ fn own(mode: &str) -> Outcome {
     run_with(
         &side,
         "tests/c/own.c",
+        Calls::Inlined,
         &[mode, &numbers[0], &numbers[1]],
         "the packets came by the caller's program",
         vec![program, map],
@@ -206,10 +228,24 @@ fn misuse() -> Outcome {
     run("tests/c/misuse.c", build, "every misuse was refused")
 }
 
-fn random() -> Outcome {
-    run(
+fn inlined(mode: &str) -> Outcome {
+    run_with(
+        &both_ends()?,
+        "tests/c/inlined.c",
+        Calls::Inlined,
+        &[mode],
+        "the inlined calls refused what they can",
+        Vec::new(),
+    )
+}
+
+fn random(calls: Calls) -> Outcome {
+    run_with(
+        &both_ends()?,
         "tests/c/random.c",
-        "20261126",
+        calls,
+        &["20261126"],
         "every handle was as it should be",
+        Vec::new(),
     )
 }

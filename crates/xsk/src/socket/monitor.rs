@@ -19,9 +19,10 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Publishes the library's counters of the socket.
-    pub fn publish(&self, socket: &Socket) {
+    /// Publishes the library's counters of the socket, without `received` packets that other code counts.
+    pub fn publish(&self, socket: &Socket, received: u64) {
         let mut counts = socket.count(Statistics::default());
+        counts.received -= received;
         for (to, from) in self.counts.iter().zip(counts.of_library()) {
             // Relaxed, as below: each counter is read for itself.
             to.store(*from, Relaxed);
