@@ -160,6 +160,13 @@ pub struct TxTimestamp {
     pub nanoseconds: u64,
 }
 
+/// `enum weir_xsk_checksum`.
+pub(crate) const SUM_UNKNOWN: u32 = 0;
+pub(crate) const SUM_CORRECT: u32 = 1;
+pub(crate) const SUM_PARTIAL: u32 = 2;
+pub(crate) const SUM_ABSENT: u32 = 3;
+pub(crate) const SUM_WRONG: u32 = 4;
+
 /// `struct weir_xsk_statistics`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -157,6 +157,17 @@ pub(crate) unsafe fn places<'a, T>(
     Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr().cast(), count as usize) })
 }
 
+/// Bytes of C, to read and write.
+///
+/// # Safety
+///
+/// The pointer is NULL or that of so many bytes, which nobody else uses during `'a`.
+pub(crate) unsafe fn bytes<'a>(start: *mut u8, count: u32, name: &str) -> Result<&'a mut [u8]> {
+    let start = NonNull::new(start).ok_or_else(|| null(name))?;
+    // SAFETY: needed to read and write C's bytes; as the caller promises.
+    Ok(unsafe { slice::from_raw_parts_mut(start.as_ptr(), count as usize) })
+}
+
 fn aligned<T>(start: NonNull<T>, name: &str) -> Result<()> {
     if start.is_aligned() {
         return Ok(());

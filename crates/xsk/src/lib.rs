@@ -106,6 +106,7 @@
 //     device                     network devices and the programs attached to them
 //     ring, pool, wait, feature  the ring protocol; free chunks; pacing; probes of the kernel
 //     hints                      what the driver knows of a received packet
+//     checksum                   of IPv4, UDP, TCP and ICMP
 //     sys                        system calls and mappings, and the seam for a model of the kernel
 //     error, delay               the error type; points at which a test can delay a thread
 
@@ -121,6 +122,8 @@ mod batch;
 pub mod broker;
 #[cfg(not(loom))]
 mod builder;
+#[cfg(not(loom))]
+pub mod checksum;
 #[cfg(all(xsk_internals, not(loom)))]
 pub mod compat;
 mod delay;

@@ -334,6 +334,41 @@ int weir_xsk_send_fragments(struct weir_xsk_socket *socket, const struct weir_xs
 			    uint32_t count);
 
 /*
+ * What the checksums of a packet say. XDP comes before the network stack, so no one has looked at those of a received
+ * packet: it may be damaged. And a sender on the same host, through a veth or a tap, or in a virtual machine usually leaves a
+ * partial sum, that of the pseudo-header alone, to a card that the packet never meets. The receiver of a packet that a socket
+ * sends drops it unless its sums are whole.
+ */
+enum weir_xsk_checksum {
+	WEIR_XSK_SUM_UNKNOWN = 0, /* none of the packets below */
+	WEIR_XSK_SUM_CORRECT = 1,
+	WEIR_XSK_SUM_PARTIAL =
+		2,		 /* of a local sender: weir_xsk_checksum_complete() sums the rest */
+	WEIR_XSK_SUM_ABSENT = 3, /* UDP over IPv4 may be without */
+	WEIR_XSK_SUM_WRONG =
+		4, /* the packet or its IPv4 header was damaged: the network stack would drop it */
+};
+
+/*
+ * Checks the sums of an Ethernet packet, with up to two VLAN tags, and IPv4 or IPv6 with UDP, TCP, ICMP or ICMPv6 (RFC 768,
+ * 1071, 8200): returns one of enum weir_xsk_checksum. Fragments, IPv6 packets with extension headers, and headers inside of a
+ * tunnel are unknown. Only -EFAULT is an error of these three calls.
+ */
+int weir_xsk_checksum_check(const uint8_t *packet, uint32_t len);
+
+/*
+ * Completes a partial sum, before a received packet is sent on: returns 1, or 0 and leaves any other packet as it is. It
+ * reads no more than the headers of that.
+ */
+int weir_xsk_checksum_complete(uint8_t *packet, uint32_t len);
+
+/*
+ * Writes the sums of a packet that the program made or changed; all other fields must be there, the lengths included. Returns
+ * 1, or 0 and writes nothing for an unknown packet.
+ */
+int weir_xsk_checksum_write(uint8_t *packet, uint32_t len);
+
+/*
  * Hints: what the driver knows of a received packet, by the built-in program of a socket with
  * WEIR_XSK_RX_HINTS in mode DRV or ZC. A driver has some of them, and some for some packets alone.
  */

@@ -1,6 +1,7 @@
 //! The functions of `include/weir/xsk.h`, where they are documented: the name, the arguments and the
 //! errors are there, and here is what they do.
 
+mod checksum;
 mod fragments;
 mod frames;
 mod metadata;
@@ -11,6 +12,7 @@ mod umem;
 mod waiting;
 
 pub use crate::fault::weir_xsk_error;
+pub use checksum::{weir_xsk_checksum_check, weir_xsk_checksum_complete, weir_xsk_checksum_write};
 pub use fragments::{weir_xsk_recv_fragments, weir_xsk_send_fragments};
 pub use frames::{weir_xsk_alloc, weir_xsk_free, weir_xsk_recv, weir_xsk_send};
 pub use metadata::{

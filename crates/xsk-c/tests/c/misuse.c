@@ -220,6 +220,9 @@ static void arguments(void)
 	REFUSED(EINVAL, weir_xsk_prepare(here, 0, NULL));
 	REFUSED(EFAULT, weir_xsk_statistics(here, NULL));
 	REFUSED(EINVAL, weir_xsk_statistics(here, &statistics));
+	REFUSED(EFAULT, weir_xsk_checksum_check(NULL, 60));
+	REFUSED(EFAULT, weir_xsk_checksum_complete(NULL, 60));
+	REFUSED(EFAULT, weir_xsk_checksum_write(NULL, 60));
 }
 
 /* A frame of `here` with a packet in it. */
