@@ -20,11 +20,17 @@ pub struct Side {
 }
 
 impl Side {
-    /// A new namespace with no device in it but `lo`, and no IPv6, so that nothing is sent but by the test.
+    /// A new namespace with no device in it but `lo`, and no IPv6, which users have: a device that comes up would send
+    /// solicitations and reports of its own, and a test that counts packets would count them.
     pub fn new(device: &'static str) -> hostnet::Result<Self> {
-        let namespace = netns::create()?;
-        netns::disable_ipv6(namespace.as_fd())?;
-        Ok(Self::of(namespace, device))
+        let side = Self::as_made(device)?;
+        netns::disable_ipv6(side.namespace())?;
+        Ok(side)
+    }
+
+    /// A new namespace as the kernel makes it.
+    pub fn as_made(device: &'static str) -> hostnet::Result<Self> {
+        Ok(Self::of(netns::create()?, device))
     }
 
     /// A device of a namespace that is there.

@@ -1,9 +1,11 @@
 /*
- * Answers UDP packets over IPv4 to a port with their own text: udp_echo DEVICE PORT. All other packets
+ * Answers UDP packets over IPv4 and IPv6 to a port with their own text: udp_echo DEVICE PORT. All other packets
  * reach the network stack. It waits in an event loop of its own.
  */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/ip6.h>
 #include <netinet/udp.h>
 #include <net/ethernet.h>
 #include <poll.h>
@@ -31,31 +33,57 @@ static int check(int result)
 	return result;
 }
 
-static void swap(uint8_t *one, uint8_t *other, size_t bytes)
+static void swap(uint8_t *pair, size_t bytes)
 {
-	uint8_t kept[ETH_ALEN];
+	uint8_t kept[sizeof(struct in6_addr)];
 
-	memcpy(kept, one, bytes);
-	memcpy(one, other, bytes);
-	memcpy(other, kept, bytes);
+	memcpy(kept, pair, bytes);
+	memcpy(pair, pair + bytes, bytes);
+	memcpy(pair + bytes, kept, bytes);
 }
 
-/* The checksums are sums, so exchanging addresses and ports leaves them right. */
+/*
+ * Exchanges the addresses in an IP header, and gives it an answer's time to live. Returns its length, or 0 for a packet with
+ * IP options, which an answer would have to obey, or a VLAN tag.
+ */
+static size_t answer_ip(uint8_t *ip, uint16_t type)
+{
+	if (type == ETHERTYPE_IP && ip[0] == 0x45) {
+		ip[offsetof(struct iphdr, ttl)] = IPDEFTTL;
+		swap(ip + offsetof(struct iphdr, saddr), sizeof(struct in_addr));
+		return sizeof(struct iphdr);
+	}
+	if (type == ETHERTYPE_IPV6) {
+		ip[offsetof(struct ip6_hdr, ip6_hlim)] = IPDEFTTL;
+		swap(ip + offsetof(struct ip6_hdr, ip6_src), sizeof(struct in6_addr));
+		return sizeof(struct ip6_hdr);
+	}
+	return 0;
+}
+
+/* The socket's rule leaves UDP alone. */
 static int answer(struct weir_xsk_frame *packet, void *context)
 {
-	uint8_t *ip = packet->data + sizeof(struct ether_header), *udp;
-	size_t headers = sizeof(struct ether_header) + sizeof(struct iphdr);
+	uint8_t *ip = packet->data + sizeof(struct ether_header);
+	int sum = check(weir_xsk_checksum_check(packet->data, packet->len));
+	uint16_t type;
+	size_t header;
 
 	(void)context;
-	if (packet->len < headers)
+	/*
+	 * XDP comes before the network stack, which drops packets that were damaged. Others have all their headers. A packet
+	 * to a group of hosts, as a broadcast, has no address to answer from.
+	 */
+	if (sum == WEIR_XSK_SUM_UNKNOWN || sum == WEIR_XSK_SUM_WRONG || packet->data[0] & 1)
 		return WEIR_XSK_RECYCLE;
-	udp = ip + (ip[0] & 15) * 4;
-	if (udp < ip + sizeof(struct iphdr) ||
-	    udp + sizeof(struct udphdr) > packet->data + packet->len)
+	memcpy(&type, ip - sizeof(type), sizeof(type));
+	header = answer_ip(ip, ntohs(type));
+	if (header == 0)
 		return WEIR_XSK_RECYCLE;
-	swap(packet->data, packet->data + ETH_ALEN, ETH_ALEN);
-	swap(ip + offsetof(struct iphdr, saddr), ip + offsetof(struct iphdr, daddr), 4);
-	swap(udp, udp + 2, 2);
+	swap(packet->data, ETH_ALEN);
+	swap(ip + header, sizeof(in_port_t));
+	/* The sum of a local sender is partial, so the exchange alone is not enough. */
+	check(weir_xsk_checksum_write(packet->data, packet->len));
 	return WEIR_XSK_SEND;
 }
 
@@ -75,7 +103,7 @@ static void sleep_until_ready(struct weir_xsk_socket *socket)
 
 int main(int argc, char **argv)
 {
-	struct weir_xsk_rule rule = { .protocol = IPPROTO_UDP, .family = AF_INET };
+	struct weir_xsk_rule rule = { .protocol = IPPROTO_UDP };
 	struct weir_xsk_socket_options options = { .size = sizeof(options), .rules = &rule };
 	struct weir_xsk_socket *socket;
 	struct weir_xsk_umem *umem;

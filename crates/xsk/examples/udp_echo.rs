@@ -1,5 +1,6 @@
 //! Answers UDP packets to port 53, over IPv4 and IPv6, on all queues of a device, with a task of tokio for
-//! each: `udp_echo DEVICE`. All other packets reach the network stack.
+//! each: `udp_echo DEVICE`. All other packets reach the network stack. Packets to port 53 are taken whatever their
+//! destination; `Rule::destination` takes those of one address.
 
 mod answer;
 

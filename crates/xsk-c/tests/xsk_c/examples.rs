@@ -1,7 +1,7 @@
 //! The examples, with packets of the test's.
 
 use crate::compile::{
-    LINKINGS, installed_program, program, scratch, shared, shared_program, succeed,
+    CRATE, LINKINGS, installed_program, program, scratch, shared, shared_program, succeed,
 };
 use crate::lab::{Lab, STALL, has_no_program, open, start};
 use crate::{Outcome, moving, packet};
@@ -11,14 +11,22 @@ use std::process::Command;
 use std::time::Duration;
 use testkit::limit::longest;
 use testkit::{Side, Test, skip};
-use xsk::{Device, Feature, Socket, Umem};
+use xsk::{AttachMode, Device, Feature, Mode, Socket, Umem};
 
 pub fn tests() -> Vec<Test> {
     vec![
         moving("rxdrop counts every packet", rxdrop),
         moving("l2fwd returns every packet as it was", l2fwd),
         moving("jumbo returns packets of any length as they were", jumbo),
-        moving("udp_echo answers its port, and leaves the others", udp_echo),
+        moving(
+            "SKB udp_echo answers its port, and leaves the others",
+            || udp_echo(Mode::Skb),
+        ),
+        moving(
+            "DRV udp_echo answers its port, and leaves the others",
+            || udp_echo(Mode::Driver),
+        ),
+        Test::new("each example has a test", each_is_tested).for_everyone(),
         moving(
             "a program with the shared library runs",
             with_shared_library,
@@ -27,6 +35,15 @@ pub fn tests() -> Vec<Test> {
         moving("a killed program leaves nothing on the device", killed),
         Test::new("an error has cause and cure", error),
     ]
+}
+
+fn each_is_tested() -> Outcome {
+    let here = include_str!("examples.rs");
+    for file in std::fs::read_dir(Path::new(CRATE).join("examples"))? {
+        let name = file?.file_name().to_string_lossy().into_owned();
+        assert!(here.contains(&format!("\"examples/{name}\"")), "{name}");
+    }
+    Ok(())
 }
 
 /// Packets, and as many at once as a veth's ring holds.
@@ -130,31 +147,45 @@ fn jumbo() -> Outcome {
     Ok(running.stop()?)
 }
 
-fn udp_echo() -> Outcome {
-    let scratch = scratch("udp_echo")?;
+/// Ordinary clients of both IP versions, whose kernel leaves sums to the device and checks those of the answers.
+fn udp_echo(mode: Mode) -> Outcome {
+    let scratch = scratch(&format!("udp_echo-{mode:?}"))?;
     let program = program(&scratch, "examples/udp_echo.c")?;
-    let lab = Lab::new()?;
-    lab.rx.ip("address add 192.0.2.1/24 dev rx0")?;
-    lab.tx.ip("address add 192.0.2.2/24 dev tx0")?;
+    let lab = Lab::as_made(mode)?;
     let mut running = start(&lab.rx, &program, &["rx0", "7"])?;
     running.wait_for_line("ready")?;
-    // The kernel's own UDP on this side: it checks addresses, ports, lengths and checksums.
-    let client = lab.tx.inside(|| UdpSocket::bind("192.0.2.2:0"))?;
-    client.set_read_timeout(Some(longest(STALL)))?;
-    client.connect("192.0.2.1:7")?;
-    for size in [0, 1, 2, 100, 1400, 1472] {
-        let text: Vec<u8> = (0..size).map(|at| (at * 7 + size) as u8).collect();
-        let mut answer = [0; 2048];
-        client.send(&text)?;
-        let len = client.recv(&mut answer)?;
-        assert_eq!(answer[..len], text, "the answer to {size} bytes");
+    check_mode(&lab, mode)?;
+    for (from, to) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
+        let client = lab.tx.inside(|| UdpSocket::bind((from, 0)))?;
+        client.set_read_timeout(Some(longest(STALL)))?;
+        client.connect((to, 7))?;
+        for size in [0, 1, 2, 3, 17, 100, 1400, 1451, 1452] {
+            let text: Vec<u8> = (0..size).map(|at| (at * 7 + size) as u8).collect();
+            let mut answer = [0; 2048];
+            client.send(&text)?;
+            let len = client.recv(&mut answer)?;
+            assert_eq!(answer[..len], text, "the answer to {size} bytes");
+        }
+        // Another port is the network stack's, which has nobody there.
+        client.connect((to, 8))?;
+        client.send(b"anybody?")?;
+        let refused = client.recv(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(refused, Err(std::io::ErrorKind::ConnectionRefused));
     }
-    // Another port is the network stack's, which has nobody there.
-    client.connect("192.0.2.1:8")?;
-    client.send(b"anybody?")?;
-    let refused = client.recv(&mut [0; 64]).map_err(|error| error.kind());
-    assert_eq!(refused, Err(std::io::ErrorKind::ConnectionRefused));
-    Ok(running.stop()?)
+    running.stop()?;
+    assert!(has_no_program(&lab.rx), "its XDP program is left");
+    Ok(())
+}
+
+fn check_mode(lab: &Lab, mode: Mode) -> Outcome {
+    let programs = lab.rx.inside(|| Device::lookup("rx0"))?.programs;
+    let modes: Vec<_> = programs.iter().map(|program| program.mode).collect();
+    let expected = match mode {
+        Mode::Skb => AttachMode::Skb,
+        _ => AttachMode::Driver,
+    };
+    assert_eq!(modes, [expected]);
+    Ok(())
 }
 
 fn with_shared_library() -> Outcome {

@@ -2,14 +2,13 @@
 #![allow(unsafe_code)] // A part runs between fork and exec.
 
 use crate::{Outcome, Result};
-use hostnet::ethtool::{self, Offload};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use testkit::{Process, Side, join, wait_until};
+use testkit::{Failure, Process, Side, join, until, wait_until};
 use xsk::{Device, Mode, Socket, Umem};
 
 /// Longest time without any progress.
@@ -30,13 +29,38 @@ impl Lab {
         join_up([&lab.rx, &lab.tx], 0xa, 1)?;
         Ok(lab)
     }
+
+    /// As the kernel makes it, with IPv6 and its solicitations, and with addresses: 192.0.2.1 and `2001:db8::1` are the
+    /// program's. For programs that take the best mode, in [`Mode::Skb`] the other end has an MTU with which the kernel refuses
+    /// native XDP.
+    pub fn as_made(mode: Mode) -> Result<Self> {
+        let lab = Self {
+            rx: Side::as_made("rx0")?,
+            tx: Side::as_made("tx0")?,
+        };
+        join_up([&lab.rx, &lab.tx], 0xa, 1)?;
+        if mode == Mode::Skb {
+            lab.tx.ip("link set dev tx0 mtu 3700")?;
+        }
+        for (side, host) in [(&lab.rx, 1), (&lab.tx, 2)] {
+            let device = side.device;
+            side.ip(&format!("address add 192.0.2.{host}/24 dev {device}"))?;
+            side.ip(&format!("address add 2001:db8::{host}/64 dev {device}"))?;
+        }
+        // An IPv6 address can be used when the kernel has asked whether another host has it.
+        let is_usable =
+            |side: &Side| Ok::<_, Failure>(side.output("ip", "-6 addr show tentative")?.is_empty());
+        for side in [&lab.rx, &lab.tx] {
+            until(STALL, "an IPv6 address is tentative", || is_usable(side))?;
+        }
+        Ok(lab)
+    }
 }
 
-/// Joins two sides by a pair that is up, and leaves checksums to no device.
+/// Joins two sides by a pair that is up.
 pub fn join_up(sides: [&Side; 2], number: u8, queues: u32) -> Outcome {
     join(sides, number, queues, 1500)?;
     for side in sides {
-        side.inside(|| ethtool::set(side.device, Offload::TxChecksum, false))?;
         side.set_up(true)?;
     }
     Ok(())

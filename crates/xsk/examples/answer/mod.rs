@@ -1,6 +1,7 @@
 //! Answers to UDP packets.
 
 use std::ops::Range;
+use xsk::checksum::{self, Checksum};
 use xsk::{Packet, SendErrorKind};
 
 const ETHERNET: usize = 14;
@@ -8,6 +9,8 @@ const UDP: usize = 8;
 const PROTOCOL: u8 = 17;
 /// Longest answer: an MTU of 1500.
 const LONGEST: usize = ETHERNET + 1500;
+/// The time to live, or hop limit, of an answer: that of the query is used up in part.
+const TTL: u8 = 64;
 
 /// The header that addresses are in, and the first byte of the UDP header.
 struct Layout {
@@ -16,22 +19,18 @@ struct Layout {
 }
 
 impl Layout {
+    /// Neither a packet with IP options, which an answer would have to obey, nor one to a group of hosts.
     fn find(packet: &[u8]) -> Option<Self> {
-        let is_ipv6 = match packet.get(12..ETHERNET)? {
-            [0x08, 0x00] => false,
-            [0x86, 0xdd] => true,
+        let is_ipv6 = match packet.get(12..=ETHERNET)? {
+            [0x08, 0x00, 0x45] => false,
+            [0x86, 0xdd, _] => true,
             _ => return None,
         };
-        let (protocol, ip) = if is_ipv6 {
-            (*packet.get(20)?, 40)
-        } else {
-            (*packet.get(23)?, 4 * usize::from(packet[ETHERNET] & 15))
-        };
-        if ip < 20 {
-            return None; // No IPv4 header is shorter.
-        }
+        let (protocol, ip) = if is_ipv6 { (20, 40) } else { (23, 20) };
         let udp = ETHERNET + ip;
-        (protocol == PROTOCOL && packet.len() >= udp + UDP).then_some(Self { is_ipv6, udp })
+        let is_udp = *packet.get(protocol)? == PROTOCOL && packet.len() >= udp + UDP;
+        let is_to_group = packet[0] & 1 == 1;
+        (is_udp && !is_to_group).then_some(Self { is_ipv6, udp })
     }
 
     /// Both addresses, of the same length.
@@ -50,20 +49,28 @@ impl Layout {
 
 /// Sends a packet's text back; twice, in a longer packet, if it begins with `twice`.
 pub fn answer(mut packet: Packet<'_, '_>) -> Result<(), SendErrorKind> {
+    // XDP comes before the network stack, which drops packets that were damaged.
+    if matches!(checksum::check(&packet), None | Some(Checksum::Wrong)) {
+        return Ok(());
+    }
     let Some(layout) = Layout::find(&packet) else {
         return Ok(());
     };
     let Some(end) = layout.end(&packet) else {
         return Ok(());
     };
-    // The checksums are sums, so an exchange leaves them right.
     for pair in [0..12, layout.addresses(), layout.udp..layout.udp + 4] {
-        let (from, to) = packet[pair.clone()].split_at_mut(pair.len() / 2);
-        from.swap_with_slice(to);
+        let half = pair.len() / 2;
+        packet[pair].rotate_left(half);
     }
+    packet[if layout.is_ipv6 { 21 } else { 22 }] = TTL;
     let text = layout.udp + UDP..end;
     if !packet[text.clone()].starts_with(b"twice") || end + text.len() > LONGEST {
-        return packet.send().map_err(|unsent| unsent.kind);
+        // The sum of a local sender's query is partial, so the exchange alone is not enough.
+        if checksum::write(&mut packet) {
+            packet.send().map_err(|unsent| unsent.kind)?;
+        }
+        return Ok(());
     }
     let Some(mut longer) = packet.alloc() else {
         return Ok(()); // No chunk is free: the query is lost.
@@ -72,48 +79,21 @@ pub fn answer(mut packet: Packet<'_, '_>) -> Result<(), SendErrorKind> {
         longer[..end].copy_from_slice(&packet[..end]);
         longer[end..].copy_from_slice(&packet[text]);
         set_lengths(&mut longer, &layout);
-        packet.send_frame(longer).map_err(|unsent| unsent.kind)?;
+        if checksum::write(&mut longer) {
+            packet.send_frame(longer).map_err(|unsent| unsent.kind)?;
+        }
     }
     Ok(())
 }
 
-/// Writes the lengths and checksums of a packet whose text has grown.
+/// Writes the lengths of a packet whose text has grown.
 fn set_lengths(packet: &mut [u8], layout: &Layout) {
     let Layout { is_ipv6, udp } = *layout;
+    let (place, header) = if is_ipv6 { (18, 40) } else { (16, 0) };
+    let ip_length = (packet.len() - ETHERNET - header) as u16;
+    set_word(packet, place, ip_length);
     let udp_length = (packet.len() - udp) as u16;
     set_word(packet, udp + 4, udp_length);
-    if is_ipv6 {
-        set_word(packet, 18, (packet.len() - ETHERNET - 40) as u16);
-    } else {
-        set_word(packet, 16, (packet.len() - ETHERNET) as u16);
-        set_word(packet, 24, 0);
-        let header = checksum(sum(&packet[ETHERNET..udp]));
-        set_word(packet, 24, header);
-    }
-    set_word(packet, udp + 6, 0);
-    let pseudo = sum(&packet[layout.addresses()]) + u32::from(PROTOCOL) + u32::from(udp_length);
-    let checksum = checksum(pseudo + sum(&packet[udp..]));
-    // 0 would mean none.
-    set_word(
-        packet,
-        udp + 6,
-        if checksum == 0 { 0xffff } else { checksum },
-    );
-}
-
-/// The sum of the 16-bit words (RFC 1071).
-fn sum(bytes: &[u8]) -> u32 {
-    let words = bytes.chunks(2).map(|pair| match *pair {
-        [high, low] => u16::from_be_bytes([high, low]),
-        [high] => u16::from_be_bytes([high, 0]),
-        _ => 0,
-    });
-    words.map(u32::from).sum()
-}
-
-fn checksum(sum: u32) -> u16 {
-    let folded = (sum & 0xffff) + (sum >> 16);
-    !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
 fn word(packet: &[u8], at: usize) -> u16 {

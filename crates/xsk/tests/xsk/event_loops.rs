@@ -5,8 +5,8 @@
 mod udp_echo;
 
 use crate::budget::{STALL, rounds};
-use crate::filter::{RX, TX, connect, ping};
-use crate::netns::{Lab, are_cards, umem_builder};
+use crate::filter::{connect, ping};
+use crate::netns::{Lab, RX, RX6, TX, TX6, are_cards, umem_builder};
 use crate::traffic::drain;
 use crate::{Outcome, Result, packet};
 use mio::unix::SourceFd;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use testkit::limit::longest;
 use testkit::{Limit, Test, wait_until};
 use tokio::runtime::{Builder, Runtime};
-use xsk::{AsyncSocket, Interest, Mode, Socket, Umem, Wait};
+use xsk::{AsyncSocket, Interest, Mode, ModeObtained, Socket, Umem, Wait};
 
 /// Packets of a queue's longest burst, less than a veth's ring holds.
 const BURST: u64 = 128;
@@ -25,10 +25,13 @@ const BURSTS: u32 = 300;
 
 /// For network cards, too.
 pub fn tests_of_cards() -> Vec<Test> {
-    vec![Test::new(
-        "tokio: UDP is answered beside the stack",
-        answer_udp,
-    )]
+    let name = "tokio: UDP is answered beside the stack";
+    if are_cards() {
+        return vec![Test::new(name, answer_udp_on_cards)];
+    }
+    let on_veth = [("SKB", Mode::Skb), ("DRV", Mode::Driver)]
+        .map(|(prefix, mode)| Test::new(format!("{prefix} {name}"), move || answer_udp(mode)));
+    on_veth.into()
 }
 
 pub fn tests() -> Vec<Test> {
@@ -312,45 +315,56 @@ fn in_mio() -> Outcome {
     })
 }
 
-const RX6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-const TX6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+/// The example, with clients that are ordinary UDP sockets: their kernel checks the checksums, and leaves partial ones.
+fn answer_udp(mode: Mode) -> Outcome {
+    let lab = Lab::as_made(2, mode)?;
+    add_clients(&lab)?;
+    answer_clients(&lab, Some(mode))
+}
 
-/// The example, with clients that are ordinary UDP sockets: their kernel checks the checksums.
-fn answer_udp() -> Outcome {
+fn add_clients(lab: &Lab) -> Outcome {
+    for (v4, v6) in (1..CLIENTS).map(client_addresses) {
+        lab.tx.add_addresses(v4, v6)?;
+    }
+    lab.tx.wait_for_addresses();
+    Ok(())
+}
+
+/// The script of the guest has turned IPv6 off.
+fn answer_udp_on_cards() -> Outcome {
     let lab = Lab::with_queues(2)?;
-    for side in [&lab.rx, &lab.tx] {
-        let device = side.device;
-        let switch = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
-        side.inside(|| std::fs::write(switch, "0"))?;
-    }
-    let mut addresses = vec![(&lab.rx, RX, RX6)];
-    addresses.extend((0..CLIENTS).map(|number| {
-        let (v4, v6) = client_addresses(number);
-        (&lab.tx, v4, v6)
-    }));
-    for &(side, v4, v6) in &addresses {
-        let device = side.device;
-        side.ip(&format!("addr add {v4}/24 dev {device}"))?;
-        side.ip(&format!("addr add {v6}/64 dev {device} nodad"))?;
-    }
-    let answered = answer_clients(&lab);
+    let turn_ipv6 = |off: &str| -> Outcome {
+        for side in [&lab.rx, &lab.tx] {
+            side.sysctl(&format!("ipv6/conf/{}/disable_ipv6", side.device), off)?;
+        }
+        Ok(())
+    };
+    turn_ipv6("0")?;
+    lab.rx.add_addresses(RX, RX6)?;
+    lab.tx.add_addresses(TX, TX6)?;
+    add_clients(&lab)?;
+    lab.rx.wait_for_addresses();
+    let answered = answer_clients(&lab, None);
     // Cards serve other tests after this one.
     for side in [&lab.rx, &lab.tx] {
-        let device = side.device;
-        side.ip(&format!("addr flush dev {device}"))?;
-        let switch = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
-        side.inside(|| std::fs::write(switch, "1"))?;
+        side.ip(&format!("addr flush dev {}", side.device))?;
     }
+    turn_ipv6("1")?;
     answered
 }
 
-fn answer_clients(lab: &Lab) -> Outcome {
+fn answer_clients(lab: &Lab, expected: Option<Mode>) -> Outcome {
     let runtime = runtime()?;
     let sockets = lab
         .rx
         .inside(|| udp_echo::open("rx0").map_err(|error| error.to_string()))?;
     assert_eq!(sockets.len(), 2);
     let mode = sockets[0].mode();
+    match expected {
+        Some(Mode::Skb) => assert_eq!(mode, ModeObtained::Skb),
+        Some(_) => assert_eq!(mode, ModeObtained::Driver),
+        None => {}
+    }
     lab.rx.wait_for_link();
     lab.tx.wait_for_link();
     let before = lab.rx.inside(|| lab.rx.lookup()?.rx_by_queue())?;

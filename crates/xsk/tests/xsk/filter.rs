@@ -2,7 +2,7 @@
 //! packets, and real traffic past a socket.
 
 use crate::filter_model::{Spec, matches, packet, spec};
-use crate::netns::{Lab, Side};
+use crate::netns::{Lab, RX, Side, TX};
 use crate::{Outcome, Result};
 use proptest::collection::vec;
 use proptest::test_runner::{Config, TestRunner};
@@ -134,8 +134,6 @@ fn load_with_few_capabilities() -> Outcome {
     })
 }
 
-pub const RX: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-pub const TX: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 /// The UDP port of the socket, and the TCP port of the network stack, which must not be confused.
 const PORT: u16 = 4242;
 const LIMIT: Duration = Duration::from_secs(10);

@@ -3,8 +3,8 @@
 //! In a guest of `./run guests` they are those that its script made of two network cards.
 
 use crate::{Outcome, Result};
-use hostnet::ethtool::{self, Offload};
 use hostnet::netns;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Mutex;
@@ -74,7 +74,7 @@ impl Lab {
         Self::with_queues(1)
     }
 
-    /// MTU 1500, no checksum offload on the way out, no IPv6 and so no packets but the test's.
+    /// MTU 1500, no IPv6 and so no packets but the test's.
     pub fn with_queues(queues: u32) -> Result<Self> {
         match std::env::var(CARDS) {
             Ok(paths) => Self::of_cards(&paths, queues),
@@ -110,13 +110,37 @@ impl Lab {
     pub fn add_veths(&self, queues: u32) -> Outcome {
         join([&self.rx, &self.tx], 0xa, queues, 1500)?;
         for side in [&self.rx, &self.tx] {
-            // What `ethtool -K DEVICE tx off` sets.
-            side.inside(|| ethtool::set(side.device, Offload::TxChecksum, false))?;
             side.set_up(true)?;
         }
         Ok(())
     }
+
+    /// A veth pair with these addresses and no other setting: offloads, IPv6 and its solicitations are as the kernel makes
+    /// them. For programs that take the best mode, in [`Mode::Skb`] the other end has an MTU with which the kernel refuses
+    /// native XDP.
+    pub fn as_made(queues: u32, mode: Mode) -> Result<Self> {
+        let lab = Self {
+            rx: Side::of(testkit::Side::as_made("rx0")?),
+            tx: Side::of(testkit::Side::as_made("tx0")?),
+        };
+        lab.add_veths(queues)?;
+        if mode == Mode::Skb {
+            lab.tx.ip("link set dev tx0 mtu 3700")?;
+        }
+        lab.rx.add_addresses(RX, RX6)?;
+        lab.tx.add_addresses(TX, TX6)?;
+        for side in [&lab.rx, &lab.tx] {
+            side.wait_for_addresses();
+        }
+        Ok(lab)
+    }
 }
+
+/// The addresses of the ends, where they have any.
+pub const RX: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+pub const TX: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+pub const RX6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+pub const TX6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
 impl Deref for Side {
     type Target = testkit::Side;
@@ -208,6 +232,21 @@ impl Side {
         let program = self.inside(|| programs::attach(&device, AttachMode::Driver, kind, 4))?;
         *held = Some(program.clone());
         Ok(program)
+    }
+
+    /// Gives the device addresses in the networks of [`RX`] and [`RX6`].
+    pub fn add_addresses(&self, v4: Ipv4Addr, v6: Ipv6Addr) -> Outcome {
+        self.ip(&format!("addr add {v4}/24 dev {}", self.device))?;
+        Ok(self.ip(&format!("addr add {v6}/64 dev {}", self.device))?)
+    }
+
+    /// An IPv6 address can be used when the kernel has asked whether another host has it, some seconds after it was added.
+    pub fn wait_for_addresses(&self) {
+        let usable = wait_until(LINK, || {
+            let tentative = self.output("ip", "-6 addr show tentative");
+            tentative.is_ok_and(|lines| lines.is_empty())
+        });
+        assert!(usable, "{} has tentative addresses", self.device);
     }
 
     /// A card that has no link drops all packets.
