@@ -9,7 +9,7 @@
 //! | [`packet`] | AF_PACKET sockets |
 //! | [`sandbox`] | threads that a seccomp filter or missing capabilities limit |
 //! | [`directory`] | directories that go with their test |
-//! | [`archive`] | static libraries of the crate under test |
+//! | [`archive`] | static libraries and examples of the crate under test |
 
 // # Layers
 //
@@ -35,7 +35,7 @@ pub mod sandbox;
 mod slowdown;
 pub mod test;
 
-pub use archive::static_library;
+pub use archive::{example, static_library};
 pub use directory::Temporary;
 pub use error::{Error, Failure, Result};
 pub use libtest_mimic::Arguments;

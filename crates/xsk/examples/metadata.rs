@@ -1,7 +1,7 @@
 //! Sends each packet back, and prints what the driver knew of it and when the answer left:
 //! `cargo run --example metadata -- DEVICE [PACKETS]`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xsk::{Result, Socket, TxRequest, Umem};
 
 fn main() -> Result<()> {
@@ -38,9 +38,20 @@ fn main() -> Result<()> {
         }
         drop(batch);
         socket.flush()?;
-        while let Some(time) = socket.take_tx_timestamp() {
-            println!("answer {} left at {} ns", time.tag, time.nanoseconds);
-        }
+        print_times(&mut socket);
+    }
+    // The times of the last answers are there when they have left.
+    let ended = Instant::now();
+    while socket.outstanding() > 0 && ended.elapsed() < Duration::from_secs(1) {
+        socket.flush()?;
+        print_times(&mut socket);
     }
     Ok(())
+}
+
+fn print_times(socket: &mut Socket) {
+    socket.reclaim();
+    while let Some(time) = socket.take_tx_timestamp() {
+        println!("answer {} left at {} ns", time.tag, time.nanoseconds);
+    }
 }

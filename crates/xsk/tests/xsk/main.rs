@@ -17,6 +17,7 @@ mod dispatcher;
 mod errors;
 mod event_loops;
 mod events;
+mod examples;
 mod filter;
 mod filter_model;
 mod fragments;
@@ -125,6 +126,7 @@ fn main() -> ExitCode {
         tests.extend(event_loops::tests());
         tests.extend(handover::tests());
         tests.extend(events::tests());
+        tests.extend(examples::tests());
         #[cfg(feature = "libxdp")]
         tests.extend(dispatcher::tests());
     }
