@@ -22,6 +22,17 @@
 //! [packets](guide::packets) and their [metadata](guide::metadata), how to use [all queues](guide::queues) of a device, and how to outlive
 //! its [removal and return](guide::life_cycle).
 //!
+//! # Before the first packet
+//!
+//! - **The host loses what the socket takes.** AF_XDP taps nothing: without a [`Filter`] the queue's ARP, ping and SSH stop,
+//!   and no tcpdump or firewall of the host sees a packet that a socket took or sent.
+//! - **Nothing is verified.** XDP comes before the network stack: a packet may be damaged, and one of a local sender (veth, tap,
+//!   virtio) has a *partial* checksum, which the receiver of an answer takes for a wrong one. [`checksum`] checks, completes
+//!   and writes sums; [the guide](guide::packets#before-the-network-stack) lists what else the stack does.
+//! - **Waiting delays.** [`Socket::wait`] gathers packets for up to 200 µs by default, for less CPU time; where latency counts,
+//!   open with [`Wait::Poll`] or [`Wait::Spin`] ([`SocketBuilder::wait`]).
+//! - **One socket has one queue** of several, and the device selects the queue of a packet: a [`Port`] has them all.
+//!
 //! # Example
 //!
 //! A socket that returns every packet to its sender. It needs root, or `CAP_NET_RAW`,

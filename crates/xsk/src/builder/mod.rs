@@ -191,7 +191,8 @@ impl SocketBuilder {
         self
     }
 
-    /// The way of waiting of [`Socket::wait`]. Default [`Wait::adaptive`].
+    /// The way of waiting of [`Socket::wait`]. Default [`Wait::adaptive`], which lets packets gather for up to 200 µs, and with few
+    /// packets the lateness of a timer on top: where latency counts, choose [`Wait::Poll`] or [`Wait::Spin`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self

@@ -29,8 +29,8 @@
 //!
 //! # Zero-copy
 //!
-//! The device writes received packets into the UMEM. The library supports it, but has not been
-//! tested on a device with zero-copy. Two consequences of the mode:
+//! The device writes received packets into the UMEM. The library is tested with it on emulated cards (igb,
+//! virtio-net) with Linux's drivers, and not on hardware. Two consequences of the mode:
 //!
 //! - All packets of the queue arrive in UMEM chunks, also those that the XDP program passes to the
 //!   network stack; the kernel copies the latter.

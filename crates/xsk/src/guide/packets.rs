@@ -10,6 +10,27 @@
 //! | the caller's, attached | its choice | [`SocketBuilder::map`] |
 //! | libxdp's, [beside other programs](#beside-other-xdp-programs) | all that the programs before it pass | `SocketBuilder::dispatcher` |
 //!
+//! # Before the network stack
+//!
+//! XDP runs before the network stack of the host, and a packet that it redirects to a socket goes nowhere else. So the program
+//! has to do, or to do without, what the stack does with a packet before an ordinary socket gets it:
+//!
+//! | The stack | A packet of an AF_XDP socket |
+//! |---|---|
+//! | drops packets with a wrong checksum of IPv4, UDP, TCP or ICMP | may have one: [`checksum::check`](crate::checksum::check) |
+//! | knows that a local sender has left the checksum to a card | has a partial sum, and is dropped by the receiver if it is sent on so: [`checksum::complete`](crate::checksum::complete) |
+//! | drops packets with impossible lengths, and the padding after an IP packet | has the length of the frame: the fields in it are the sender's |
+//! | drops packets to other hosts' addresses, or forwards them | is for any destination that the device and the program let pass |
+//! | counts the time to live down, and obeys or refuses IP options | has them as they arrived: an answer needs a time to live of its own, not what is left of the query's |
+//! | puts fragments together | is a fragment |
+//! | has a firewall, connection tracking and reverse path filter | has met none of them |
+//! | answers ARP, neighbour discovery and ping | is the query: without a filter the host's neighbours lose its address within a minute |
+//! | shows packets to tcpdump | is not shown, received or sent |
+//!
+//! A segment of TCP that a local sender left to a card to be cut (TSO) is longer than the MTU. In generic XDP it
+//! does not fit into a chunk, and is dropped ([`Statistics::rx_dropped`](crate::Statistics::rx_dropped)); on a veth the kernel
+//! turns this off for native XDP.
+//!
 //! # Filters
 //!
 //! A packet is taken if it matches any [`Rule`] of the filter, and it matches a rule if all conditions
