@@ -31,6 +31,9 @@
 //! does not fit into a chunk, and is dropped ([`Statistics::rx_dropped`](crate::Statistics::rx_dropped)); on a veth the kernel
 //! turns this off for native XDP.
 //!
+//! The library parses no headers: crates such as `etherparse` and `smoltcp` do, on the bytes of a packet. To make or change
+//! one, write its fields, and at last the sums by [`checksum::write`](crate::checksum::write).
+//!
 //! # Filters
 //!
 //! A packet is taken if it matches any [`Rule`] of the filter, and it matches a rule if all conditions

@@ -80,6 +80,7 @@ impl Lab {
 impl End {
     fn new() -> Result<Self> {
         let namespace = netns::create()?;
+        // Users have it. Each packet here is counted, so none may be the kernel's own.
         netns::disable_ipv6(namespace.as_fd())?;
         let netlink = netns::run_in(namespace.as_fd(), Rtnetlink::open)?;
         Ok(Self {
