@@ -764,7 +764,7 @@ fn lose_datagrams() -> Result<()> {
     let counted =
         sum(&after, "weir_losses_total", labels) - sum(&before, "weir_losses_total", labels);
     ensure!(
-        counted == lost,
+        (counted - lost).abs() < 0.5,
         "{lost} were lost, {counted} are counted:\n{after}"
     );
     ensure!(
