@@ -44,8 +44,8 @@ unsafe impl Sync for View {}
 
 const _: () = {
     assert!(size_of::<View>() == SIZE && size_of::<RawRing>() == 48);
-    assert!(offset_of!(View, raw) == 16 && size_of::<RawSocket>() == 248);
-    assert!(offset_of!(RawSocket, memory) == 192 && offset_of!(RawSocket, sending) == 246);
+    assert!(offset_of!(View, raw) == 16 && size_of::<RawSocket>() == 256);
+    assert!(offset_of!(RawSocket, memory) == 192 && offset_of!(RawSocket, sending) == 248);
 };
 
 static VIEWS: [View; SOCKETS] = [const { View::new() }; SOCKETS];

@@ -48,7 +48,7 @@ struct weir_xsk_view {
 	struct weir_xsk_ring fill;
 	struct weir_xsk_ring completion;
 	uint8_t *memory;
-	uint16_t *owners; /* of each chunk; 0 is the program */
+	uint32_t *owners; /* of each chunk; 0 is the program */
 	uint32_t *free;	  /* indices of free chunks */
 	uint32_t free_count;
 	uint32_t free_room;
@@ -57,8 +57,8 @@ struct weir_xsk_view {
 	uint32_t frame_offset; /* of an empty packet in its chunk */
 	uint32_t lacking;      /* chunks that FILL lacks */
 	uint32_t credit;       /* packets to take from RX before the library looks after it */
-	uint16_t receiving;    /* owners: the kernel, to receive and to send */
-	uint16_t sending;
+	uint32_t receiving;    /* owners: the kernel, to receive and to send */
+	uint32_t sending;
 };
 
 /* A slot of RX and TX: struct xdp_desc, with length and options in one number, so that they are written at once. */
@@ -254,8 +254,8 @@ WEIR_XSK_INLINE void weir_xsk_inline_refill(struct weir_xsk_view *view)
 	uint32_t left = weir_xsk_inline_min(room, weir_xsk_inline_filled(&view->completion));
 	uint32_t from = view->completion.next, to = view->fill.next, lent = view->free_count;
 	const uint32_t shift = view->chunk_shift, chunks = view->chunks;
-	uint16_t *const owners = view->owners;
-	const uint16_t receiving = view->receiving;
+	uint32_t *const owners = view->owners;
+	const uint32_t receiving = view->receiving;
 
 	while (left > 0) {
 		const uint64_t *in = weir_xsk_inline_addr(&view->completion, from);
@@ -313,7 +313,7 @@ WEIR_XSK_INLINE void weir_xsk_inline_stock(struct weir_xsk_socket *socket,
 	uint32_t left = weir_xsk_inline_min(filled, room);
 	uint32_t from = view->completion.next, count = view->free_count;
 	const uint32_t shift = view->chunk_shift, chunks = view->chunks;
-	uint16_t *const owners = view->owners;
+	uint32_t *const owners = view->owners;
 
 	while (left > 0) {
 		const uint64_t *in = weir_xsk_inline_addr(&view->completion, from);
@@ -370,8 +370,8 @@ WEIR_XSK_INLINE int weir_xsk_inline_forward_each(struct weir_xsk_socket *socket,
 		const uint32_t shift = view->chunk_shift;
 		const uint64_t size = 1ull << shift;
 		uint8_t *const memory = view->memory;
-		uint16_t *const owners = view->owners;
-		const uint16_t sending = view->sending;
+		uint32_t *const owners = view->owners;
+		const uint32_t sending = view->sending;
 
 		run = weir_xsk_inline_min(run, weir_xsk_inline_run(&view->tx, over));
 		for (end = in + run; in < end; in++) {
@@ -432,8 +432,8 @@ WEIR_XSK_INLINE int weir_xsk_inline_send_each(struct weir_xsk_socket *socket, ui
 		const uint32_t shift = view->chunk_shift;
 		const uint64_t offset = view->frame_offset;
 		uint8_t *const memory = view->memory;
-		uint16_t *const owners = view->owners;
-		const uint16_t sending = view->sending;
+		uint32_t *const owners = view->owners;
+		const uint32_t sending = view->sending;
 
 		for (; tx < end; tx++) {
 			const uint64_t chunk = *--index, addr = (chunk << shift) + offset;
@@ -476,7 +476,7 @@ WEIR_XSK_INLINE int weir_xsk_inline_recv(struct weir_xsk_socket *socket,
 		const uint32_t shift = view->chunk_shift;
 		const uint64_t size = 1ull << shift;
 		uint8_t *const memory = view->memory;
-		uint16_t *const owners = view->owners;
+		uint32_t *const owners = view->owners;
 
 		for (end = in + run; in < end; in++, frame++) {
 			const uint64_t addr = in->addr;
@@ -543,8 +543,8 @@ WEIR_XSK_INLINE int weir_xsk_inline_send(struct weir_xsk_socket *socket,
 		const struct weir_xsk_desc *const end = tx + run;
 		const uint32_t shift = view->chunk_shift;
 		uint8_t *const memory = view->memory;
-		uint16_t *const owners = view->owners;
-		const uint16_t sending = view->sending;
+		uint32_t *const owners = view->owners;
+		const uint32_t sending = view->sending;
 
 		for (; tx < end; tx++, frame++) {
 			const uint64_t addr = (uint64_t)(frame->data - memory);
@@ -581,8 +581,8 @@ WEIR_XSK_INLINE int weir_xsk_inline_free(struct weir_xsk_socket *socket,
 		uint32_t run = weir_xsk_inline_min(left, weir_xsk_inline_run(&view->fill, to));
 		const uint32_t shift = view->chunk_shift;
 		uint8_t *const memory = view->memory;
-		uint16_t *const owners = view->owners;
-		const uint16_t receiving = view->receiving;
+		uint32_t *const owners = view->owners;
+		const uint32_t receiving = view->receiving;
 
 		for (last = slot + run; slot < last; slot++, frame++) {
 			const uint64_t index = (uint64_t)(frame->data - memory) >> shift;
@@ -613,7 +613,7 @@ WEIR_XSK_INLINE int weir_xsk_inline_wait(struct weir_xsk_socket *socket, uint32_
 }
 
 WEIR_XSK_LAYOUT(struct weir_xsk_ring, 48);
-WEIR_XSK_LAYOUT(struct weir_xsk_view, 264);
+WEIR_XSK_LAYOUT(struct weir_xsk_view, 272);
 
 #define weir_xsk_umem_create weir_xsk_umem_create_unchecked
 #define weir_xsk_receive_each weir_xsk_inline_receive_each

@@ -77,6 +77,9 @@ impl<'s> RxBatch<'s> {
             Some(rx) if area.fragments() => rx.peek_packets(max, goes_on),
             Some(rx) => rx.peek(max),
         };
+        if received.left() > 0 {
+            fill.start_burst();
+        }
         let recycled = fill.reserve(received.left());
         let send = match &mut out {
             Some(out) => out.tx.reserve(received.left()),
@@ -111,8 +114,8 @@ impl<'s> RxBatch<'s> {
         self.received.left() == 0
     }
 
-    /// The next packet of one chunk. Descriptors of chunks that were not lent for receiving on this queue
-    /// are skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs), packets
+    /// The next packet of one chunk. Descriptors of chunks that were not lent for receiving on this queue, or that
+    /// the batch has had already, are skipped and counted in [`Statistics::invalid_descs`](crate::Statistics::invalid_descs), packets
     /// of several chunks, or in an [unaligned](crate::UmemBuilder::unaligned) one, in
     /// [`Statistics::fragmented`](crate::Statistics::fragmented): with those, call
     /// [`next_fragments`](Self::next_fragments).
@@ -124,7 +127,7 @@ impl<'s> RxBatch<'s> {
             let ahead = rx.slot(index.wrapping_add(PREFETCH)).addr();
             self.memory.prefetch(ahead);
             let (addr, size) = rx.slot(index).packet();
-            if self.lent.has(addr, size) {
+            if self.lent.mark_read(addr, size) {
                 return Some(Packet {
                     addr,
                     len: size.len(),
@@ -192,7 +195,7 @@ impl<'s> RxBatch<'s> {
     fn take_fragment(&mut self, addr: u64, size: Size, packet: &mut Fragments) -> bool {
         let is_known = matches!(size.options(), 0 | XDP_PKT_CONTD);
         let area = self.cache.area();
-        let found = area.received_at(self.fill.id(), addr, size.without_options());
+        let found = area.unread_at(self.fill.burst(), addr, size.without_options());
         let Some(addr) = found.filter(|_| is_known) else {
             self.freed = self.fill.reject(addr, self.cache, self.freed);
             return false;
@@ -343,9 +346,9 @@ extern "C" fn reject(
     let known = size.without_options();
     let is_unaligned = fill.is_unaligned();
     let is_there = if is_unaligned {
-        cache.area().received_at(fill.id(), addr, known).is_some()
+        cache.area().unread_at(fill.burst(), addr, known).is_some()
     } else {
-        lent.has(addr, known)
+        lent.has_unread(addr, known)
     };
     let is_part = size.options() == XDP_PKT_CONTD;
     if !is_there || !(is_part || is_unaligned && size.options() == 0) {
@@ -435,7 +438,7 @@ fn recycle_unread(
         let mut written = 0;
         for (packet, slot) in packets.iter().zip(fill.ring().run(&recycled)) {
             let (addr, size) = packet.packet();
-            if !lent.has(addr, size.without_options()) {
+            if !lent.mark_read(addr, size.without_options()) {
                 break;
             }
             slot.write(lent.start(addr));
@@ -447,7 +450,7 @@ fn recycle_unread(
         if let Some(index) = received.next() {
             // No slot next to the last, or none at all, or no such chunk.
             let (addr, size) = rx.slot(index).packet();
-            if lent.has(addr, size.without_options()) {
+            if lent.mark_read(addr, size.without_options()) {
                 fill.recycle(lent.start(addr), &mut recycled, cache);
             } else if fill.is_unaligned() && fill.free_received(addr, cache) {
                 // Not before it is refilled.

@@ -38,8 +38,8 @@ use std::slice;
 /// # }
 /// ```
 pub struct Packet<'b, 's> {
-    /// Its first byte. In the table of owners its chunk is still lent for receiving; that changes when
-    /// the packet is sent or kept, and need not change when it is recycled.
+    /// Its first byte. In the table of owners its chunk is lent for receiving, and read in this burst; that changes
+    /// when the packet is sent or kept, and need not change when it is recycled.
     pub(super) addr: u64,
     pub(super) len: u32,
     pub(super) batch: &'b mut RxBatch<'s>,
@@ -70,7 +70,7 @@ impl Packet<'_, '_> {
             let packet = ManuallyDrop::into_inner(packet);
             return Err(SendError { packet, kind });
         };
-        // SAFETY: needed because the check would be the second. `has` found the packet's chunk, which
+        // SAFETY: needed because the check would be the second. `mark_read` found the packet's chunk, which
         // `set_extent` leaves it in.
         unsafe { batch.lent.give_unchecked(addr, batch.fill.id().sending()) };
         out.tx.slot(slot).write_packet(addr, len);
@@ -208,12 +208,12 @@ impl Deref for Packet<'_, '_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: needed because the chunk has no `Chunk` yet. `LentChunks::has` checked that the packet
+        // SAFETY: needed because the chunk has no `Chunk` yet. `LentChunks::mark_read` checked that the packet
         // lies inside a chunk of this memory, where `set_extent` leaves it. The chunk was lent through
         // these rings, and the kernel returned it in the descriptor just read. Only the methods
         // that consume this packet lend it again or make it a `Chunk`. No second packet of it
-        // exists: a batch lends one at a time and the rings one batch, and no other rings have an
-        // entry in the table for a chunk lent through these.
+        // exists: the mark refuses another descriptor of the chunk in this burst, the rings lend one batch
+        // at a time, and no other rings have an entry in the table for a chunk lent through these.
         unsafe { slice::from_raw_parts(self.batch.memory.at(self.addr), self.len as usize) }
     }
 }

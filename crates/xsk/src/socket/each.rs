@@ -10,7 +10,7 @@ use crate::frame::Frame;
 use crate::hints::RxHints;
 use crate::ring::{Cursor, SharedSlot};
 use crate::sys::{Desc, XDP_PKT_CONTD};
-use crate::umem::{Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
+use crate::umem::{Burst, Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
 use crate::umem_rings::{FillRing, Outgoing, RxRing};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -158,11 +158,11 @@ impl<const SENDS: bool> Deref for Received<'_, SENDS> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: needed because the chunk has no `Chunk` yet. `OwnedBy::has` checked that the packet
+        // SAFETY: needed because the chunk has no `Chunk` yet. `OwnedBy::mark_read` checked that the packet
         // lies inside a chunk of this memory, where `set_extent` leaves it. The chunk was lent through
         // these rings, and the kernel returned it in the descriptor just read. Only the methods
         // that consume this packet lend it again or make it a `Chunk`, and no second packet of it
-        // exists: each descriptor is read once, and its packet decided on before the next.
+        // exists: the mark refuses another descriptor of the chunk in this burst.
         unsafe { slice::from_raw_parts(self.memory.at(self.addr), self.len as usize) }
     }
 }
@@ -197,7 +197,10 @@ struct Pass<'s, const SENDS: bool> {
     sent: Cursor,
     /// Descriptors in all.
     read: u32,
+    burst: Burst,
     rejected: Rejected,
+    /// The address of the packet whose closure panicked.
+    panicked: Option<u64>,
 }
 
 /// Descriptors that named no chunk lent here, or a packet outside its chunk; and packets of several chunks.
@@ -238,12 +241,17 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
         } else {
             rx.take(recycled.left())
         };
+        if received.left() > 0 {
+            fill.start_burst();
+        }
         let sent = match &mut out {
             Some(out) if SENDS => out.tx.reserve(received.left()),
             _ => Cursor::NONE,
         };
         Self {
             read: received.left(),
+            burst: fill.burst(),
+            panicked: None,
             rx,
             out,
             fill,
@@ -303,8 +311,14 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
     #[cold]
     #[inline(never)]
     fn reject_next(&mut self) {
-        let (id, slots) = (self.fill.id(), next_slots(self.rx, &self.received));
-        reject(slots.iter(), self.umem, self.cache, id, &mut self.rejected);
+        let (burst, slots) = (self.burst, next_slots(self.rx, &self.received));
+        reject(
+            slots.iter(),
+            self.umem,
+            self.cache,
+            burst,
+            &mut self.rejected,
+        );
         self.received.next();
     }
 
@@ -312,8 +326,8 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
     #[cold]
     #[inline(never)]
     fn free_fragments(&mut self) {
-        let (id, slots) = (self.fill.id(), next_slots(self.rx, &self.received));
-        free_fragments(slots, self.umem, self.cache, id, &mut self.rejected);
+        let (burst, slots) = (self.burst, next_slots(self.rx, &self.received));
+        free_fragments(slots, self.umem, self.cache, burst, &mut self.rejected);
     }
 
     /// Frees the chunks for which no slot is left. The last packet is taken whole, with more descriptors than
@@ -321,10 +335,10 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
     #[cold]
     #[inline(never)]
     fn refuse_rest(&mut self) {
-        let (umem, id) = (self.umem, self.fill.id());
+        let (umem, burst) = (self.umem, self.burst);
         for index in self.received.by_ref() {
             let slot = slice::from_ref(self.rx.slot(index));
-            free_fragments(slot, umem, self.cache, id, &mut self.rejected);
+            free_fragments(slot, umem, self.cache, burst, &mut self.rejected);
             // No pass comes to this slot any more.
             let freed = std::mem::take(&mut self.rejected.freed);
             self.rejected.descs += u32::from(freed == 0);
@@ -350,6 +364,8 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
             most,
             kept: 0,
             cursors: [&mut self.received, &mut self.recycled, &mut self.sent],
+            burst: self.burst,
+            panicked: &mut self.panicked,
             lent: area.owned_by(id.receiving()),
             memory: area.memory(),
             umem: self.umem,
@@ -364,23 +380,37 @@ impl<const SENDS: bool> Pass<'_, SENDS> {
     #[cold]
     #[inline(never)]
     fn recycle_after_panic(&mut self) {
-        let (area, id) = (self.umem.area(), self.fill.id());
-        let first = self.received.next;
-        for index in self.received.by_ref() {
-            let (addr, size) = self.rx.slot(index).packet();
-            if let Some(addr) = area.received_at(id, addr, size.without_options()) {
-                match self.recycled.next() {
-                    Some(slot) => self.fill.write_at(slot, area.chunk_start(addr)),
-                    // The last packet may have more chunks than there are slots.
-                    None => self
-                        .cache
-                        .put(self.umem.received(addr, id).expect("it is lent")),
-                }
-            } else if index != first {
-                let slot = slice::from_ref(self.rx.slot(index));
-                reject(slot.iter(), self.umem, self.cache, id, &mut self.rejected);
+        let (umem, burst) = (self.umem, self.burst);
+        // Not read from RX a second time: a peer may have changed that since.
+        if let Some(addr) = self.panicked.take() {
+            self.received.next();
+            if umem.area().is_read_at(burst, addr) {
+                self.recycle_read(addr);
             }
-            // Else the closure that panicked had kept it.
+        }
+        while let Some(index) = self.received.next() {
+            let slot = self.rx.slot(index);
+            let (addr, size) = slot.packet();
+            let found = umem
+                .area()
+                .mark_read_at(burst, addr, size.without_options());
+            if let Some(addr) = found {
+                self.recycle_read(addr);
+            } else {
+                let slot = slice::from_ref(slot).iter();
+                reject(slot, umem, self.cache, burst, &mut self.rejected);
+            }
+        }
+    }
+
+    /// Lends the chunk of a packet that was read for receiving again.
+    fn recycle_read(&mut self, addr: u64) {
+        if let Some(slot) = self.recycled.next() {
+            self.fill.write_at(slot, self.umem.area().chunk_start(addr));
+        } else {
+            // The last packet may have more chunks than there are slots.
+            let chunk = self.umem.received(addr, self.fill.id());
+            self.cache.put(chunk.expect("it is lent"));
         }
     }
 }
@@ -425,6 +455,8 @@ struct Block<'s, const SHIFT: u32, const SENDS: bool> {
     /// Descriptors whose chunks went neither to FILL nor to TX.
     kept: usize,
     cursors: [&'s mut Cursor; 3],
+    burst: Burst,
+    panicked: &'s mut Option<u64>,
     lent: OwnedBy<'s, SHIFT>,
     memory: Memory,
     umem: &'s Umem,
@@ -441,9 +473,13 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
         while let Some(slot) = self.received.as_slice().first() {
             let (addr, size) = slot.packet();
             let addr = OwnedBy::<SHIFT>::decode(addr);
-            if !self.lent.has(addr, size) {
+            if !self.lent.mark_read(self.burst, addr, size) {
                 break;
             }
+            let deciding = Deciding {
+                addr,
+                panicked: &mut *self.panicked,
+            };
             let Done { fate, .. } = each(Received {
                 addr,
                 len: size.len(),
@@ -453,6 +489,7 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
                 has_hints: self.has_hints,
                 packet: PhantomData,
             });
+            std::mem::forget(deciding);
             // Only now: a packet whose closure panics is recycled.
             self.received.next();
             match fate {
@@ -466,10 +503,23 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
     #[inline(always)]
     fn forward(&mut self, addr: u64, len: u32) {
         let index = self.lent.index(addr);
-        // SAFETY: needed because the check would be the second. `has` found the chunk of the packet,
+        // SAFETY: needed because the check would be the second. `mark_read` found the chunk of the packet,
         // which `set_extent` leaves in there.
         unsafe { self.lent.set_unchecked(index, self.id.sending()) };
         next(&mut self.sent).write_packet(addr, len);
+    }
+}
+
+/// The packet of which a closure decides. It is dropped only when that panics.
+struct Deciding<'s> {
+    addr: u64,
+    panicked: &'s mut Option<u64>,
+}
+
+impl Drop for Deciding<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        *self.panicked = Some(self.addr);
     }
 }
 
@@ -506,7 +556,7 @@ fn reject(
     mut slots: slice::Iter<'_, SharedSlot<Desc>>,
     umem: &Umem,
     cache: &mut Cache,
-    id: RingsId,
+    burst: Burst,
     rejected: &mut Rejected,
 ) {
     let Some((addr, size)) = slots.next().map(SharedSlot::packet) else {
@@ -514,8 +564,11 @@ fn reject(
     };
     let goes_on = size.options() == XDP_PKT_CONTD;
     let area = umem.area();
-    let is_part = goes_on && area.received_at(id, addr, size.without_options()).is_some();
-    let chunk = umem.received(addr, id);
+    let is_part = goes_on
+        && area
+            .unread_at(burst, addr, size.without_options())
+            .is_some();
+    let chunk = umem.unread(addr, burst);
     if chunk.is_none() && rejected.freed > 0 {
         rejected.freed -= 1;
         return;
@@ -528,7 +581,7 @@ fn reject(
         cache.put(chunk);
     }
     if goes_on {
-        free_fragments(slots.as_slice(), umem, cache, id, rejected);
+        free_fragments(slots.as_slice(), umem, cache, burst, rejected);
     }
 }
 
@@ -537,13 +590,13 @@ fn free_fragments(
     slots: &[SharedSlot<Desc>],
     umem: &Umem,
     cache: &mut Cache,
-    id: RingsId,
+    burst: Burst,
     rejected: &mut Rejected,
 ) {
     rejected.goes_on = true;
     for slot in slots {
         let (addr, size) = slot.packet();
-        if let Some(chunk) = umem.received(addr, id) {
+        if let Some(chunk) = umem.unread(addr, burst) {
             cache.put(chunk);
             rejected.freed += 1;
         }

@@ -27,7 +27,7 @@ pub struct RawSocket {
     /// The memory of packets.
     pub memory: *mut u8,
     /// The owner of each chunk: 0 is the program.
-    pub owners: *mut u16,
+    pub owners: *mut u32,
     /// Indices of free chunks, whose owner is the program.
     pub free: *mut u32,
     /// The number of those.
@@ -45,9 +45,9 @@ pub struct RawSocket {
     /// Packets that it may take from RX until it calls [`Socket::look_after_raw`].
     pub credit: u32,
     /// The owner of a chunk that is lent for receiving.
-    pub receiving: u16,
+    pub receiving: u32,
     /// The owner of one that is lent for sending.
-    pub sending: u16,
+    pub sending: u32,
 }
 
 impl Socket {

@@ -1,9 +1,9 @@
 //! Chunks that user space owns, and the bytes of received packets.
 #![allow(unsafe_code)] // Chunks are slices of the mapping, and resume the reference that they left.
 
-use super::owner::OURS;
+use super::owner::{OURS, OwnerTable};
 use super::{
-    AfterClose, Area, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN, Umem,
+    AfterClose, Area, Burst, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN, Umem,
     XDP_PACKET_HEADROOM,
 };
 use crate::hints::{HINTS_LEN, HintBytes, RxHints};
@@ -51,7 +51,7 @@ impl Chunk {
 
     /// The reference to the memory stays behind with the owner's entry.
     #[inline(always)]
-    fn lend(self, owner: u16) -> u64 {
+    fn lend(self, owner: u32) -> u64 {
         let chunk = ManuallyDrop::new(self);
         chunk.area().owners.set(chunk.index, owner);
         chunk.addr()
@@ -446,20 +446,25 @@ impl Umem {
     /// Takes back a chunk that was lent through `rings` for receiving; `addr` is anywhere inside it.
     #[inline]
     pub(crate) fn received(&self, addr: u64, rings: RingsId) -> Option<Chunk> {
-        self.returned(addr, rings.receiving())
+        self.returned(addr, OwnerTable::is_receiving(rings))
+    }
+
+    /// The same, unless the burst has read a packet of the chunk.
+    pub(crate) fn unread(&self, addr: u64, burst: Burst) -> Option<Chunk> {
+        self.returned(addr, OwnerTable::is_unread(burst))
     }
 
     /// Takes back a chunk that was lent through `rings` for sending. The address can differ from the
     /// descriptor's: copy mode clears its lowest bit.
     pub(crate) fn completed(&self, addr: u64, rings: RingsId) -> Option<Chunk> {
-        self.returned(addr, rings.sending())
+        self.returned(addr, |entry| entry == rings.sending())
     }
 
     #[inline(always)]
-    fn returned(&self, addr: u64, lent: u16) -> Option<Chunk> {
+    fn returned(&self, addr: u64, is_lent: impl Fn(u32) -> bool) -> Option<Chunk> {
         let area = self.area();
         let index = area.index(addr);
-        area.owners.change(index, lent, OURS).then(|| Chunk {
+        area.owners.change(index, is_lent, OURS).then(|| Chunk {
             // SAFETY: needed to resume the reference that the chunk left when it was lent, as its
             // entry said until now.
             umem: Umem(unsafe { self.0.resume() }),
@@ -474,7 +479,10 @@ impl Umem {
     ///
     /// If it is ours, it is neither free nor a [`Chunk`].
     pub(crate) unsafe fn left(&self, index: u64) -> Option<Chunk> {
-        let is_ours = self.area().owners.change(index, OURS, OURS);
+        let is_ours = self
+            .area()
+            .owners
+            .change(index, |entry| entry == OURS, OURS);
         is_ours.then(|| Chunk {
             // SAFETY: needed to resume the reference that the chunk left, which the caller answers for.
             umem: Umem(unsafe { self.0.resume() }),
@@ -493,7 +501,7 @@ impl Umem {
     }
 
     /// The start of the memory and of the table of owners, for other code.
-    pub(crate) fn raw(&self) -> (*mut u8, *mut u16) {
+    pub(crate) fn raw(&self) -> (*mut u8, *mut u32) {
         let owners = self.area().owners.entries().as_ptr();
         (self.area().memory().at(0), owners.cast_mut().cast())
     }
@@ -505,7 +513,8 @@ impl Umem {
         let area = self.area();
         let addr = area.decode(addr);
         let lent = rings.sending();
-        let is_lent = area.owners.change(area.index(addr), lent, lent);
+        let is_lent = |entry| entry == lent;
+        let is_lent = area.owners.change(area.index(addr), is_lent, lent);
         let len = u64::from(TX_METADATA_LEN);
         if is_lent && addr - area.chunk_start(addr) >= len {
             // SAFETY: needed because the chunk has no `Chunk`. The range lies inside a chunk of this memory.
@@ -599,7 +608,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use crate::umem::{AfterClose, Geometry, QUEUE, TX_METADATA_LEN, Umem};
+    use crate::umem::{AfterClose, Burst, Geometry, QUEUE, TX_METADATA_LEN, Umem};
 
     #[test]
     fn a_chunk_comes_back_through_the_rings_that_it_was_lent_through() {
@@ -624,7 +633,8 @@ mod tests {
             assert!(umem.received(addr, rings).is_none());
             assert!(umem.completed(addr, rings).is_none());
             let one = crate::ring::Size::of(1);
-            assert!(!umem.area().lent_to_receive(rings).has(addr, one));
+            let burst = Burst::new(rings, 1);
+            assert!(!umem.area().lent_to_receive(burst).has_unread(addr, one));
         }
     }
 

@@ -3,9 +3,9 @@
 //! The kernel does not check ownership: it reads and writes any address that it is given. So the
 //! owner table has an entry for each chunk, and a [`Chunk`] exists in user space exactly while the
 //! entry is "ours". A descriptor or completion of a chunk that was not lent through those rings is
-//! rejected and counted, so that no two owners in user space have the same bytes, with any
-//! values in the shared rings. One fault is beyond the table: a driver that publishes a received
-//! chunk twice, the second time after it was lent again, looks like one that received twice.
+//! rejected and counted, as is a second one of a chunk in one burst, so that no two owners in user space
+//! have the same bytes, with any values in the shared rings. One fault is beyond the table: a driver that
+//! publishes a received chunk twice, the second time in a later burst, looks like one that received twice.
 
 mod builder;
 mod chunk;
@@ -23,7 +23,7 @@ pub(crate) use chunk::{Cache, Chunk, Memory};
 pub(crate) use extent::Extent;
 pub(crate) use lease::RingsLease;
 pub use owner::Accounting;
-pub(crate) use owner::{AfterClose, LentChunks, OwnedBy, Place, RingsId, UNALIGNED};
+pub(crate) use owner::{AfterClose, Burst, LentChunks, OwnedBy, Place, RingsId, UNALIGNED};
 pub(crate) use pages::HUGE_PAGE;
 pub use pages::Pages;
 
@@ -472,15 +472,15 @@ impl Area {
         self.fragments
     }
 
-    /// The chunks that are lent through `rings` for receiving.
+    /// The chunks that are lent for receiving, through the rings of a burst.
     #[inline(always)]
-    pub(crate) fn lent_to_receive(&self, rings: RingsId) -> LentChunks<'_> {
+    pub(crate) fn lent_to_receive(&self, burst: Burst) -> LentChunks<'_> {
         // The order of the loads decides which of them stay in registers: measured.
         LentChunks {
             owners: self.owners.entries(),
             shift: self.chunk_shift,
             mask: self.chunk_mask,
-            lent: rings.receiving(),
+            burst,
         }
     }
 
@@ -492,7 +492,7 @@ impl Area {
 
     /// The chunks of an owner, where [`chunk_shift`](Self::chunk_shift) is `SHIFT`.
     #[inline(always)]
-    pub(crate) fn owned_by<const SHIFT: u32>(&self, owner: u16) -> OwnedBy<'_, SHIFT> {
+    pub(crate) fn owned_by<const SHIFT: u32>(&self, owner: u32) -> OwnedBy<'_, SHIFT> {
         debug_assert_eq!(SHIFT, self.chunk_shift);
         OwnedBy {
             owners: self.owners.entries(),
@@ -530,16 +530,39 @@ impl Area {
         }
     }
 
-    /// The address of a packet that lies inside a chunk lent through `rings` for receiving, whatever the chunks'
-    /// alignment; `None` when it does not, or has options.
-    pub(crate) fn received_at(&self, rings: RingsId, addr: u64, size: Size) -> Option<u64> {
+    /// The address of a packet that a burst may read, whatever the chunks' alignment; `None` when
+    /// [`OwnedBy::mark_read`] would be false.
+    pub(crate) fn unread_at(&self, burst: Burst, addr: u64, size: Size) -> Option<u64> {
         let addr = self.decode(addr);
-        let owned = OwnedBy::<UNALIGNED> {
+        self.any_chunks().unread(burst, addr, size).map(|_| addr)
+    }
+
+    /// The same, and notes that the burst has read it.
+    pub(crate) fn mark_read_at(&self, burst: Burst, addr: u64, size: Size) -> Option<u64> {
+        let addr = self.decode(addr);
+        let is_read = self.any_chunks().mark_read(burst, addr, size);
+        is_read.then_some(addr)
+    }
+
+    /// Whether the burst has read a packet at an address in its chunk, which has no other owner since.
+    pub(crate) fn is_read_at(&self, burst: Burst, addr: u64) -> bool {
+        self.any_chunks().is_read(burst, addr)
+    }
+
+    /// Chunks of any alignment.
+    fn any_chunks(&self) -> OwnedBy<'_, UNALIGNED> {
+        OwnedBy {
             owners: self.owners.entries(),
-            owner: rings.receiving(),
+            owner: owner::OURS,
             size: self.chunk_size,
-        };
-        owned.has(addr, size).then_some(addr)
+        }
+    }
+
+    /// Starts the numbers of the bursts of `rings` again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn forget_bursts(&self, rings: RingsId) {
+        self.owners.forget_bursts(rings);
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // One entry is reached without a check.
 
 use crate::ring::{SharedSlot, Size};
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Identifies one FILL and COMPLETION pair of a UMEM.
@@ -17,23 +17,67 @@ impl RingsId {
     /// A pair through which no chunk is ever lent.
     pub(crate) const NONE: Self = Self(Self::MOST as u16);
 
-    /// The owner of a chunk in FILL, in the kernel's receive side, in RX, or in a batch.
+    /// The entry of a chunk in FILL, in the kernel's receive side, in RX, or in a batch, which no [`Burst`] has
+    /// read.
     #[inline]
-    pub(crate) fn receiving(self) -> u16 {
-        FIRST_LENT + 2 * self.0
+    pub(crate) fn receiving(self) -> u32 {
+        FIRST_LENT + 2 * u32::from(self.0) * OWNER
     }
 
-    /// The owner of a chunk in TX, in the kernel's send side, or in COMPLETION.
+    /// The entry of a chunk in TX, in the kernel's send side, or in COMPLETION.
     #[inline]
-    pub(crate) fn sending(self) -> u16 {
-        FIRST_LENT + 2 * self.0 + 1
+    pub(crate) fn sending(self) -> u32 {
+        self.receiving() + OWNER
     }
 }
 
+/// The upper bits of an entry are the owner, of which two follow each other by this; the lower bits are the
+/// number of a [`Burst`].
+const OWNER: u32 = 1 << 18;
 /// User space has the chunk: in the free list, a cache, a frame or a packet.
-pub(super) const OURS: u16 = 0;
+pub(super) const OURS: u32 = 0;
 /// From here on: lent to the kernel, see [`RingsId`].
-const FIRST_LENT: u16 = 1;
+const FIRST_LENT: u32 = OWNER;
+const _: () = assert!(RingsId::MOST as u64 * 2 + 2 < (1 << 32) / OWNER as u64);
+
+/// The entry of an owner, without the number of a burst.
+#[inline(always)]
+fn owner(entry: u32) -> u32 {
+    entry & !(OWNER - 1)
+}
+
+/// The descriptors read from RX between two publications of FILL. The kernel gets none of their chunks during that
+/// time, so a chunk comes at most once: its entry has the number of the burst that read it last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Burst {
+    /// The entry of a chunk that no burst has read.
+    lent: u32,
+    /// From 1 on. Entries of these rings have lower numbers, or this one.
+    number: u32,
+}
+
+impl Burst {
+    /// The largest number.
+    pub(crate) const LAST: u32 = OWNER - 1;
+
+    #[inline(always)]
+    pub(crate) fn new(rings: RingsId, number: u32) -> Self {
+        let lent = rings.receiving();
+        Self { lent, number }
+    }
+
+    /// Whether a chunk with this entry is lent for receiving, and was not read in this burst.
+    #[inline(always)]
+    fn may_read(self, entry: u32) -> bool {
+        entry.wrapping_sub(self.lent) < self.number
+    }
+
+    /// The entry of a chunk that this burst has read.
+    #[inline(always)]
+    fn read(self) -> u32 {
+        self.lent + self.number
+    }
+}
 
 /// Access that the kernel may still have to chunks lent through closed rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,27 +131,48 @@ pub(crate) enum Place {
 }
 
 /// One entry for each chunk.
-pub(super) struct OwnerTable(Box<[AtomicU16]>);
+pub(super) struct OwnerTable(Box<[AtomicU32]>);
 
 impl OwnerTable {
     /// A table of chunks that user space owns.
     pub(super) fn new(chunks: u32) -> Self {
-        Self((0..chunks).map(|_| AtomicU16::new(OURS)).collect())
+        Self((0..chunks).map(|_| AtomicU32::new(OURS)).collect())
     }
 
     /// Sets the owner of a chunk of ours.
     #[inline]
-    pub(super) fn set(&self, index: u32, owner: u16) {
+    pub(super) fn set(&self, index: u32, owner: u32) {
         if let Some(entry) = self.0.get(index as usize) {
             entry.store(owner, Relaxed);
         }
     }
 
-    /// Changes a chunk's owner from `from` to `to`; false when another has it, or there is no
-    /// such chunk.
+    /// Changes a chunk's entry to `to` if `is_from` is true of it; false when it is not, or there is no such
+    /// chunk.
     #[inline(always)]
-    pub(super) fn change(&self, index: u64, from: u16, to: u16) -> bool {
-        change(&self.0, index, from, to)
+    pub(super) fn change(&self, index: u64, is_from: impl Fn(u32) -> bool, to: u32) -> bool {
+        change(&self.0, index, is_from, to)
+    }
+
+    /// Whether a chunk is lent through `rings` for receiving, read or not.
+    #[inline(always)]
+    pub(super) fn is_receiving(rings: RingsId) -> impl Fn(u32) -> bool {
+        move |entry| owner(entry) == rings.receiving()
+    }
+
+    /// The same, and not read in this burst.
+    #[inline(always)]
+    pub(super) fn is_unread(burst: Burst) -> impl Fn(u32) -> bool {
+        move |entry| burst.may_read(entry)
+    }
+
+    /// Forgets in which bursts chunks that are lent through `rings` were read, so that numbers start again.
+    pub(super) fn forget_bursts(&self, rings: RingsId) {
+        for entry in &self.0 {
+            if owner(entry.load(Relaxed)) == rings.receiving() {
+                entry.store(rings.receiving(), Relaxed);
+            }
+        }
     }
 
     /// Ends loans through `rings`, of all its chunks or of those for receiving. Calls `free` for
@@ -115,7 +180,7 @@ impl OwnerTable {
     pub(super) fn release(&self, rings: RingsId, all: bool, free: impl Fn(u32)) -> u32 {
         let mut kept = 0;
         for (index, entry) in self.0.iter().enumerate() {
-            let owner = entry.load(Relaxed);
+            let owner = owner(entry.load(Relaxed));
             let receiving = owner == rings.receiving();
             if !receiving && owner != rings.sending() {
                 continue;
@@ -132,21 +197,21 @@ impl OwnerTable {
 
     /// The number of chunks that are lent through `rings`.
     pub(super) fn lent(&self, rings: RingsId) -> usize {
-        let is_lent = |owner: u16| owner == rings.receiving() || owner == rings.sending();
-        let owners = self.0.iter().map(|entry| entry.load(Relaxed));
+        let is_lent = |owner: u32| owner == rings.receiving() || owner == rings.sending();
+        let owners = self.0.iter().map(|entry| owner(entry.load(Relaxed)));
         owners.filter(|&owner| is_lent(owner)).count()
     }
 
     /// The place of each chunk, for a process to which it is lent through `rings`, and those of user
     /// space are free.
     pub(super) fn places(&self, rings: RingsId) -> Vec<Place> {
-        let place = |owner: u16| match owner {
+        let place = |owner: u32| match owner {
             OURS => Place::Free,
             _ if owner == rings.receiving() => Place::Receiving,
             _ if owner == rings.sending() => Place::Sending,
             _ => Place::Retired,
         };
-        let owners = self.0.iter().map(|entry| entry.load(Relaxed));
+        let owners = self.0.iter().map(|entry| owner(entry.load(Relaxed)));
         owners.map(place).collect()
     }
 
@@ -154,12 +219,12 @@ impl OwnerTable {
     pub(super) fn count(&self, is_retired: impl Fn(RingsId) -> bool) -> Accounting {
         let mut count = Accounting::default();
         for entry in &self.0 {
-            let owner = entry.load(Relaxed);
-            let Some(lent) = owner.checked_sub(FIRST_LENT) else {
+            let Some(lent) = entry.load(Relaxed).checked_sub(FIRST_LENT) else {
                 count.held += 1;
                 continue;
             };
-            if is_retired(RingsId(lent / 2)) {
+            let lent = lent / OWNER;
+            if is_retired(RingsId((lent / 2) as u16)) {
                 count.retired += 1;
             } else if lent.is_multiple_of(2) {
                 count.receiving += 1;
@@ -172,18 +237,18 @@ impl OwnerTable {
 
     /// The owner of each chunk, by index.
     #[inline(always)]
-    pub(super) fn entries(&self) -> &[AtomicU16] {
+    pub(super) fn entries(&self) -> &[AtomicU32] {
         &self.0
     }
 }
 
-/// Changes a chunk's owner from `from` to `to`; false when another has it, or there is no such chunk.
+/// See [`OwnerTable::change`].
 #[inline(always)]
-pub(super) fn change(owners: &[AtomicU16], index: u64, from: u16, to: u16) -> bool {
-    // Relaxed, and not one atomic step: `from` names one side of a pair of rings, which one thread
-    // at a time uses, and only that thread changes entries that name it.
+fn change(owners: &[AtomicU32], index: u64, is_from: impl Fn(u32) -> bool, to: u32) -> bool {
+    // Relaxed, and not one atomic step: `is_from` is true of one side of a pair of rings, which one
+    // thread at a time uses, and only that thread changes entries that name it.
     match usize::try_from(index).ok().and_then(|at| owners.get(at)) {
-        Some(entry) if entry.load(Relaxed) == from => {
+        Some(entry) if is_from(entry.load(Relaxed)) => {
             entry.store(to, Relaxed);
             true
         }
@@ -217,13 +282,13 @@ pub(super) fn chunk_size<const SHIFT: u32>(size: u32) -> u64 {
 /// so that a loop over many packets needs no registers for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnedBy<'u, const SHIFT: u32> {
-    pub(super) owners: &'u [AtomicU16],
-    pub(super) owner: u16,
+    pub(super) owners: &'u [AtomicU32],
+    pub(super) owner: u32,
     /// Bytes in a chunk, used where `SHIFT` is [`UNALIGNED`].
     pub(super) size: u32,
 }
 
-impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
+impl<'u, const SHIFT: u32> OwnedBy<'u, SHIFT> {
     /// Bytes in a chunk.
     #[inline(always)]
     pub(crate) fn size(self) -> u64 {
@@ -259,13 +324,28 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
         (addr / self.size()) as usize
     }
 
-    /// Whether a packet lies inside a chunk of this owner. One without bytes does not, nor one with
-    /// options.
+    /// Notes that a burst has read a packet. False when the packet does not lie inside a chunk that is lent and
+    /// that the burst has not read: one without bytes does not, nor one with options.
     #[inline(always)]
-    pub(crate) fn has(self, addr: u64, size: Size) -> bool {
+    pub(crate) fn mark_read(self, burst: Burst, addr: u64, size: Size) -> bool {
+        let entry = self.unread(burst, addr, size);
+        entry
+            .map(|entry| entry.store(burst.read(), Relaxed))
+            .is_some()
+    }
+
+    /// The entry of the chunk that a packet lies in, unless [`mark_read`](Self::mark_read) would be false.
+    #[inline(always)]
+    pub(super) fn unread(self, burst: Burst, addr: u64, size: Size) -> Option<&'u AtomicU32> {
+        let entry = self.owners.get(self.index(addr))?;
+        let is_inside = size.ends_within(self.size() - 1 - self.offset(addr));
+        (burst.may_read(entry.load(Relaxed)) && is_inside).then_some(entry)
+    }
+
+    /// Whether the burst has read the chunk, which has no other owner since.
+    pub(super) fn is_read(self, burst: Burst, addr: u64) -> bool {
         let entry = self.owners.get(self.index(addr));
-        let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.owner);
-        found && size.ends_within(self.size() - 1 - self.offset(addr))
+        entry.is_some_and(|entry| entry.load(Relaxed) == burst.read())
     }
 
     /// Gives a chunk of this owner to another.
@@ -274,7 +354,7 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
     ///
     /// It is the index of a chunk.
     #[inline(always)]
-    pub(crate) unsafe fn set_unchecked(self, index: usize, to: u16) {
+    pub(crate) unsafe fn set_unchecked(self, index: usize, to: u32) {
         // SAFETY: needed to skip the check; the caller promises that the entry is there.
         unsafe { self.owners.get_unchecked(index) }.store(to, Relaxed);
     }
@@ -286,7 +366,7 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
         self,
         from: &[SharedSlot<u64>],
         slots: &[SharedSlot<u64>],
-        to: u16,
+        to: u32,
     ) -> usize {
         let slots = &slots[..from.len()];
         let mut given = 0;
@@ -304,9 +384,9 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
     /// Gives the chunk that an address lies in to another owner; `None` when it was not owned.
     /// Returns its index.
     #[inline(always)]
-    pub(crate) fn give(self, addr: u64, to: u16) -> Option<u32> {
+    pub(crate) fn give(self, addr: u64, to: u32) -> Option<u32> {
         let index = Self::decode(addr) / self.size();
-        change(self.owners, index, self.owner, to).then_some(index as u32)
+        change(self.owners, index, |entry| entry == self.owner, to).then_some(index as u32)
     }
 }
 
@@ -314,20 +394,32 @@ impl<const SHIFT: u32> OwnedBy<'_, SHIFT> {
 /// of a descriptor needs, so that it need not be loaded again for each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LentChunks<'u> {
-    pub(super) owners: &'u [AtomicU16],
+    pub(super) owners: &'u [AtomicU32],
     pub(super) shift: u32,
     pub(super) mask: u64,
-    pub(super) lent: u16,
+    pub(super) burst: Burst,
 }
 
-impl LentChunks<'_> {
-    /// Whether a packet lies inside a chunk that is lent. One without bytes does not, nor one with
-    /// options.
+impl<'u> LentChunks<'u> {
+    /// Notes that the burst has read a packet; see [`OwnedBy::mark_read`].
     #[inline(always)]
-    pub(crate) fn has(self, addr: u64, size: Size) -> bool {
-        let entry = self.owners.get(self.index(addr));
-        let found = entry.is_some_and(|entry| entry.load(Relaxed) == self.lent);
-        found && size.ends_within(!addr & self.mask)
+    pub(crate) fn mark_read(self, addr: u64, size: Size) -> bool {
+        let entry = self.unread(addr, size);
+        entry
+            .map(|entry| entry.store(self.burst.read(), Relaxed))
+            .is_some()
+    }
+
+    /// Whether [`mark_read`](Self::mark_read) would be true.
+    pub(crate) fn has_unread(self, addr: u64, size: Size) -> bool {
+        self.unread(addr, size).is_some()
+    }
+
+    #[inline(always)]
+    fn unread(self, addr: u64, size: Size) -> Option<&'u AtomicU32> {
+        let entry = self.owners.get(self.index(addr))?;
+        let is_inside = size.ends_within(!addr & self.mask);
+        (self.burst.may_read(entry.load(Relaxed)) && is_inside).then_some(entry)
     }
 
     /// The first address of the chunk that an address lies in.
@@ -345,9 +437,9 @@ impl LentChunks<'_> {
     ///
     /// # Safety
     ///
-    /// [`has`](Self::has) found the chunk.
+    /// [`mark_read`](Self::mark_read) was true of the chunk.
     #[inline(always)]
-    pub(crate) unsafe fn give_unchecked(self, addr: u64, to: u16) {
+    pub(crate) unsafe fn give_unchecked(self, addr: u64, to: u32) {
         // SAFETY: needed to skip the check; the caller promises that the entry is there.
         unsafe { self.owners.get_unchecked(self.index(addr)) }.store(to, Relaxed);
     }

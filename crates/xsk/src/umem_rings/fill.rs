@@ -2,7 +2,7 @@
 
 use super::completion::CompletionRing;
 use crate::ring::{Cursor, Mapped, Producer, RawRing};
-use crate::umem::{Area, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
+use crate::umem::{Area, Burst, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 use std::time::{Duration, Instant};
 
 /// A FILL ring, and the chunks that are lent through it.
@@ -12,6 +12,8 @@ pub(crate) struct FillRing {
     id: RingsId,
     /// The same, for a batch; that of no chunk where they are unaligned.
     in_batches: RingsId,
+    /// The number of the last burst.
+    burst: u32,
     /// The device's queue that it serves.
     queue: u32,
     ring: Producer<u64, Mapped<u64>>,
@@ -50,6 +52,7 @@ impl FillRing {
             umem: umem.clone(),
             id,
             in_batches: if umem.unaligned() { RingsId::NONE } else { id },
+            burst: 0,
             queue,
             target: target.min(ring.size()),
             ring,
@@ -238,7 +241,23 @@ impl FillRing {
     /// The chunks that are lent here, as a batch finds them: none of them where they are unaligned.
     #[inline(always)]
     pub(crate) fn lent_chunks<'a>(&self, area: &'a Area) -> LentChunks<'a> {
-        area.lent_to_receive(self.in_batches)
+        area.lent_to_receive(Burst::new(self.in_batches, self.burst))
+    }
+
+    /// Starts the next burst. Of the last chunks lent again, none may come a second time before they are published.
+    #[inline(always)]
+    pub(crate) fn start_burst(&mut self) {
+        if self.burst == Burst::LAST {
+            self.umem.area().forget_bursts(self.id);
+            self.burst = 0;
+        }
+        self.burst += 1;
+    }
+
+    /// The present burst, or the last.
+    #[inline(always)]
+    pub(crate) fn burst(&self) -> Burst {
+        Burst::new(self.id, self.burst)
     }
 
     /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk; unless it is
@@ -255,9 +274,9 @@ impl FillRing {
         freed
     }
 
-    /// Frees the chunk that an address lies in; false when it is not lent here.
+    /// Frees the chunk that an address lies in; false when it is not lent here, or a packet of the burst is in it.
     pub(crate) fn free_received(&mut self, addr: u64, cache: &mut Cache) -> bool {
-        let Some(chunk) = self.umem.received(addr, self.id) else {
+        let Some(chunk) = self.umem.unread(addr, self.burst()) else {
             return false;
         };
         self.lent -= 1;

@@ -15,6 +15,8 @@ mod places;
 pub mod play;
 mod queue;
 #[cfg(test)]
+mod repeated;
+#[cfg(test)]
 mod tests;
 
 pub use places::{check, check_user_space};

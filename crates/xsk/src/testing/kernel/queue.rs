@@ -461,6 +461,16 @@ impl Queue {
         Ok(true)
     }
 
+    /// A faulty driver puts the descriptor that is `back` slots behind into RX again, after `change`.
+    #[cfg(test)]
+    pub(super) fn repeat(&mut self, socket: usize, back: u32, change: impl FnOnce(&mut Desc)) {
+        let rx = self.sockets[socket].rx.as_mut();
+        let KernelEnd { end, memory } = rx.expect("the socket receives");
+        let mut desc = memory.read(end.next().wrapping_sub(back));
+        change(&mut desc);
+        assert!(end.push(desc), "RX has room");
+    }
+
     /// Publishes RX and its index of FILL (`xsk_flush`).
     pub(super) fn announce(&mut self) {
         for rx in self.sockets.iter_mut().filter_map(|ends| ends.rx.as_mut()) {
