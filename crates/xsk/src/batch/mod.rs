@@ -7,10 +7,10 @@ pub use packet::Packet;
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Cursor, Size};
-use crate::send_error::{SendError, SendErrorKind};
+use crate::send_error::SendError;
 use crate::sys::XDP_PKT_CONTD;
 use crate::tx_metadata::TxRequest;
-use crate::umem::{Area, Cache, Extent, LentChunks, Memory, Umem};
+use crate::umem::{Area, Cache, Extent, LentChunks, Memory};
 use crate::umem_rings::{
     FillRing, Outgoing, RxRing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
     write_fragments,
@@ -284,7 +284,9 @@ impl<'s> RxBatch<'s> {
     ///
     /// Same as [`Socket::send_with`](crate::Socket::send_with).
     pub fn send_with(&mut self, frame: Frame, request: &TxRequest) -> Result<(), SendError<Frame>> {
-        if let Some(kind) = self.cannot_send_with(frame.umem(), frame.extent(), request) {
+        self.stage_sent();
+        let (out, umem, at) = (self.out.as_mut(), frame.umem(), frame.extent());
+        if let Some(kind) = cannot_send_with(out, umem, at, request) {
             return Err(SendError {
                 packet: frame,
                 kind,
@@ -299,17 +301,6 @@ impl<'s> RxBatch<'s> {
             }
         }
         Ok(())
-    }
-
-    /// The reason that a packet cannot be sent with a request. It counts slots written before.
-    fn cannot_send_with(
-        &mut self,
-        umem: &Umem,
-        at: Extent,
-        request: &TxRequest,
-    ) -> Option<SendErrorKind> {
-        self.stage_sent();
-        cannot_send_with(self.out.as_mut(), umem, at, request)
     }
 
     /// Hands the TX slots written so far to the ring, and counts their chunks.

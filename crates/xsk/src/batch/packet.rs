@@ -8,6 +8,7 @@ use crate::hints::RxHints;
 use crate::send_error::{SendError, SendErrorKind};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Extent, Umem};
+use crate::umem_rings::cannot_send_with;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -83,8 +84,10 @@ impl Packet<'_, '_> {
     ///
     /// Same as [`Socket::send_with`](crate::Socket::send_with), with the packet.
     pub fn send_with(self, request: &TxRequest) -> std::result::Result<(), SendError<Self>> {
-        let (umem, at) = (self.umem().clone(), self.extent());
-        if let Some(kind) = self.batch.cannot_send_with(&umem, at, request) {
+        let at = self.extent();
+        self.batch.stage_sent();
+        let RxBatch { out, cache, .. } = &mut *self.batch;
+        if let Some(kind) = cannot_send_with(out.as_mut(), cache.umem(), at, request) {
             return Err(SendError { packet: self, kind });
         }
         let mut packet = ManuallyDrop::new(self);
