@@ -38,6 +38,30 @@ pub(crate) const PREFETCH: u32 = 4;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It can move to another thread, so a task can hold a packet while it waits:
+///
+/// ```
+/// # async fn is_wanted(_: &[u8]) -> bool { true }
+/// async fn forward(mut socket: xsk::Socket) -> xsk::Result<()> {
+///     let mut batch = socket.recv(64);
+///     while let Some(packet) = batch.next_packet() {
+///         if is_wanted(&packet).await {
+///             // When the TX ring is full, the packet is dropped.
+///             let _ = packet.send();
+///         }
+///     }
+///     drop(batch);
+///     socket.flush()
+/// }
+///
+/// // As `tokio::spawn` has it.
+/// fn spawn(_: impl Future<Output = xsk::Result<()>> + Send + 'static) {}
+/// # #[expect(unused)]
+/// fn start(socket: xsk::Socket) {
+///     spawn(forward(socket));
+/// }
+/// ```
 // The cursors are here and not in the rings, so that they stay in registers for the whole batch.
 #[derive(Debug)]
 #[must_use = "dropping a batch drops the packets in it"]

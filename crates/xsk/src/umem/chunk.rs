@@ -592,6 +592,10 @@ impl Area {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory(NonNull<u8>);
 
+// SAFETY: needed because of the pointer, so that a batch can move to another thread, as when an async task holds one. It
+// is a number alone: who follows it borrows the memory, and shows that nobody else has the bytes.
+unsafe impl Send for Memory {}
+
 impl Memory {
     /// The byte at an address. The pointer is valid where the address is inside the memory.
     #[inline(always)]
