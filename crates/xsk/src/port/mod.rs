@@ -10,7 +10,7 @@ pub use stop::StopFlag;
 pub use workers::{WorkerError, WorkerErrors};
 
 use crate::error::Result;
-use crate::socket::{Outlet, SendRings, Socket, Transmit};
+use crate::socket::{Inside, Outlet, SendRings, Socket, Transmit};
 use hostnet::ethtool::Steering;
 
 /// Sockets on the queues of a network device, in ascending order of the queues.
@@ -136,8 +136,8 @@ impl Transmit for Port {}
 
 impl Outlet for Port {
     #[inline]
-    fn outlet(&mut self, queue: u32) -> SendRings<'_> {
+    fn outlet(&mut self, queue: u32, inside: Inside) -> SendRings<'_> {
         let place = self.place(queue);
-        self.queues[place].socket.outlet(queue)
+        self.queues[place].socket.outlet(queue, inside)
     }
 }

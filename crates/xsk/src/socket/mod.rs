@@ -36,7 +36,7 @@ pub(crate) use sender::{Sender, TxEnd};
 pub use sibling::{Sibling, SiblingId};
 pub use statistics::Statistics;
 pub use transmit::Transmit;
-pub(crate) use transmit::outlet::{Outlet, SendRings};
+pub(crate) use transmit::outlet::{Inside, Outlet, SendRings};
 pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 
 use crate::batch::RxBatch;

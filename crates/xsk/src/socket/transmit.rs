@@ -6,7 +6,7 @@ use super::sibling::Sibling;
 use crate::batch::Packet;
 use crate::send_error::SendError;
 use crate::umem_rings::{Outgoing, cannot_send, send};
-use outlet::{Outlet, SendRings};
+use outlet::{Inside, Outlet, SendRings};
 
 /// A destination of [`Packet::send_on`]: a [`Socket`], its [`TxHalf`], a [`Sibling`], or a
 /// [`Port`](crate::Port), which selects the socket by the packet's queue.
@@ -26,7 +26,7 @@ use outlet::{Outlet, SendRings};
 /// ```
 pub trait Transmit: Outlet {}
 
-/// Public, but in a module that no other crate can name: none can implement the trait.
+/// Public, but in a module that no other crate can name: none can implement the trait, or call its method.
 pub(crate) mod outlet {
     use crate::umem_rings::Outgoing;
 
@@ -34,8 +34,12 @@ pub(crate) mod outlet {
     pub trait Outlet {
         /// The rings that send packets received on `queue`.
         #[doc(hidden)]
-        fn outlet(&mut self, queue: u32) -> SendRings<'_>;
+        fn outlet(&mut self, queue: u32, inside: Inside) -> SendRings<'_>;
     }
+
+    /// Made in this crate alone.
+    #[derive(Debug)]
+    pub struct Inside(pub(super) ());
 
     /// The rings that send; none if the socket has no TX ring.
     #[derive(Debug)]
@@ -46,7 +50,7 @@ impl Transmit for Socket {}
 
 impl Outlet for Socket {
     #[inline(always)]
-    fn outlet(&mut self, _: u32) -> SendRings<'_> {
+    fn outlet(&mut self, _: u32, _: Inside) -> SendRings<'_> {
         SendRings(self.sender.outgoing())
     }
 }
@@ -55,7 +59,7 @@ impl Transmit for TxHalf {}
 
 impl Outlet for TxHalf {
     #[inline(always)]
-    fn outlet(&mut self, _: u32) -> SendRings<'_> {
+    fn outlet(&mut self, _: u32, _: Inside) -> SendRings<'_> {
         SendRings(self.sender.outgoing())
     }
 }
@@ -64,7 +68,7 @@ impl Transmit for Sibling<'_> {}
 
 impl Outlet for Sibling<'_> {
     #[inline(always)]
-    fn outlet(&mut self, _: u32) -> SendRings<'_> {
+    fn outlet(&mut self, _: u32, _: Inside) -> SendRings<'_> {
         let completion = &mut *self.completion;
         let tx = self.tx.ring.as_mut();
         SendRings(tx.map(|tx| Outgoing { tx, completion }))
@@ -83,7 +87,7 @@ impl Packet<'_, '_> {
     /// UMEM.
     #[inline]
     pub fn send_on(self, to: &mut impl Transmit) -> std::result::Result<(), SendError<Self>> {
-        let SendRings(mut out) = to.outlet(self.queue());
+        let SendRings(mut out) = to.outlet(self.queue(), Inside(()));
         if let Some(kind) = cannot_send(out.as_mut(), self.umem(), self.len() as u32) {
             return Err(SendError { packet: self, kind });
         }
