@@ -40,7 +40,8 @@
 //! # Receive
 //!
 //! The closure decides on every packet: it returns the [`Done`] of [`recycle`] or [`keep`], which is
-//! made of that packet and fits no other.
+//! made of that packet and fits no other. One that can fail, or that ends before the last packet, goes to
+//! [`try_receive_each`] or [`try_forward_each`]: the packets that it has not seen come with the next call.
 //!
 //! ```no_run
 //! # fn main() -> xsk::Result<()> {
@@ -171,6 +172,8 @@
 //! [`recv`]: crate::Socket::recv
 //! [`next_packet`]: crate::RxBatch::next_packet
 //! [`receive_each`]: crate::Socket::receive_each
+//! [`try_forward_each`]: crate::Socket::try_forward_each
+//! [`try_receive_each`]: crate::Socket::try_receive_each
 //! [`forward_each`]: crate::Socket::forward_each
 //! [`send_each`]: crate::Socket::send_each
 //! [`recv_frames`]: crate::Socket::recv_frames

@@ -111,7 +111,27 @@ impl Port {
     /// # Errors
     ///
     /// The error or panic of every worker that failed, with its queue. The results of the others are
-    /// dropped; those that have to survive can be stored in a variable outside `work`.
+    /// dropped; those that have to survive can be stored in a variable outside `work`. An error leaves its
+    /// thread, so a boxed one is a `Box<dyn Error + Send + Sync>`:
+    ///
+    /// ```no_run
+    /// use std::error::Error;
+    ///
+    /// # fn main() -> Result<(), Box<dyn Error>> {
+    /// let port = xsk::Port::builder("eth0").open()?;
+    /// port.run(|socket, _| -> Result<(), Box<dyn Error + Send + Sync>> {
+    ///     let mut file = std::fs::File::create(format!("packets.{}", socket.queue()))?;
+    ///     socket.try_receive_each(64, |packet| {
+    ///         std::io::Write::write_all(&mut file, &packet)?;
+    ///         Ok::<_, std::io::Error>(packet.recycle())
+    ///     })?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A worker for each queue, for a minute:
     ///
     /// ```no_run
     /// use std::time::Duration;

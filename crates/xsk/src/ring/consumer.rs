@@ -122,6 +122,12 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
         self.peek(count)
     }
 
+    /// Gives back the slots that are left in a cursor, and that nobody has read: they come again.
+    pub(crate) fn give_back(&mut self, cursor: &mut Cursor) {
+        self.next = self.next.wrapping_sub(cursor.left());
+        cursor.shorten(0);
+    }
+
     /// Reads a slot of a [`Cursor`].
     #[cfg(all(test, loom))]
     pub(crate) fn read_at(&self, index: u32) -> T {

@@ -5,13 +5,14 @@ use super::Socket;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::batch::goes_on;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::frame::Frame;
 use crate::hints::RxHints;
 use crate::ring::{Cursor, SharedSlot};
 use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::umem::{Burst, Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
 use crate::umem_rings::{FillRing, Outgoing, RxRing};
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::slice;
@@ -80,7 +81,7 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room or
     /// byte, or no byte would be left; the packet is unchanged.
     #[inline]
-    pub fn adjust_head(&mut self, delta: i32) -> Result<()> {
+    pub fn adjust_head(&mut self, delta: i32) -> Result<(), Error> {
         let mut extent = self.extent();
         extent.adjust_head(delta, self.umem.area().least_offset())?;
         self.set_extent(extent)
@@ -93,7 +94,7 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
     /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such room or
     /// byte, or no byte would be left; the packet is unchanged.
     #[inline]
-    pub fn adjust_tail(&mut self, delta: i32) -> Result<()> {
+    pub fn adjust_tail(&mut self, delta: i32) -> Result<(), Error> {
         let mut extent = self.extent();
         extent.adjust_tail(delta, self.umem.chunk_size())?;
         self.set_extent(extent)
@@ -125,7 +126,7 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
     }
 
     #[inline]
-    fn set_extent(&mut self, Extent { offset, len }: Extent) -> Result<()> {
+    fn set_extent(&mut self, Extent { offset, len }: Extent) -> Result<(), Error> {
         if len == 0 {
             return Err(Error::invalid(
                 "a packet keeps at least one byte: recycle it",
@@ -199,8 +200,8 @@ struct Pass<'s, const SENDS: bool> {
     read: u32,
     burst: Burst,
     rejected: Rejected,
-    /// The address of the packet whose closure panicked.
-    panicked: Option<u64>,
+    /// The address of the packet whose closure failed or panicked.
+    undecided: Option<u64>,
 }
 
 /// Descriptors that named no chunk lent here, or a packet outside its chunk; and packets of several chunks.
@@ -251,7 +252,7 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
         Self {
             read: received.left(),
             burst: fill.burst(),
-            panicked: None,
+            undecided: None,
             rx,
             out,
             fill,
@@ -264,30 +265,32 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
         }
     }
 
-    /// Calls `each` with every packet; returns the number of descriptors read.
+    /// Calls `each` with every packet, until it fails; returns the number of descriptors read.
     #[inline(always)]
-    fn run<F>(mut self, each: F) -> u32
+    fn run<E, F>(mut self, each: F) -> (u32, Result<(), E>)
     where
-        F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
+        F: for<'p> FnMut(Received<'p, SENDS>) -> Result<Done<'p>, E>,
     {
-        let count = self.read;
-        match self.umem.area().chunk_shift() {
-            11 => self.run_sized::<11, F>(each),
-            12 => self.run_sized::<12, F>(each),
-            _ => self.run_sized::<UNALIGNED, F>(each),
+        let ended = match self.umem.area().chunk_shift() {
+            11 => self.run_sized::<11, E, F>(each),
+            12 => self.run_sized::<12, E, F>(each),
+            _ => self.run_sized::<UNALIGNED, E, F>(each),
+        };
+        if ended.is_err() {
+            self.stop();
         }
-        count
+        (self.read, ended)
     }
 
     #[inline(always)]
-    fn run_sized<const SHIFT: u32, F>(&mut self, mut each: F)
+    fn run_sized<const SHIFT: u32, E, F>(&mut self, mut each: F) -> Result<(), E>
     where
-        F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
+        F: for<'p> FnMut(Received<'p, SENDS>) -> Result<Done<'p>, E>,
     {
         while self.received.left() > 0 {
             if self.recycled.left() == 0 || (SENDS && self.sent.left() == 0) {
                 self.refuse_rest();
-                return;
+                break;
             }
             if self.rejected.goes_on {
                 self.free_fragments();
@@ -297,13 +300,23 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
                 let addr = OwnedBy::<SHIFT>::decode(packet.addr());
                 block.memory.prefetch(addr);
             }
-            block.run(&mut each);
+            block.run(&mut each)?;
             let is_whole = block.received.as_slice().is_empty();
             drop(block);
             if !is_whole {
                 self.reject_next();
             }
         }
+        Ok(())
+    }
+
+    /// Ends the pass after the packet whose closure failed, which is recycled; those after it stay in RX.
+    #[cold]
+    #[inline(never)]
+    fn stop(&mut self) {
+        self.recycle_undecided();
+        self.read -= self.received.left();
+        self.rx.give_back(&mut self.received);
     }
 
     /// Rejects the descriptor at which a block has ended. What is behind it is the next block: with a way back, the loop
@@ -365,7 +378,7 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
             kept: 0,
             cursors: [&mut self.received, &mut self.recycled, &mut self.sent],
             burst: self.burst,
-            panicked: &mut self.panicked,
+            undecided: &mut self.undecided,
             lent: area.owned_by(id.receiving()),
             memory: area.memory(),
             umem: self.umem,
@@ -376,18 +389,23 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
 }
 
 impl<const SENDS: bool> Pass<'_, SENDS> {
+    /// Recycles the packet whose closure failed or panicked, unless it was kept.
+    fn recycle_undecided(&mut self) {
+        // Not read from RX a second time: a peer may have changed that since.
+        if let Some(addr) = self.undecided.take() {
+            self.received.next();
+            if self.umem.area().is_read_at(self.burst, addr) {
+                self.recycle_read(addr);
+            }
+        }
+    }
+
     /// Recycles the packet in whose closure a panic came, unless it was kept, and those after it.
     #[cold]
     #[inline(never)]
     fn recycle_after_panic(&mut self) {
+        self.recycle_undecided();
         let (umem, burst) = (self.umem, self.burst);
-        // Not read from RX a second time: a peer may have changed that since.
-        if let Some(addr) = self.panicked.take() {
-            self.received.next();
-            if umem.area().is_read_at(burst, addr) {
-                self.recycle_read(addr);
-            }
-        }
         while let Some(index) = self.received.next() {
             let slot = self.rx.slot(index);
             let (addr, size) = slot.packet();
@@ -456,7 +474,7 @@ struct Block<'s, const SHIFT: u32, const SENDS: bool> {
     kept: usize,
     cursors: [&'s mut Cursor; 3],
     burst: Burst,
-    panicked: &'s mut Option<u64>,
+    undecided: &'s mut Option<u64>,
     lent: OwnedBy<'s, SHIFT>,
     memory: Memory,
     umem: &'s Umem,
@@ -466,9 +484,9 @@ struct Block<'s, const SHIFT: u32, const SENDS: bool> {
 
 impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
     #[inline(always)]
-    fn run<F>(&mut self, each: &mut F)
+    fn run<E, F>(&mut self, each: &mut F) -> Result<(), E>
     where
-        F: for<'p> FnMut(Received<'p, SENDS>) -> Done<'p>,
+        F: for<'p> FnMut(Received<'p, SENDS>) -> Result<Done<'p>, E>,
     {
         while let Some(slot) = self.received.as_slice().first() {
             let (addr, size) = slot.packet();
@@ -478,7 +496,7 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
             }
             let deciding = Deciding {
                 addr,
-                panicked: &mut *self.panicked,
+                undecided: &mut *self.undecided,
             };
             let Done { fate, .. } = each(Received {
                 addr,
@@ -488,7 +506,7 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
                 id: self.id,
                 has_hints: self.has_hints,
                 packet: PhantomData,
-            });
+            })?;
             std::mem::forget(deciding);
             // Only now: a packet whose closure panics is recycled.
             self.received.next();
@@ -498,6 +516,7 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
                 Fate::Send(addr, len) => self.forward(addr, len),
             }
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -510,16 +529,16 @@ impl<const SHIFT: u32, const SENDS: bool> Block<'_, SHIFT, SENDS> {
     }
 }
 
-/// The packet of which a closure decides. It is dropped only when that panics.
+/// The packet of which a closure decides. It is dropped only when that fails or panics.
 struct Deciding<'s> {
     addr: u64,
-    panicked: &'s mut Option<u64>,
+    undecided: &'s mut Option<u64>,
 }
 
 impl Drop for Deciding<'_> {
     #[cold]
     fn drop(&mut self) {
-        *self.panicked = Some(self.addr);
+        *self.undecided = Some(self.addr);
     }
 }
 
@@ -616,10 +635,28 @@ pub(crate) fn receive_each<F>(
     cache: &mut Cache,
     umem: &Umem,
     max: u32,
-    each: F,
+    mut each: F,
 ) -> u32
 where
     F: for<'p> FnMut(Received<'p>) -> Done<'p>,
+{
+    let pass = Pass::<false>::new(rx, None, fill, cache, umem, max);
+    let (count, Ok(())) = pass.run(|packet| Ok::<_, Infallible>(each(packet)));
+    count
+}
+
+/// See [`Socket::try_receive_each`].
+#[inline(always)]
+pub(crate) fn try_receive_each<E, F>(
+    rx: &mut RxRing,
+    fill: &mut FillRing,
+    cache: &mut Cache,
+    umem: &Umem,
+    max: u32,
+    each: F,
+) -> (u32, Result<(), E>)
+where
+    F: for<'p> FnMut(Received<'p>) -> Result<Done<'p>, E>,
 {
     Pass::<false>::new(rx, None, fill, cache, umem, max).run(each)
 }
@@ -633,12 +670,14 @@ pub(crate) fn forward_each<F>(
     cache: &mut Cache,
     umem: &Umem,
     max: u32,
-    each: F,
+    mut each: F,
 ) -> u32
 where
     F: for<'p> FnMut(Received<'p, true>) -> Done<'p>,
 {
-    Pass::<true>::new(rx, Some(out), fill, cache, umem, max).run(each)
+    let pass = Pass::<true>::new(rx, Some(out), fill, cache, umem, max);
+    let (count, Ok(())) = pass.run(|packet| Ok::<_, Infallible>(each(packet)));
+    count
 }
 
 impl Socket {
@@ -672,6 +711,53 @@ impl Socket {
         let count = receive_each(rx, fill, cache, &self.umem, max, each);
         main.received += u64::from(count);
         count
+    }
+
+    /// The same with a closure that can fail, or end early. Its packet is recycled then, unless it was kept, and those
+    /// after it stay in RX, for the next call.
+    ///
+    /// ```no_run
+    /// # use std::io::{self, Write};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let umem = xsk::Umem::builder().build()?;
+    /// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+    /// let mut file = std::fs::File::create("packets")?;
+    /// socket.try_receive_each(64, |packet| {
+    ///     file.write_all(&packet)?;
+    ///     Ok::<_, io::Error>(packet.recycle())
+    /// })?;
+    ///
+    /// // The first ARP packet of those that are there.
+    /// let found = socket.try_receive_each(64, |packet| {
+    ///     if packet.get(12..14) == Some(&[0x08, 0x06]) {
+    ///         return Err(packet.keep().0);
+    ///     }
+    ///     Ok(packet.recycle())
+    /// });
+    /// if let Err(frame) = found {
+    ///     println!("{} bytes", frame.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the closure.
+    #[inline(always)]
+    pub fn try_receive_each<E, F>(&mut self, max: u32, each: F) -> Result<u32, E>
+    where
+        F: for<'p> FnMut(Received<'p>) -> Result<Done<'p>, E>,
+    {
+        self.look_after();
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        let Some(rx) = &mut main.ring else {
+            return Ok(0);
+        };
+        let cache = &mut self.sender.cache;
+        let (count, ended) = try_receive_each(rx, fill, cache, &self.umem, max, each);
+        main.received += u64::from(count);
+        ended.map(|()| count)
     }
 
     /// Receives up to `max` packets in bulk, but no more than the TX ring has room for: calls `each`
@@ -715,5 +801,34 @@ impl Socket {
         let count = forward_each(rx, out, fill, cache, &self.umem, max, each);
         main.received += u64::from(count);
         count
+    }
+
+    /// The same with a closure that can fail, or end early, as that of
+    /// [`try_receive_each`](Self::try_receive_each). Packets sent before are transmitted.
+    ///
+    /// # Errors
+    ///
+    /// That of the closure.
+    #[inline(always)]
+    pub fn try_forward_each<E, F>(&mut self, max: u32, each: F) -> Result<u32, E>
+    where
+        F: for<'p> FnMut(Received<'p, true>) -> Result<Done<'p>, E>,
+    {
+        self.look_after();
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        let Sender {
+            main: tx,
+            completion,
+            cache,
+            ..
+        } = &mut self.sender;
+        let (Some(rx), Some(tx)) = (&mut main.ring, &mut tx.ring) else {
+            return Ok(0);
+        };
+        let out = Some(Outgoing { tx, completion });
+        let pass = Pass::<true>::new(rx, out, fill, cache, &self.umem, max);
+        let (count, ended) = pass.run(each);
+        main.received += u64::from(count);
+        ended.map(|()| count)
     }
 }

@@ -1,6 +1,6 @@
 //! The two halves of a socket, for two threads.
 
-use super::each::{Done, Received, receive_each};
+use super::each::{Done, Received, receive_each, try_receive_each};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::statistics::Statistics;
@@ -120,6 +120,28 @@ impl RxHalf {
         let count = receive_each(rx, fill, &mut self.cache, &self.umem, max, each);
         main.received += u64::from(count);
         count
+    }
+
+    /// Same as [`Socket::try_receive_each`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::try_receive_each`].
+    #[inline(always)]
+    pub fn try_receive_each<E, F>(&mut self, max: u32, each: F) -> std::result::Result<u32, E>
+    where
+        F: for<'p> FnMut(Received<'p>) -> std::result::Result<Done<'p>, E>,
+    {
+        let Receiver { main, fill, .. } = &mut self.receiver;
+        fill.refill(&mut self.cache);
+        main.wake_if_asked(fill);
+        let Some(rx) = &mut main.ring else {
+            return Ok(0);
+        };
+        let cache = &mut self.cache;
+        let (count, ended) = try_receive_each(rx, fill, cache, &self.umem, max, each);
+        main.received += u64::from(count);
+        ended.map(|()| count)
     }
 
     /// Same as [`Socket::wait`].

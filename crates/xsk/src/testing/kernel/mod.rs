@@ -267,6 +267,21 @@ impl Model {
         }
     }
 
+    /// Same as [`Socket::try_receive_each`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Socket::try_receive_each`].
+    pub fn try_receive_each<E, F>(&mut self, max: u32, each: F) -> std::result::Result<u32, E>
+    where
+        F: for<'p> FnMut(Received<'p>) -> std::result::Result<Done<'p>, E>,
+    {
+        match self.user_mut() {
+            User::Whole(socket, _) => socket.try_receive_each(max, each),
+            User::Halves(rx, _) => rx.try_receive_each(max, each),
+        }
+    }
+
     /// Same as [`Socket::forward_each`]; the half of a socket forwards nothing.
     pub fn forward_each<F>(&mut self, max: u32, each: F) -> u32
     where

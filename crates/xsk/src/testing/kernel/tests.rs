@@ -775,6 +775,64 @@ fn short(mut frame: Frame) -> Frame {
     frame
 }
 
+/// The packet whose closure fails is recycled, unless it was kept, and those after it come again.
+#[test]
+fn a_pass_that_ends_early_leaves_the_rest_in_rx() {
+    for (keeps, splits) in [(false, false), (true, false), (false, true), (true, true)] {
+        let umem = umem(CHUNKS, 2048);
+        let mut model = open(&umem);
+        if splits {
+            model.split();
+        }
+        for byte in [1, 2, 3] {
+            assert_eq!(model.receive(0, &[byte; 60]), Ok(true));
+        }
+        model.announce();
+        let (mut seen, mut kept) = (Vec::new(), Vec::new());
+        let ended = model.try_receive_each(8, |packet| {
+            seen.push(packet[0]);
+            if packet[0] != 2 {
+                return Ok(packet.recycle());
+            }
+            if keeps {
+                kept.push(packet.keep().0);
+            }
+            Err("the end")
+        });
+        assert_eq!(ended, Err("the end"));
+        assert_eq!(check(&umem, std::slice::from_ref(&model), &kept), Ok(()));
+        model.receive_each(8, |packet| {
+            seen.push(packet[0]);
+            packet.recycle()
+        });
+        assert_eq!((seen, kept.len()), (vec![1, 2, 3], usize::from(keeps)));
+        assert_eq!(check(&umem, &[model], &kept), Ok(()));
+    }
+}
+
+#[test]
+fn packets_sent_before_a_pass_ends_early_are_transmitted() {
+    let umem = umem(CHUNKS, 2048);
+    let mut model = open(&umem);
+    arrive(&mut model, 3);
+    let socket = model.whole().expect("it is whole");
+    let mut packets = 0;
+    let ended = socket.try_forward_each(8, |packet| {
+        packets += 1;
+        if packets == 2 {
+            Err(packet.len())
+        } else {
+            Ok(packet.send())
+        }
+    });
+    assert_eq!(ended, Err(60));
+    assert_eq!(socket.statistics().expect("counters").received, 2);
+    assert_eq!((model.outstanding(), model.transmit(0, 8)), (1, Ok(0)));
+    model.flush(0).expect("the device is up");
+    assert_eq!(model.transmit(0, 8), Ok(1));
+    assert_eq!(check(&umem, &[model], []), Ok(()));
+}
+
 #[test]
 fn a_batch_sends_frames_beside_its_packets() {
     let umem = umem(16, 2048);
