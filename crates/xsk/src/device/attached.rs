@@ -1,6 +1,7 @@
 //! XDP programs attached to a device.
 
 use crate::sys::{self, ProgramInfo};
+use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::AsFd;
 
@@ -64,15 +65,19 @@ pub struct AttachedProgram {
 }
 
 impl AttachedProgram {
-    pub(super) fn lookup(mode: AttachMode, id: u32) -> Self {
+    /// `None` for a program that is gone since the kernel named its id.
+    pub(super) fn lookup(mode: AttachMode, id: u32) -> Option<Self> {
         let info = sys::program_by_id(id).and_then(|program| sys::program_info(program.as_fd()));
+        if matches!(info, Err(Errno::NOENT)) {
+            return None;
+        }
         let info = info.ok();
-        Self {
+        Some(Self {
             mode,
             id,
             name: info.as_ref().map(ProgramInfo::name),
             tag: info.as_ref().map(ProgramInfo::tag),
-        }
+        })
     }
 
     /// Whether it may be this library's program, whose owner may be closing it. True without the

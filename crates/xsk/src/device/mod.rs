@@ -167,6 +167,6 @@ fn programs(ids: XdpPrograms) -> Vec<AttachedProgram> {
     ];
     places
         .into_iter()
-        .filter_map(|(mode, id)| Some(AttachedProgram::lookup(mode, id?)))
+        .filter_map(|(mode, id)| AttachedProgram::lookup(mode, id?))
         .collect()
 }
