@@ -27,7 +27,9 @@ pub(crate) use frames::send_each;
 pub use half::{RxHalf, TxHalf};
 pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
+#[cfg(xsk_internals)]
 pub use monitor::Monitor;
+#[cfg(xsk_internals)]
 pub use raw::RawSocket;
 pub(crate) use receiver::{Receiver, RxEnd};
 #[cfg(any(test, xsk_internals))]
