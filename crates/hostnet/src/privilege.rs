@@ -172,7 +172,7 @@ impl Thread {
         let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/{file}"));
         let status = read("status").unwrap_or_default();
         Self {
-            in_user_namespace: read("uid_map").is_ok_and(|map| !is_initial(&map)),
+            in_user_namespace: in_user_namespace(),
             bpf_memory: bpf_memory(),
             ..Self::of(&status)
         }
@@ -272,6 +272,15 @@ fn list(capabilities: &[Capability]) -> String {
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
         None => String::new(),
     }
+}
+
+/// Whether the calling thread is in a user namespace that some process made. Its root may be an ordinary user of the host.
+///
+/// ```
+/// let _ = hostnet::privilege::in_user_namespace();
+/// ```
+pub fn in_user_namespace() -> bool {
+    std::fs::read_to_string("/proc/thread-self/uid_map").is_ok_and(|map| !is_initial(&map))
 }
 
 /// Whether all users are their own, as in the namespace that the kernel starts with (`user_namespaces(7)`).

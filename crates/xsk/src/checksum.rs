@@ -86,8 +86,8 @@ pub fn check(packet: &[u8]) -> Option<Checksum> {
 }
 
 /// Completes a [partial](Checksum::Partial) sum, as the kernel does before a packet leaves the host
-/// (`skb_checksum_help`). Returns whether the sum was partial; any other packet is left as it is, a
-/// damaged one as well, so that its receiver sees the damage.
+/// (`skb_checksum_help`). Returns whether the sum was partial; any other packet is left as it is, one
+/// with a wrong sum as well, so that its receiver sees the damage. The sum of the IPv4 header is left to the receiver.
 ///
 /// It reads the headers, and of a packet with a partial sum the rest.
 pub fn complete(packet: &mut [u8]) -> bool {

@@ -270,6 +270,11 @@ fn only_roots_broker_is_asked() -> Result<()> {
     }
     rogue.kill()?;
     fs::remove_file(&path)?;
+    let told = tenant(&lab, "rogue", &["rooted"])?.line()?;
+    if told != "no user namespace" {
+        assert!(told.contains("root of a user namespace"), "{told}");
+        fs::remove_file(&path)?;
+    }
     let _listener = listen_at(&path)?;
     let refusal = ask().ok_or("a socket")?;
     assert!(refusal.contains("this process listens there"), "{refusal}");

@@ -2,8 +2,8 @@
 //! each refusal, `bad: …` for an attack that worked, and `done`.
 #![allow(unsafe_code)] // mappings of rings and memory, raw ioctl(2) and bpf(2).
 
-use crate::roles::{request, wanted};
-use crate::supervised::{Result, address, call};
+use crate::roles::{ROLE, request, wanted};
+use crate::supervised::{Result, address, become_root_of_a_namespace, call};
 use broker::message::{self, connect_to, send_text};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use rustix::io::Errno;
@@ -24,6 +24,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ pub fn play(arguments: &[String]) -> Result<()> {
         "flood" => flood(),
         "listeners" => return listeners(rest),
         "broker" => return broker_of_ones_own(),
+        "rooted" => return rooted(),
         "requests" => requests()?,
         "names" => names(rest)?,
         "churn" => return churn(rest),
@@ -587,6 +589,19 @@ fn broker_of_ones_own() -> Result<()> {
     let _listener = listen_at(&broker_path())?;
     println!("listening");
     linger();
+    Ok(())
+}
+
+/// The same as root of a user namespace; prints what a client in it is told.
+fn rooted() -> Result<()> {
+    if !become_root_of_a_namespace()? {
+        println!("no user namespace");
+        return Ok(());
+    }
+    let _listener = listen_at(&broker_path())?;
+    let mut client = Command::new("/proc/self/exe");
+    let told = client.env(ROLE, "hold").args(["wan0", "0"]).output()?;
+    print!("{}", String::from_utf8_lossy(&told.stdout));
     Ok(())
 }
 

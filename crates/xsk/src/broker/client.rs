@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handover::Parts;
 use crate::socket::Socket;
 use crate::sys::scm;
+use hostnet::privilege::in_user_namespace;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
@@ -65,9 +66,9 @@ impl Request {
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
         let parts = Parts::from_message(parts, fds)?;
-        // SAFETY: `connect` has checked that another process listens there, of root, who can read and write the memory
-        // of every process anyway. Its broker keeps neither a mapping nor a descriptor, and sends each message once. The
-        // message and the descriptors were in this function's hands only.
+        // SAFETY: needed to take the socket over. `connect` has checked that another process began to listen there, of the
+        // host's root, which can write to the memory of every process anyway, and is trusted to answer by a broker alone:
+        // the broker keeps neither a mapping nor a descriptor, and sends each message once.
         unsafe { Socket::from_parts(parts) }
     }
 
@@ -111,11 +112,13 @@ fn no_broker(path: &Path, errno: Errno) -> Error {
 }
 
 /// Takes memory from root's processes only, since its giver could keep a mapping, and never from this process: safe code
-/// would have two ways to the same memory.
+/// would have two ways to the same memory. The kernel names the process that began to listen (`SO_PEERCRED`).
 fn check_peer(socket: &OwnedFd, path: &Path) -> Result<()> {
     let peer = sockopt::socket_peercred(socket).map_err(failed("reading the broker's user"))?;
     let listener = if peer.pid == rustix::process::getpid() {
         "this process".to_owned()
+    } else if peer.uid.is_root() && in_user_namespace() {
+        "root of a user namespace".to_owned()
     } else if peer.uid.is_root() {
         return Ok(());
     } else {
