@@ -1,10 +1,11 @@
 //! The crate's one error type.
 
+use std::path::Path;
 use std::{fmt, io};
 
 use rustix::io::Errno;
 
-use crate::privilege::{self, Capability, Feature};
+use crate::privilege::{self, Capability, Feature, FileStep};
 
 /// The cause of an [`Error`], for a program to decide on; the text for people is in the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,6 +125,16 @@ impl Error {
                 self.0.is_explained = true;
                 self.cure(&why)
             }
+            None => self,
+        }
+    }
+
+    /// The same error, with the mode, the mount or the sandbox that refuses to make a file.
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        let errno = self.errno();
+        let why = errno.and_then(|it| privilege::file_refusal(it, path, FileStep::Write));
+        match why {
+            Some(why) => self.cure(&why),
             None => self,
         }
     }

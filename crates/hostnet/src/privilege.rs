@@ -10,19 +10,34 @@
 //! assert!(words.contains("CAP_NET_RAW"), "{words}");
 //! ```
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::{fmt, fs};
+use std::{fmt, fs, io};
+
+use rustix::fs::{Access as Mode, AtFlags, CWD, accessat};
 
 /// Bits of `linux/capability.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
+    /// Files of others, whatever their modes are.
+    DacOverride = 1,
+    /// Other capabilities, to be taken away for good.
+    Setpcap = 8,
+    /// TCP and UDP ports below 1024.
+    NetBindService = 10,
     /// Network devices, their settings and programs.
     NetAdmin = 12,
     /// Sockets that see whole frames.
     NetRaw = 13,
+    /// Locked memory beyond `RLIMIT_MEMLOCK`.
+    IpcLock = 14,
+    /// Processes of others.
+    SysPtrace = 19,
     /// Mounts, namespaces, and what has no capability of its own.
     SysAdmin = 21,
+    /// Addresses of the kernel.
+    Syslog = 34,
     /// Tracing.
     Perfmon = 38,
     /// BPF maps and programs.
@@ -45,6 +60,12 @@ impl Capability {
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
+            Self::Setpcap => "CAP_SETPCAP",
+            Self::NetBindService => "CAP_NET_BIND_SERVICE",
+            Self::IpcLock => "CAP_IPC_LOCK",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
+            Self::Syslog => "CAP_SYSLOG",
             Self::NetAdmin => "CAP_NET_ADMIN",
             Self::NetRaw => "CAP_NET_RAW",
             Self::SysAdmin => "CAP_SYS_ADMIN",
@@ -124,6 +145,75 @@ pub fn missing(needed: &[Capability]) -> Option<String> {
     (!lacking.is_empty()).then(|| thread.lacks(needed, &lacking))
 }
 
+/// What is done to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileStep {
+    /// It is read, or a directory listed.
+    Read,
+    /// It is written, made or removed.
+    Write,
+}
+
+/// As [`refusal`], for a step on the file or directory at `path`. It looks at the file's owner and mode, which refuse a
+/// process without `CAP_DAC_OVERRIDE` only; at a read-only mount (`EROFS`), which refuses every process; and at the
+/// sandbox of a process that neither refuses.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use hostnet::privilege::{FileStep, file_refusal};
+///
+/// let path = Path::new("/proc/version");
+/// assert_eq!(file_refusal(libc::ENOENT, path, FileStep::Read), None);
+/// let words = file_refusal(libc::EROFS, path, FileStep::Write).unwrap();
+/// assert!(words.contains("read-only"), "{words}");
+/// ```
+pub fn file_refusal(errno: i32, path: &Path, step: FileStep) -> Option<String> {
+    let thread = Thread::own();
+    match errno {
+        libc::EROFS => Some(
+            "it is on a mount that is read-only for this process: make it writable (ReadWritePaths= of the service, a \
+             volume of the container), or name another path"
+                .to_owned(),
+        ),
+        libc::EPERM | libc::EACCES => Some(thread.denied_file(&Modes::at(path, step))),
+        libc::ENOSYS if thread.is_filtered => filtered(Feature::Base, Some(true)),
+        _ => None,
+    }
+}
+
+/// [`file_refusal`] of an error, to be put at the end of a message: a colon, cause and cure, or nothing.
+///
+/// ```
+/// use std::io;
+/// use std::path::Path;
+///
+/// use hostnet::privilege::{FileStep, file_note};
+///
+/// let error = io::Error::from_raw_os_error(libc::ENOENT);
+/// assert_eq!(file_note(&error, Path::new("/none"), FileStep::Read), "");
+/// ```
+pub fn file_note(error: &io::Error, path: &Path, step: FileStep) -> String {
+    let errno = error.raw_os_error();
+    let why = errno.and_then(|errno| file_refusal(errno, path, step));
+    why.map_or_else(String::new, |why| format!(": {why}"))
+}
+
+/// The cure of memory that may not be locked (`RLIMIT_MEMLOCK`), for the calling thread.
+///
+/// ```
+/// assert!(hostnet::privilege::memory_lock_cure().contains("`ulimit -l"));
+/// ```
+pub fn memory_lock_cure() -> &'static str {
+    let thread = Thread::own();
+    if thread.in_user_namespace && thread.has(Capability::IpcLock) {
+        // `capable` asks for it in the initial namespace.
+        "raise it with `ulimit -l` or LimitMEMLOCK=; CAP_IPC_LOCK of a user namespace does not lift it"
+    } else {
+        "raise it with `ulimit -l` or LimitMEMLOCK=, or grant CAP_IPC_LOCK"
+    }
+}
+
 /// As [`refusal`], for `EPERM` in an answer over netlink, which a seccomp filter does not see; `None` if the thread has the
 /// capability, as the kernel then had another reason.
 pub(crate) fn refused_request(needed: Capability) -> Option<String> {
@@ -136,6 +226,51 @@ pub(crate) fn refused_request(needed: Capability) -> Option<String> {
         };
         thread.denied(Feature::Base, &[needed])
     })
+}
+
+/// The owner and mode of a file, or of the directory in which it is or would be.
+#[derive(Debug, Clone)]
+struct Modes {
+    path: String,
+    owner: u32,
+    mode: u32,
+    /// Whether they allow the step to the calling thread.
+    allow: bool,
+}
+
+impl Modes {
+    fn at(path: &Path, step: FileStep) -> Self {
+        let here = |it| {
+            if it == Path::new("") {
+                Path::new(".")
+            } else {
+                it
+            }
+        };
+        // A directory that may not be searched hides what is in it.
+        let mut above = path.ancestors().map(here);
+        let found = above.find_map(|it| Some((it, fs::metadata(it).ok()?)));
+        let Some((there, file)) = found else {
+            return Self {
+                path: path.display().to_string(),
+                owner: 0,
+                mode: 0,
+                allow: true,
+            };
+        };
+        let wanted = match step {
+            FileStep::Read if there == path => Mode::READ_OK,
+            FileStep::Read => Mode::EXEC_OK,
+            FileStep::Write if file.is_dir() => Mode::WRITE_OK | Mode::EXEC_OK,
+            FileStep::Write => Mode::WRITE_OK,
+        };
+        Self {
+            path: there.display().to_string(),
+            owner: file.uid(),
+            mode: file.mode() & 0o7777,
+            allow: accessat(CWD, there, wanted, AtFlags::EACCESS).is_ok(),
+        }
+    }
 }
 
 /// The cure of a missing feature that a filter may have hidden.
@@ -157,6 +292,7 @@ struct Thread {
     /// `None` without /proc.
     effective: Option<u64>,
     is_root: bool,
+    user: u32,
     /// Execution gives it no privileges (`PR_SET_NO_NEW_PRIVS`).
     gains_nothing: bool,
     is_filtered: bool,
@@ -185,10 +321,12 @@ impl Thread {
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         };
         let number = |name| field(name).map(str::trim);
+        // Real, effective, saved and of the file system.
+        let user = field("Uid").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
         Self {
             effective: number("CapEff").and_then(|bits| u64::from_str_radix(bits, 16).ok()),
-            // Real, effective, saved and of the file system.
-            is_root: field("Uid").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0"),
+            is_root: user == Some(0),
+            user: user.unwrap_or_default(),
             gains_nothing: number("NoNewPrivs") == Some("1"),
             is_filtered: number("Seccomp") == Some("2"),
             ..Self::default()
@@ -239,6 +377,41 @@ impl Thread {
                  it: see `dmesg` and the audit log"
             ),
         }
+    }
+
+    /// Cause and cure of `EACCES` or `EPERM` of a file.
+    fn denied_file(&self, file: &Modes) -> String {
+        let Modes {
+            path, owner, mode, ..
+        } = file;
+        let modes = format!("{path} is of user {owner} and has mode {mode:o}");
+        if !file.allow && self.in_user_namespace && self.has(Capability::DacOverride) {
+            return format!(
+                "{modes}, which this process may pass by only for users of its user namespace: run it outside of that \
+                 namespace, or name another path"
+            );
+        }
+        if !file.allow && self.is_root {
+            return format!(
+                "{modes}, and root lacks CAP_DAC_OVERRIDE here: change the mode, or grant it to the container \
+                 (--cap-add) or the service (CapabilityBoundingSet=)"
+            );
+        }
+        if !file.allow {
+            return format!(
+                "{modes}, and this process is of user {}: run as root, or name another path",
+                self.user
+            );
+        }
+        if self.is_filtered {
+            return format!(
+                "the mode of {path} allows it, but a seccomp filter or another sandbox refuses it: {LIFT_FILTER}"
+            );
+        }
+        format!(
+            "the mode of {path} allows it, but an attribute (`lsattr`), Landlock or a security module (SELinux, AppArmor) \
+             refuses it: see `dmesg` and the audit log"
+        )
     }
 
     fn lacks(&self, needed: &[Capability], lacking: &[Capability]) -> String {
@@ -398,6 +571,77 @@ mod tests {
             both.contains("seccomp") && both.contains("user namespace"),
             "{both}"
         );
+    }
+
+    /// Whether the mode allows the step, by the limit of the process.
+    #[test]
+    fn each_refusal_of_a_file_is_named() {
+        let all = Thread::of(ALL);
+        let user = Thread::of(&NONE.replace("Seccomp:\t2", "Seccomp:\t0"));
+        let bounded = Thread::of(&ALL.replace("000001ffffffffff", "0000000000000000"));
+        let filtered = Thread {
+            is_filtered: true,
+            ..all.clone()
+        };
+        let filtered_user = Thread::of(NONE);
+        let in_user_namespace = Thread {
+            in_user_namespace: true,
+            ..all.clone()
+        };
+        let modes = |allow| Modes {
+            path: "/etc/shadow".to_owned(),
+            owner: 7,
+            mode: 0o640,
+            allow,
+        };
+        let refused = "/etc/shadow is of user 7 and has mode 640";
+        for (thread, allowed_words, refused_words) in [
+            (&all, "Landlock", "root lacks CAP_DAC_OVERRIDE"),
+            (
+                &user,
+                "Landlock",
+                "this process is of user 1000: run as root",
+            ),
+            (&bounded, "Landlock", "root lacks CAP_DAC_OVERRIDE"),
+            (
+                &filtered,
+                "a seccomp filter or another sandbox refuses it",
+                "root lacks CAP_DAC_OVERRIDE",
+            ),
+            (
+                &filtered_user,
+                "a seccomp filter or another sandbox refuses it",
+                "of user 1000",
+            ),
+            (
+                &in_user_namespace,
+                "Landlock",
+                "only for users of its user namespace",
+            ),
+        ] {
+            let words = thread.denied_file(&modes(true));
+            assert!(words.contains(allowed_words), "{words}");
+            assert!(
+                words.starts_with("the mode of /etc/shadow allows it"),
+                "{words}"
+            );
+            let words = thread.denied_file(&modes(false));
+            assert!(words.starts_with(refused), "{words}");
+            assert!(words.contains(refused_words), "{words}");
+            assert!(!words.contains("seccomp"), "{words}");
+        }
+    }
+
+    #[test]
+    fn the_mode_of_the_directory_counts_for_a_file_to_be_made() {
+        let modes = Modes::at(Path::new("/proc/none/of/these"), FileStep::Write);
+        assert_eq!(modes.path, "/proc");
+        let modes = Modes::at(Path::new("none-of-these"), FileStep::Read);
+        assert_eq!((modes.path.as_str(), modes.allow), (".", true));
+        assert_eq!(Modes::at(Path::new(""), FileStep::Read).path, ".");
+        for errno in [libc::ENOENT, libc::EIO, libc::EEXIST, 0] {
+            assert_eq!(file_refusal(errno, Path::new("/"), FileStep::Write), None);
+        }
     }
 
     #[test]

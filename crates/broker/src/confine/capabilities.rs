@@ -2,6 +2,7 @@
 
 use super::needs::Needs;
 use anyhow::{Context as _, Result};
+use hostnet::privilege::{self, Capability, Feature};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities,
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
@@ -96,9 +97,10 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<CapabilitySet> {
             // Of a newer kernel, or none.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
             Err(errno) => {
-                return Err(errno).context(
-                    "cannot limit the bounding set: start the broker as root, or give it CAP_SETPCAP",
-                );
+                let needed = [Capability::Setpcap];
+                let why = privilege::refusal(errno.raw_os_error(), Feature::Base, &needed);
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                return Err(errno).context(format!("cannot limit the bounding set{why}"));
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use super::paths::{Access, Paths};
 use super::report::State;
+use hostnet::privilege::{self, Capability, Feature};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -38,15 +39,20 @@ impl<T> Step<T> for Result<T, Errno> {
 pub(super) fn enter(paths: &Paths) -> State {
     match build(paths) {
         Ok(count) => State::InForce(format!("{count} paths")),
-        Err((step, errno)) => State::Absent(format!(
-            "{step}: {errno}{}",
-            match errno {
-                Errno::PERM => " (CAP_SYS_ADMIN is needed at the start)",
-                Errno::INVAL => " (is the root an initramfs? give the broker a root of its own)",
-                Errno::NOSYS => " (this kernel has no open_tree(2): 5.2)",
-                _ => "",
-            }
-        )),
+        Err((step, errno)) => {
+            let needed = [Capability::SysAdmin];
+            let why = privilege::refusal(errno.raw_os_error(), Feature::Base, &needed);
+            State::Absent(format!(
+                "{step}: {errno}{}",
+                match (why, errno) {
+                    (Some(why), _) => format!(" ({why})"),
+                    (_, Errno::INVAL) =>
+                        " (is the root an initramfs? give the broker a root of its own)".to_owned(),
+                    (_, Errno::NOSYS) => " (this kernel has no open_tree(2): 5.2)".to_owned(),
+                    _ => String::new(),
+                }
+            ))
+        }
     }
 }
 

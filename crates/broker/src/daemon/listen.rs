@@ -1,6 +1,7 @@
 //! The sockets that a daemon listens on.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use hostnet::privilege::{FileStep, file_note};
 use rustix::fs::{Gid, Mode, chmod, chown};
 use rustix::io::Errno;
 use rustix::net::{
@@ -45,7 +46,10 @@ impl Listening {
         if let Some(parent) = path.parent() {
             let mut directory = fs::DirBuilder::new();
             let made = directory.recursive(true).mode(0o755).create(parent);
-            made.with_context(|| format!("cannot make {}", parent.display()))?;
+            made.map_err(|error| {
+                let why = file_note(&error, parent, FileStep::Write);
+                anyhow!(error).context(format!("cannot make {}{why}", parent.display()))
+            })?;
         }
         remove_stale(path, kind)?;
         let address = SocketAddrUnix::new(path);
@@ -53,8 +57,9 @@ impl Listening {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             socket_with(AddressFamily::UNIX, kind, flags, None).context("a Unix socket")?;
-        bind(&socket, &address).with_context(|| {
-            format!("cannot make the socket {shown}: run as root, or give another path")
+        bind(&socket, &address).map_err(|errno| {
+            let why = file_note(&errno.into(), path, FileStep::Write);
+            anyhow!(errno).context(format!("cannot make the socket {shown}{why}"))
         })?;
         let inode = fs::metadata(path)
             .map(|file| file.ino())

@@ -4,6 +4,7 @@ use super::executable::Executable;
 use super::sys;
 use crate::seccomp::Target;
 use anyhow::{Context as _, Result, bail, ensure};
+use hostnet::privilege::{self, Capability};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -185,7 +186,12 @@ fn open_executable(pid: u32, open: &Open<'_>) -> Result<Executable> {
     let file = open("exe", OFlags::PATH | OFlags::CLOEXEC).map_err(|error| {
         let cause = match error {
             Errno::ACCESS | Errno::PERM => {
-                format!("cannot look at process {pid}: the broker needs CAP_SYS_PTRACE")
+                // A daemon's own seccomp filter is no cause: it would have ended the process.
+                let why = privilege::missing(&[Capability::SysPtrace]).unwrap_or_else(|| {
+                    "a security module (Yama, SELinux, AppArmor) or its user namespace refuses it"
+                        .to_owned()
+                });
+                format!("cannot look at process {pid}: {why}")
             }
             _ => gone(pid),
         };

@@ -5,7 +5,8 @@
 //! a crash of the machine.
 
 use super::record::{LeaseId, Record};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use hostnet::privilege::{FileStep, file_note};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,8 +41,13 @@ impl Journal {
     pub(super) fn open(directory: &Path) -> Result<(Self, BTreeMap<LeaseId, Record>)> {
         let shown = directory.display();
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(directory)
-            .with_context(|| format!("cannot make the state directory {shown}: run as root, or give another with --state"))?;
+        let made = builder.recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| {
+            let why = file_note(&error, directory, FileStep::Write);
+            anyhow!(error).context(format!(
+                "cannot make the state directory {shown}{why} (--state gives another)"
+            ))
+        })?;
         let lock = private(
             &directory.join("lock"),
             OpenOptions::new().create(true).write(true).truncate(false),

@@ -23,7 +23,7 @@ use rustix::mount::{
     mount_change, unmount,
 };
 
-use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::error::{Cause as _, Context as _, Error, Result};
 use crate::mount::{MOUNTS, Mount};
 use crate::privilege::Capability;
 
@@ -117,6 +117,9 @@ impl Directory {
     ///
     /// [`ErrorKind::AlreadyExists`] if there is such a name, [`ErrorKind::InvalidInput`] for
     /// one that is no file name.
+    ///
+    /// [`ErrorKind::AlreadyExists`]: crate::ErrorKind::AlreadyExists
+    /// [`ErrorKind::InvalidInput`]: crate::ErrorKind::InvalidInput
     pub fn add(&self, name: &str, namespace: BorrowedFd<'_>) -> Result<()> {
         let path = path(name)?;
         let mut options = OpenOptions::new();
@@ -194,8 +197,8 @@ fn make_directory() -> Result<()> {
     match DirBuilder::new().mode(0o755 | STICKY).create(DIRECTORY) {
         Err(error) if error.kind() == IoErrorKind::AlreadyExists => Ok(()),
         made => made
-            .with_context(|| format!("cannot make {DIRECTORY}"))
-            .cure(ErrorKind::PermissionDenied, "run as root"),
+            .map_err(|error| error.into_error().of_file(Path::new(DIRECTORY)))
+            .with_context(|| format!("cannot make {DIRECTORY}")),
     }
 }
 
@@ -295,7 +298,7 @@ mod tests {
         );
         for bad in ["", ".", "..", "../x", "a/b", "a\0b"] {
             let error = path(bad).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad}");
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidInput, "{bad}");
         }
     }
 }

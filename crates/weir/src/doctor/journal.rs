@@ -9,7 +9,8 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use hostnet::privilege::{self, FileStep};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -137,11 +138,12 @@ impl Journal {
             .recursive(true)
             .mode(0o700)
             .create(directory)
-            .with_context(|| {
-                format!(
-                    "cannot create {} for the journal: run as root, or set WEIR_STATE_DIR",
-                    directory.display()
-                )
+            .map_err(|error| {
+                let why = privilege::file_note(&error, directory, FileStep::Write);
+                let shown = directory.display();
+                anyhow!(error).context(format!(
+                    "cannot create {shown} for the journal{why} (WEIR_STATE_DIR names another)"
+                ))
             })?;
         check_owner(directory)?;
         let lock = lock(&directory.join("lock"))?;

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use hostnet::privilege::{self, Feature};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -208,10 +209,11 @@ fn socket_failure(error: &io::Error) -> Failure {
 fn rings_failure(error: &io::Error) -> Failure {
     let hint = match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => {
-            "not enough memory for the rings (about 10 MiB): free some"
+            "not enough memory for the rings (about 10 MiB): free some".to_owned()
         }
-        Some(libc::EPERM) => "the rings may not be mapped: CAP_IPC_LOCK or a higher `ulimit -l`",
-        _ => "this kernel refuses the rings",
+        errno => errno
+            .and_then(|errno| privilege::refusal(errno, Feature::Packet, &[]))
+            .unwrap_or_else(|| "this kernel refuses the rings".to_owned()),
     };
     Failure::new("rings", error, hint)
 }

@@ -7,6 +7,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
+use hostnet::privilege::{self, Capability, Feature};
+
 use super::Failure;
 
 /// The longest that a call which may sleep polls first, in microseconds, and the most packets of one
@@ -31,8 +33,12 @@ impl BusyPoll {
             (libc::SO_BUSY_POLL_BUDGET, BUDGET),
         ] {
             set(socket, option, value).map_err(|error| {
-                let hint =
-                    "busy polling needs Linux 5.11, CONFIG_NET_RX_BUSY_POLL and CAP_NET_ADMIN";
+                let errno = error.raw_os_error().unwrap_or_default();
+                let needed = [Capability::NetAdmin];
+                let hint = privilege::refusal(errno, Feature::Base, &needed);
+                let hint = hint.unwrap_or_else(|| {
+                    "busy polling needs Linux 5.11 and CONFIG_NET_RX_BUSY_POLL".to_owned()
+                });
                 Failure::new("busy poll", &error, hint)
             })?;
         }

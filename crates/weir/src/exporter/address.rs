@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use broker::daemon::listen::{Access, Listening};
+use hostnet::privilege::{self, Capability, Feature};
 use rustix::net::SocketType;
 
 /// The address by default: W E I R on a telephone's keys.
@@ -96,7 +97,13 @@ fn refusal(address: SocketAddr, error: std::io::Error) -> anyhow::Error {
             "no device of this host has the address: see `ip address`".to_owned()
         }
         std::io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need CAP_NET_BIND_SERVICE: give another --listen".to_owned()
+            let needed: &[_] = match address.port() {
+                ..1024 => &[Capability::NetBindService],
+                _ => &[],
+            };
+            let errno = error.raw_os_error().unwrap_or_default();
+            let why = privilege::refusal(errno, Feature::Base, needed).unwrap_or_default();
+            format!("{why}; another --listen may do")
         }
         _ => "see bind(2)".to_owned(),
     };

@@ -9,7 +9,11 @@ use testkit::sandbox::{Refused, drop_capabilities};
 use crate::{Test, tests, weir};
 
 pub fn trials() -> Vec<Test> {
-    tests![a_seccomp_filter_is_named, a_dropped_capability_is_named]
+    tests![
+        a_seccomp_filter_is_named,
+        a_dropped_capability_is_named,
+        a_mode_of_a_file_is_named
+    ]
 }
 
 /// A command, and what may be refused to it.
@@ -110,6 +114,31 @@ fn a_dropped_capability_is_named() -> Result<()> {
             ensure!(text.contains(name), "{shown}");
             ensure!(!text.contains("seccomp filter"), "{shown}");
         }
+    }
+    Ok(())
+}
+
+/// Directories that a command makes below one of another user, whose mode lets no one else write.
+fn a_mode_of_a_file_is_named() -> Result<()> {
+    let directory = testkit::Temporary::new("sandbox-modes")?;
+    let closed = directory.join("closed");
+    std::fs::create_dir(&closed)?;
+    std::os::unix::fs::chown(&closed, Some(1), Some(1))?;
+    let state = closed.join("state").display().to_string();
+    let socket = closed.join("socket").display().to_string();
+    let other = directory.join("other").display().to_string();
+    let unix = format!("unix:{socket}");
+    for command in [
+        &["switch", "run", "--state", &state, "--socket", &other][..],
+        &["switch", "run", "--state", &other, "--socket", &socket],
+        &["exporter", "--listen", &unix],
+    ] {
+        let dropped = CapabilitySet::DAC_OVERRIDE;
+        let text = said(command, || drop_capabilities(dropped))?;
+        let shown = format!("{command:?}: {text}");
+        ensure!(text.contains("is of user 1 and has mode 755"), "{shown}");
+        ensure!(text.contains("root lacks CAP_DAC_OVERRIDE"), "{shown}");
+        ensure!(!text.contains("run as root"), "{shown}");
     }
     Ok(())
 }

@@ -693,7 +693,8 @@ fn register_error(errno: Errno, len: u64, limit: Option<u64>) -> Error {
         Errno::NOBUFS => {
             let limit = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes"));
             let message = format!(
-                "the memory lock limit ({limit}, over all processes of this user) does not allow a UMEM of {len} bytes: raise it with `ulimit -l` or LimitMEMLOCK=, grant CAP_IPC_LOCK, or ask for fewer chunks"
+                "the memory lock limit ({limit}, over all processes of this user) does not allow a UMEM of {len} bytes: {}, or ask for fewer chunks",
+                privilege::memory_lock_cure()
             );
             Error::os(ErrorKind::MemoryLock, errno, message)
         }

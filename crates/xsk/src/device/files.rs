@@ -1,6 +1,7 @@
 //! The files of a device in sysfs.
 
 use crate::error::{Error, ErrorKind, Result};
+use hostnet::privilege::{Capability, Feature, FileStep, file_refusal, refusal};
 use hostnet::sysfs::Sysfs;
 use rustix::io::Errno;
 use std::io;
@@ -45,12 +46,13 @@ impl Files {
         let text = std::fs::read_to_string(self.path(name));
         match text {
             Ok(text) => Ok(text.trim().to_owned()),
-            Err(error) => Err(self.error(name, &error)),
+            Err(error) => Err(self.error(name, FileStep::Read, &error)),
         }
     }
 
     pub(super) fn write(&self, name: &str, value: &str) -> Result<()> {
-        std::fs::write(self.path(name), value).map_err(|error| self.error(name, &error))
+        let written = std::fs::write(self.path(name), value);
+        written.map_err(|error| self.error(name, FileStep::Write, &error))
     }
 
     fn missing(&self) -> Error {
@@ -61,24 +63,22 @@ impl Files {
         Error::new(ErrorKind::DeviceMissing, message)
     }
 
-    fn error(&self, name: &str, error: &io::Error) -> Error {
+    fn error(&self, name: &str, step: FileStep, error: &io::Error) -> Error {
         let device = &self.device;
         let errno = Errno::from_io_error(error).unwrap_or(Errno::NOENT);
-        let (kind, why) = match errno {
-            Errno::NOENT if self.path("ifindex").exists() => (
+        let code = errno.raw_os_error();
+        // The file's own check, as it is opened by who may by its mode.
+        let refused = match errno {
+            Errno::PERM => refusal(code, Feature::Base, &[Capability::NetAdmin]),
+            _ => file_refusal(code, &self.path(name), step),
+        };
+        let (kind, why) = match (errno, refused) {
+            (Errno::NOENT, _) if self.path("ifindex").exists() => (
                 ErrorKind::Unsupported,
                 "needs Linux 5.8 or later".to_owned(),
             ),
-            Errno::NOENT | Errno::NODEV => return self.missing(),
-            Errno::ACCESS | Errno::PERM => (
-                ErrorKind::PermissionDenied,
-                "needs CAP_NET_ADMIN and, to write to /sys, root".to_owned(),
-            ),
-            Errno::ROFS => (
-                ErrorKind::PermissionDenied,
-                "/sys is mounted read-only: mount it writable, or set it outside of the container"
-                    .to_owned(),
-            ),
+            (Errno::NOENT | Errno::NODEV, _) => return self.missing(),
+            (_, Some(why)) => (ErrorKind::PermissionDenied, why),
             _ => (ErrorKind::Os, "the kernel refuses it".to_owned()),
         };
         Error::os(kind, errno, format!("{name} of {device}: {why}"))

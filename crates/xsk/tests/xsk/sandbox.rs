@@ -44,7 +44,7 @@ const ANY_BPF: Option<(CapabilitySet, &str)> = Some((
 ));
 
 /// Each step of the library whose error speaks of privilege.
-const PLACES: [Place; 6] = [
+const PLACES: [Place; 7] = [
     Place {
         name: "opening a socket",
         calls: &[
@@ -74,6 +74,15 @@ const PLACES: [Place; 6] = [
         calls: &[Refused::Call(libc::SYS_memfd_create)],
         needs: None,
         step: |_, _| of(Umem::builder().chunks(64).build()),
+    },
+    Place {
+        name: "deferring interrupts",
+        calls: &[],
+        needs: Some((CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN")),
+        step: |side, _| {
+            let device = xsk::Device::lookup(side.device).ok()?;
+            of(device.defer_interrupts(2, std::time::Duration::from_micros(20)))
+        },
     },
     Place {
         name: "probing sockets",

@@ -1,11 +1,12 @@
 //! The files of the host, or of a test's directory.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use hostnet::mount::DetachedMount;
+use hostnet::privilege::{Capability, Feature, FileStep, file_note, missing, refusal};
 use hostnet::sysfs::Sysfs;
 
 const SECURITY: &str = "/sys/kernel/security";
@@ -64,9 +65,13 @@ impl Files {
             match &self.sys {
                 Sys::Own(mount) => return Ok(mount.class_net(rest)),
                 Sys::Shared => {}
-                Sys::Foreign => bail!(
-                    "/sys shows another network namespace: run as root, or mount sysfs in this one"
-                ),
+                Sys::Foreign => {
+                    let why = missing(&[Capability::SysAdmin]);
+                    let why = why.map_or_else(String::new, |why| format!("; to mount one, {why}"));
+                    bail!(
+                        "/sys shows another network namespace: mount sysfs in this one (`mount -t sysfs sysfs /sys`){why}"
+                    )
+                }
             }
         }
         // /proc/net is of the process's first thread, which may be in another namespace.
@@ -80,7 +85,7 @@ impl Files {
     /// The text of a file, without white space at its end.
     pub fn read(&self, path: &str) -> Result<String> {
         let text = fs::read_to_string(self.path(path)?);
-        let text = text.map_err(|error| unreadable(error, path))?;
+        let text = text.map_err(|error| self.unreadable(error, path))?;
         Ok(text.trim_end().to_owned())
     }
 
@@ -89,7 +94,7 @@ impl Files {
         match fs::read_to_string(self.path(path)?) {
             Ok(text) => Ok(Some(text.trim_end().to_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable(error, path)),
+            Err(error) => Err(self.unreadable(error, path)),
         }
     }
 
@@ -98,7 +103,7 @@ impl Files {
         let entries = match fs::read_dir(self.path(path)?) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(unreadable(error, path)),
+            Err(error) => return Err(self.unreadable(error, path)),
         };
         let mut names: Vec<_> = entries
             .flatten()
@@ -148,24 +153,25 @@ impl Files {
 
     /// Writes a file that exists.
     pub fn write(&self, path: &str, value: &str) -> Result<()> {
-        let cure = || {
-            let cure = if rustix::process::geteuid().is_root() {
-                "the kernel or the container does not permit it"
-            } else {
-                "run as root"
+        let file = self.path(path)?;
+        fs::write(&file, value).map_err(|error| {
+            let why = match error.raw_os_error() {
+                // The kernel's own check of a setting: the mode has let it be opened.
+                Some(libc::EPERM) => {
+                    let why = refusal(libc::EPERM, Feature::Base, &[Capability::SysAdmin]);
+                    format!(": {}", why.unwrap_or_default())
+                }
+                _ => file_note(&error, &file, FileStep::Write),
             };
-            format!("cannot write {value} to {path}: {cure}")
-        };
-        fs::write(self.path(path)?, value).with_context(cure)
+            anyhow!(error).context(format!("cannot write {value} to {path}{why}"))
+        })
     }
-}
 
-fn unreadable(error: std::io::Error, path: &str) -> anyhow::Error {
-    let cure = match error.kind() {
-        ErrorKind::PermissionDenied => ": run as root",
-        _ => "",
-    };
-    anyhow!(error).context(format!("cannot read {path}{cure}"))
+    fn unreadable(&self, error: io::Error, path: &str) -> anyhow::Error {
+        let file = self.path(path).unwrap_or_else(|_| path.into());
+        let why = file_note(&error, &file, FileStep::Read);
+        anyhow!(error).context(format!("cannot read {path}{why}"))
+    }
 }
 
 fn sys() -> Sys {

@@ -1,6 +1,7 @@
 //! Features and configuration of the kernel.
 
 use anyhow::{Result, bail};
+use hostnet::privilege::{self, Capability};
 use xsk::Feature;
 
 use super::setting::{fine, fine_all, found, unchecked};
@@ -137,7 +138,9 @@ fn no_lockdown(context: &Context) -> Result<Vec<Verdict>> {
         let read = "CONFIG_SECURITY_LOCKDOWN_LSM is not set";
         return Ok(fine(config.source(), read));
     }
-    Ok(unchecked(
-        "securityfs is not mounted: run as root, or mount -t securityfs securityfs /sys/kernel/security",
-    ))
+    let why = privilege::missing(&[Capability::SysAdmin]);
+    let why = why.map_or_else(String::new, |why| format!("; {why}"));
+    Ok(unchecked(format!(
+        "securityfs is not mounted: `mount -t securityfs securityfs /sys/kernel/security`{why}"
+    )))
 }

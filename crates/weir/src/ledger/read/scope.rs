@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::netns;
 use hostnet::netns::Namespace;
+use hostnet::privilege::{self, Capability, Feature};
 
 use crate::ledger::snapshot::Snapshot;
 use crate::ledger::stage::Stage;
@@ -88,6 +89,14 @@ fn current() -> Result<u64> {
     netns::current().context("cannot read the number of the network namespace")
 }
 
+/// The cure of a namespace of another process that cannot be opened.
+fn refused(error: &hostnet::Error) -> String {
+    let needed = [Capability::SysPtrace];
+    let errno = error.errno();
+    let why = errno.and_then(|errno| privilege::refusal(errno, Feature::Base, &needed));
+    why.unwrap_or_else(|| "name the namespaces to be read with --netns".to_owned())
+}
+
 impl Scope {
     /// Whether the namespace of this process alone is meant.
     pub fn is_own(&self) -> bool {
@@ -108,7 +117,8 @@ impl Scope {
                     "the network namespaces of {} processes are not known",
                     all.unreadable
                 ),
-                "run as root, in the initial PID namespace",
+                privilege::missing(&[Capability::SysPtrace])
+                    .unwrap_or_else(|| "run in the initial PID namespace".to_owned()),
             );
         }
         let wanted = self.wanted(&all.list)?;
@@ -128,7 +138,7 @@ impl Scope {
                                 "the network namespace {} cannot be opened: {error}",
                                 name_of(namespace)
                             ),
-                            "run as root",
+                            refused(&error),
                         );
                         continue;
                     }

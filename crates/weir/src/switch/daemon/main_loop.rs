@@ -7,13 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use broker::daemon::bpffs::Bpffs;
 use broker::daemon::listen::{Access, Listening};
 use broker::daemon::log::event;
 use broker::daemon::systemd::{self, Manager};
 use broker::message;
 use hostnet::netns;
+use hostnet::privilege::{self, FileStep};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -116,7 +117,10 @@ fn read_config(flags: &Flags) -> Result<Config> {
 /// Makes a directory that one daemon has at a time.
 fn lock(directory: &Path) -> Result<File> {
     let shown = directory.display();
-    fs::create_dir_all(directory).with_context(|| format!("cannot make {shown}: run as root"))?;
+    fs::create_dir_all(directory).map_err(|error| {
+        let why = privilege::file_note(&error, directory, FileStep::Write);
+        anyhow!(error).context(format!("cannot make {shown}{why}"))
+    })?;
     keep::lock(directory)?.with_context(|| {
         format!(
             "another `weir switch run` has {shown}: talk to it (`weir switch status`), or end it; one in \

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use broker::message;
+use hostnet::privilege::{self, FileStep};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -131,7 +132,10 @@ fn connect_to(path: &Path, patience: Duration) -> Result<OwnedFd> {
             "no daemon listens at {shown}: start one (`systemctl start weir-switch`, or `weir switch run`), \
              or name its socket with --socket"
         ))),
-        Errno::ACCESS | Errno::PERM => anyhow!("{shown} is for root: use sudo"),
+        Errno::ACCESS | Errno::PERM => {
+            let why = privilege::file_note(&errno.into(), path, FileStep::Write);
+            anyhow!("cannot connect to {shown}{why}")
+        }
         Errno::NAMETOOLONG => anyhow!("{shown} is too long for a socket: it has at most 107 bytes"),
         Errno::AGAIN => no_answer(patience, None),
         errno => anyhow!("cannot connect to {shown}: {errno}"),
