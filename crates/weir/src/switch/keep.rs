@@ -5,7 +5,7 @@
 //! | `BPFFS/weir/switch/NETNS/BRIDGE/IFINDEX-HOOK` | the link of a port's program, by the inode of the network namespace; a dot of the bridge's name is a colon there |
 //! | `STATE/bpffs` | the BPF filesystem was mounted for this |
 //! | `STATE/BRIDGE/settings.json` | the settings, for a daemon that is started again |
-//! | `STATE/BRIDGE/rxvlan-IF` | VLAN offload at receive of the device was on |
+//! | `STATE/BRIDGE/rxvlan-IF` | the features of VLAN offload at receive of the device that were on |
 //! | `STATE/BRIDGE/tc-IFINDEX` | a filter of tc on the device; `made-qdisc` where its qdisc is ours |
 //! | `STATE/BRIDGE/netns` | the path of the network namespace, where it is not the daemon's |
 
@@ -26,6 +26,8 @@ const SETTINGS: &str = "settings.json";
 const BPFFS: &str = "bpffs";
 const NETNS: &str = "netns";
 const VLAN_OFFLOAD: &str = "rxvlan-";
+/// The feature of a note without one, as daemons wrote it that knew no other.
+const UNNAMED: &str = "rx-vlan-hw-parse";
 const FILTER: &str = "tc-";
 const MADE_QDISC: &str = "made-qdisc";
 
@@ -152,7 +154,10 @@ impl Keep {
 
     /// The features of VLAN offload of a device that were turned off.
     pub fn vlan_offload_of(&self, device: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.vlan_offload(device)).unwrap_or_default();
+        let Ok(text) = fs::read_to_string(self.vlan_offload(device)) else {
+            return Vec::new();
+        };
+        let text = if text.is_empty() { UNNAMED } else { &text };
         text.lines().map(str::to_owned).collect()
     }
 
@@ -305,6 +310,10 @@ mod tests {
         assert_eq!(keep.filters(), [filter]);
         assert_eq!(keep.vlan_offloads(), ["eth0"]);
         assert_eq!(keep.vlan_offload_of("eth0"), off);
+        fs::write(directory.join("br0/rxvlan-eth1"), "").expect("written");
+        assert_eq!(keep.vlan_offload_of("eth1"), [off[0].as_str()]);
+        assert!(keep.vlan_offload_of("eth2").is_empty());
+        keep.forget_vlan_offload("eth1");
         assert_eq!(directories(&directory), ["br0"]);
         fs::write(directory.join("br0/settings.json"), r#"{"later": 1}"#).expect("written");
         assert!(keep.settings().is_err());
