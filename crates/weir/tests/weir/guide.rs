@@ -41,13 +41,13 @@ pub fn trials() -> Vec<Test> {
 
 const BOOK: &str = "docs/guide/src";
 
-fn sources() -> Result<PathBuf> {
+pub fn sources() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().context("the sources are not here")
 }
 
 /// Every file below a directory with this extension.
-fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+pub fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -75,7 +75,7 @@ fn is_in_book(path: &Path) -> Result<bool> {
 }
 
 /// All complaints at once, so that one run shows them.
-fn none_of(complaints: &[String]) -> Result<()> {
+pub fn none_of(complaints: &[String]) -> Result<()> {
     ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     Ok(())
 }
@@ -268,7 +268,7 @@ fn explained_errors_are_in_the_sources() -> Result<()> {
 }
 
 /// Source text in which each string literal is on one line.
-fn unbroken(text: &str) -> String {
+pub fn unbroken(text: &str) -> String {
     let mut parts = text.split("\\\n");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.trim_start())

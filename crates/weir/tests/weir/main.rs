@@ -8,6 +8,7 @@ mod bench;
 mod broker;
 mod busy_loop;
 mod cost;
+mod cures;
 mod curve;
 mod doctor;
 mod doctor_faults;
@@ -84,6 +85,7 @@ fn trials() -> Vec<Test> {
         broker::trials(),
         busy_loop::trials(),
         cost::trials(),
+        cures::trials(),
         curve::trials(),
         doctor::trials(),
         doctor_faults_device::trials(),

@@ -41,7 +41,7 @@ const GOVERNOR: Check = Check {
     source: "Documentation/admin-guide/pm/cpufreq.rst",
     more: "Reads the governor of every cpufreq policy. The fix sets each to performance, which \
            raises power consumption: it is for hosts that measure, or need low latency.\n\n\
-           Measure the effect with `weir bench rtt --lab` before and after the fix.",
+           Measure the effect with `weir bench rtt` before and after the fix.",
     counters: &[],
     run: governor,
 };
