@@ -18,6 +18,8 @@ use crate::rule::{Family, Network};
 pub struct Host {
     /// Interfaces, in the host's order.
     pub interfaces: Vec<Interface>,
+    /// Other names of interfaces, as Linux has them: rules and packets that have one mean the interface.
+    pub aliases: BTreeMap<String, String>,
     /// Addresses of host names, in the resolver's order.
     pub names: BTreeMap<String, Vec<IpAddr>>,
     /// Users beside those of a fresh OpenBSD.
@@ -81,6 +83,7 @@ impl Default for Host {
                 ],
                 broadcast: None,
             }],
+            aliases: BTreeMap::new(),
             names: BTreeMap::from([(
                 "localhost".into(),
                 vec![
@@ -255,9 +258,16 @@ impl Host {
         self.known
     }
 
-    /// The interface of this name.
+    /// The name that an interface has in the model, which may be called by an alias; any other text as it is.
+    #[must_use]
+    pub fn first_name<'n>(&'n self, name: &'n str) -> &'n str {
+        self.aliases.get(name).map_or(name, String::as_str)
+    }
+
+    /// The interface of this name or alias.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<&Interface> {
+        let name = self.first_name(name);
         self.interfaces
             .iter()
             .find(|interface| interface.name == name)

@@ -7,6 +7,22 @@ use crate::rtnetlink::{Link, Rtnetlink};
 
 pub use crate::rtnetlink::Counters;
 
+/// The device of the calling thread's network namespace that has this name, be it an alternative one
+/// (`ip link property add dev DEVICE altname NAME`): for the edge of a program, to which a person gives a name. Files,
+/// ioctls and messages take [`Link::name`].
+///
+/// ```
+/// assert_eq!(hostnet::device::find("lo")?.name, "lo");
+/// # Ok::<(), hostnet::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// As those of [`Rtnetlink::link`].
+pub fn find(name: &str) -> Result<Link> {
+    Rtnetlink::open()?.link(name)
+}
+
 /// A device of a network namespace, by its name there.
 ///
 /// It keeps a netlink socket of that namespace open, so that any thread can use it, in whatever

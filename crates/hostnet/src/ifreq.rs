@@ -10,7 +10,8 @@ pub(crate) const IFNAMSIZ: usize = 16;
 pub(crate) fn name(device: &str) -> Result<[u8; IFNAMSIZ]> {
     if device.is_empty() || device.len() >= IFNAMSIZ || device.contains(['\0', '%']) {
         return Err(Error::invalid(format!(
-            "{device:?} is no name of a device: it has 1 to {} bytes, without zero and '%'",
+            "{device:?} is no name that an ioctl takes: it has 1 to {} bytes, without zero and '%'; `ip link show` has \
+             the first name of a device with a longer one",
             IFNAMSIZ - 1
         )));
     }

@@ -18,7 +18,7 @@ mod xdp;
 pub use address::Address;
 pub use bridge::{BridgeOptions, PortChange};
 pub use fdb::{FdbEntry, FdbKey, FdbKind};
-pub use link::{Counters, Link, VethEnd, XdpPrograms, max_xdp_mtu};
+pub use link::{Counters, Link, VethEnd, XdpPrograms, check_name, max_xdp_mtu};
 pub use monitor::{Event, Monitor};
 pub use neighbour::{Neighbour, NeighbourState};
 pub use qdisc::{FqCodelOptions, Qdisc, QdiscOptions, QdiscStatistics, TcHandle};

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use xsk::compat::{self, Sharing, attach_or_share};
-use xsk::{AttachMode, Program};
+use xsk::{AttachMode, Device, Program};
 
 /// `XDP_FLAGS_*_MODE` (`include/uapi/linux/if_link.h`).
 const SKB_MODE: u32 = 1 << 1;
@@ -70,7 +70,7 @@ impl Socket {
         if config.libxdp_flags & !INHIBIT_PROG_LOAD != 0 {
             return Err(Errno::INVAL);
         }
-        let ifindex = name_to_index(any_socket()?, device)?;
+        let (ifindex, device) = named(device)?;
         let mut state = umem.lock();
         let member = umem.join();
         let fd = if member.is_alone {
@@ -87,7 +87,7 @@ impl Socket {
         bind_to(socket, &queue, &member, config.bind_flags)?;
         let redirection = if config.libxdp_flags & INHIBIT_PROG_LOAD == 0 {
             let receiver = settings.rx.map(|_| socket);
-            Some(Redirection::new(device, &queue, receiver, &config)?)
+            Some(Redirection::new(&device, &queue, receiver, &config)?)
         } else {
             None
         };
@@ -111,6 +111,16 @@ impl Socket {
     pub(crate) fn insert_into(&self, map: BorrowedFd<'_>) -> Result<(), Errno> {
         compat::insert(map, self.queue.number(), self.fd()).map_err(|error| errno(&error))
     }
+}
+
+/// The index and the name of a device, which may be called by an alternative name: of a short one an ioctl has the
+/// index, for a long one it has no room.
+fn named(device: &str) -> Result<(u32, String), Errno> {
+    if device.len() > 15 {
+        let found = Device::lookup(device).map_err(|_| Errno::NODEV)?;
+        return Ok((found.index, found.name));
+    }
+    Ok((name_to_index(any_socket()?, device)?, device.to_owned()))
 }
 
 /// A socket to ask for devices by.

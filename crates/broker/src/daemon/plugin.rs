@@ -5,7 +5,7 @@ use super::listen::Listening;
 use super::log::{event, refusal};
 use super::server::{Server, plugin_devices};
 use crate::identity::Identity;
-use crate::lease::{DeviceLease, Leases};
+use crate::lease::{DeviceLease, Leases, plugin_grant};
 use crate::plugin::{self, BusyPoll, Host};
 use crate::policy::{DeviceGrant, Policy, Tenant};
 use crate::supervise::metrics::Outcome;
@@ -20,6 +20,7 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use xsk::Device;
 
 /// Files of a device's socket and pinned map, as clients look for them.
 const SOCKET: &str = "afxdp.sock";
@@ -195,7 +196,9 @@ impl Client<'_> {
     fn lend(&mut self, device: &str) -> Result<OwnedFd> {
         let began = Instant::now();
         let (peer, tenant) = self.tenant()?;
-        if !self.is_for(device) {
+        // By whichever name: both ask for one device.
+        let is_own = |own| hostnet::device::find(own).is_ok_and(|link| link.is_named(device));
+        if !self.is_for(device) && !self.device.is_some_and(is_own) {
             bail!("{peer}: this socket is for another device");
         }
         let lent = self.server.leases.lend_device(&tenant, device, Some(&peer));
@@ -225,9 +228,9 @@ impl Client<'_> {
 
     fn configure(&self, device: &str, wanted: BusyPoll, socket: &OwnedFd) -> Result<()> {
         let (peer, tenant) = self.tenant()?;
-        let is_it = |grant: &&DeviceGrant| grant.plugin && grant.device == device;
-        let grant = tenant.devices.iter().find(is_it);
-        let most = grant.and_then(|grant| grant.busy_poll);
+        let found = Device::lookup(device).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let most = plugin_grant(&tenant, &found).ok();
+        let most = most.and_then(|grant| grant.busy_poll);
         let most = most
             .with_context(|| format!("tenant {} has no `busy-poll` for {device}", tenant.name))?;
         plugin::configure(socket, wanted, most).with_context(|| format!("{peer}: its socket"))

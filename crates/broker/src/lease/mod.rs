@@ -16,6 +16,7 @@ mod whole;
 
 pub use holders::Holder;
 pub use record::{Asker, LeaseId, Record};
+pub(crate) use terms::plugin_grant;
 pub use users::DeviceLease;
 
 use crate::policy::Tenant;
@@ -103,7 +104,7 @@ impl Leases {
         asker: Asker,
     ) -> Result<Granted, Refusal> {
         let device = Device::lookup(&request.device).map_err(|error| Refusal::from(&error))?;
-        let terms = Terms::of(tenant, request)?;
+        let terms = Terms::of(tenant, request, &device)?;
         let lease = Record {
             rx: request.rx,
             tx: request.tx,

@@ -19,10 +19,13 @@ pub(super) struct Terms<'t> {
 }
 
 impl<'t> Terms<'t> {
-    /// Finds the grant for a request.
-    pub(super) fn of(tenant: &'t Tenant, request: &'t Request) -> Result<Self, Refusal> {
-        let on_device = |grant: &&DeviceGrant| grant.device == request.device;
-        let grants: Vec<_> = tenant.devices.iter().filter(on_device).collect();
+    /// Finds the grant for a request, which is for `device`.
+    pub(super) fn of(
+        tenant: &'t Tenant,
+        request: &'t Request,
+        device: &Device,
+    ) -> Result<Self, Refusal> {
+        let grants = grants(tenant, device)?;
         if grants.is_empty() {
             return Err(denied(format!(
                 "tenant {} has no grant for {}",
@@ -107,13 +110,30 @@ pub(super) fn busy(lease: &Record) -> Refusal {
     Refusal::new(ErrorKind::QueueBusy, message)
 }
 
+/// A tenant's grants for a device, which may have it by an alternative name. They must have it by one: of one device,
+/// a grant by each of two names could be meant to limit the other.
+fn grants<'t>(tenant: &'t Tenant, device: &Device) -> Result<Vec<&'t DeviceGrant>, Refusal> {
+    let is_for = |grant: &&DeviceGrant| device.is_named(&grant.device);
+    let grants: Vec<_> = tenant.devices.iter().filter(is_for).collect();
+    match grants.windows(2).find(|two| two[0].device != two[1].device) {
+        None => Ok(grants),
+        Some(two) => Err(denied(format!(
+            "the grants of tenant {} have the device {} as {} and as {}: the policy must have one name of it",
+            tenant.name, device.name, two[0].device, two[1].device
+        ))),
+    }
+}
+
 /// The grant of a device whose XSKMAP is given out.
-pub(super) fn plugin_grant<'t>(tenant: &'t Tenant, name: &str) -> Result<&'t DeviceGrant, Refusal> {
-    let is_it = |grant: &&DeviceGrant| grant.device == name && grant.plugin;
-    tenant.devices.iter().find(is_it).ok_or_else(|| {
+pub(crate) fn plugin_grant<'t>(
+    tenant: &'t Tenant,
+    device: &Device,
+) -> Result<&'t DeviceGrant, Refusal> {
+    let mut grants = grants(tenant, device)?.into_iter();
+    grants.find(|grant| grant.plugin).ok_or_else(|| {
         denied(format!(
-            "tenant {} has no grant for {name} with `plugin = true`",
-            tenant.name
+            "tenant {} has no grant for {} with `plugin = true`",
+            tenant.name, device.name
         ))
     })
 }

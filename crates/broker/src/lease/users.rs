@@ -1,12 +1,13 @@
 //! Who uses the devices that are lent as a whole.
 
 use super::record::{LeaseId, Record};
+use hostnet::ErrorKind;
 use hostnet::genetlink::netdev::queue_has_xsk;
+use hostnet::rtnetlink::Rtnetlink;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use xsk::{Device, ErrorKind};
 
 /// Who uses each of the devices that are lent as a whole.
 #[derive(Debug, Default)]
@@ -98,13 +99,15 @@ impl Users {
 
     /// Whether the kernel shows a socket on the device; `None` without the device.
     fn look(&mut self, lease: &Record) -> Option<bool> {
-        let device = match Device::lookup(&lease.device) {
-            Ok(device) if device.index == lease.ifindex => device,
-            Err(error) if error.kind() != ErrorKind::DeviceMissing => return Some(true),
-            _ => return None,
+        // By its index: it may have been renamed.
+        let link = Rtnetlink::open().and_then(|mut it| it.link_by_index(lease.ifindex));
+        let link = match link {
+            Ok(link) => link,
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Err(_) => return Some(true),
         };
-        let queues = 0..device.rx_queues.max(1);
-        let mut sockets = queues.map(|queue| has_socket(device.index, queue));
+        let queues = 0..link.queues.max(1);
+        let mut sockets = queues.map(|queue| has_socket(link.index, queue));
         let found = sockets.find(|found| *found != Some(false));
         self.has_seen_socket |= found == Some(Some(true));
         Some(found.is_some())
@@ -120,7 +123,7 @@ fn has_socket(ifindex: u32, queue: u32) -> Option<bool> {
     match queue_has_xsk(ifindex, queue) {
         Ok(has) => Some(has),
         // Before 6.8; without the device; allocated and not in use.
-        Err(error) if error.kind() == hostnet::ErrorKind::Unsupported => Some(false),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Some(false),
         Err(error) if matches!(error.errno(), Some(libc::ENODEV | libc::EINVAL)) => Some(false),
         Err(_) => None,
     }

@@ -26,8 +26,8 @@ impl Leases {
         name: &str,
         peer: Option<&Identity>,
     ) -> Result<DeviceLease<'_>, Refusal> {
-        let grant = terms::plugin_grant(tenant, name)?;
         let device = Device::lookup(name).map_err(|error| Refusal::from(&error))?;
+        let grant = terms::plugin_grant(tenant, &device)?;
         terms::check_all_queues(grant, &device)?;
         let asker = peer.map(|peer| Ok((peer.pid, peer.pidfd().try_clone_to_owned()?)));
         let asker: std::io::Result<_> = asker.transpose();

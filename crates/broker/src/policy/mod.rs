@@ -89,7 +89,7 @@ pub struct Who {
 /// Queues of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceGrant {
-    /// Name of the device, in the broker's network namespace.
+    /// Name of the device, or an alternative one, in the broker's network namespace.
     pub device: String,
     /// Its queues.
     pub queues: Vec<RangeInclusive<u32>>,

@@ -33,6 +33,7 @@ pub fn tests() -> Vec<Test> {
     tests![
         a_libxdp_program_forwards_without_privilege,
         a_libxdp_program_works_in_another_namespace,
+        a_libxdp_program_forwards_on_a_device_granted_by_another_name,
         a_libxdp_program_opens_two_queues,
         an_example_of_the_library_receives,
         a_killed_program_leaves_nothing,
@@ -234,12 +235,16 @@ fn bounce(peer: &OwnedFd, count: u32) -> Result<()> {
 }
 
 fn forward(lab: &Lab, wrapper: &[&str]) -> Result<()> {
+    forward_granted(lab, grant(), wrapper)
+}
+
+fn forward_granted(lab: &Lab, grant: DeviceGrant, wrapper: &[&str]) -> Result<()> {
     let program = build(lab, "l2fwd")?;
     let peer = peer(lab)?;
     let scene = format!("run_as_a_user {} wan0 0 100 copy", program.display());
     let mut counts = BTreeMap::new();
     at_broker(lab, || {
-        let mut supervised = supervise(&scene, grant(), wrapper)?;
+        let mut supervised = supervise(&scene, grant, wrapper)?;
         assert_eq!(supervised.line()?, "ready");
         let status = std::fs::read_to_string(format!("/proc/{}/status", supervised.child.id()))?;
         for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1"] {
@@ -275,6 +280,24 @@ fn a_libxdp_program_forwards_without_privilege() -> Result<()> {
 
 fn a_libxdp_program_works_in_another_namespace() -> Result<()> {
     forward(&Lab::new(1)?, &["unshare", "--net"])
+}
+
+fn a_libxdp_program_forwards_on_a_device_granted_by_another_name() -> Result<()> {
+    for (name, wrapper) in [
+        ("enp0s31f6np0".to_owned(), &[][..]),
+        ("x".repeat(100), &[]),
+        ("x".repeat(100), &["unshare", "--net"]),
+    ] {
+        let lab = Lab::new(1)?;
+        lab.namespace
+            .ip(&format!("link property add dev wan0 altname {name}"))?;
+        let grant = DeviceGrant {
+            device: name,
+            ..grant()
+        };
+        forward_granted(&lab, grant, wrapper)?;
+    }
+    Ok(())
 }
 
 fn a_libxdp_program_opens_two_queues() -> Result<()> {

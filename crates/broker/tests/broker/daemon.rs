@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
     tests![
         a_tenant_forwards_and_its_queue_is_free_again,
         what_the_policy_does_not_grant_is_refused,
+        a_device_has_alternative_names,
         a_queue_has_one_tenant,
         each_tenant_sees_its_own_packets_only,
         receiving_and_sending_are_granted_apart,
@@ -220,6 +221,54 @@ memory = "1 MiB"
         "the log has the reason: {}",
         broker.log()
     );
+    broker.stop()
+}
+
+/// The tenant may ask for a device by each of its names, and the policy has one of them. It is one device: by two names
+/// no tenant has more of it, and another device is not meant by any.
+fn a_device_has_alternative_names() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let names = ["enp0s31f6np0", &"x".repeat(100)].map(str::to_owned);
+    for name in &names {
+        lab.namespace
+            .ip(&format!("link property add dev wan0 altname {name}"))?;
+    }
+    for granted in ["wan0", &names[0], &names[1]] {
+        let broker = Broker::start(&lab, &ALL.replace("wan0", granted))?;
+        for asked in ["wan0", &names[0], &names[1]] {
+            let mut holder = tenant(&lab, "hold", &[asked, "0"])?;
+            ready(&mut holder)?;
+            assert_eq!(broker.status()?["leases"][0]["device"], "wan0");
+            for other in ["wan0", &names[0], &names[1]] {
+                let error = refused(&lab, &[other, "0"])?;
+                assert!(error.contains("is leased to all"), "{error}");
+            }
+            holder.kill()?;
+            assert!(wait_until(|| broker.leases() == 0));
+        }
+        let error = refused(&lab, &["lo", "0"])?;
+        assert!(error.contains("has no grant for lo"), "{error}");
+        let error = refused(&lab, &[&"y".repeat(128), "0"])?;
+        assert!(error.contains("1 to 127 bytes"), "{error}");
+        broker.stop()?;
+    }
+    let device = ALL.find("[[tenant.device]]").ok_or("a device")?;
+    let twice = [ALL, &ALL[device..].replace("wan0", &names[0])].concat();
+    let broker = Broker::start(&lab, &twice)?;
+    let error = refused(&lab, &["wan0", "0"])?;
+    assert!(
+        error.contains("the policy must have one name of it"),
+        "{error}"
+    );
+    broker.stop()?;
+    // The name is another device's now.
+    lab.namespace
+        .ip(&format!("link property del dev wan0 altname {}", names[0]))?;
+    lab.namespace
+        .ip(&format!("link property add dev lo altname {}", names[0]))?;
+    let broker = Broker::start(&lab, &ALL.replace("wan0", &names[0]))?;
+    let error = refused(&lab, &["wan0", "0"])?;
+    assert!(error.contains("has no grant for wan0"), "{error}");
     broker.stop()
 }
 

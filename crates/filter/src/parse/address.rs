@@ -293,15 +293,12 @@ impl Parser<'_> {
             );
         }
         match super::resolve::split_modifiers(text) {
-            Ok((name, part, no_alias)) => {
-                self.check_interface_name(name, at)?;
-                Ok(DynamicInterface {
-                    name: name.into(),
-                    part,
-                    no_alias,
-                    bits: 128,
-                })
-            }
+            Ok((name, part, no_alias)) => Ok(DynamicInterface {
+                name: self.interface_name(name, at)?,
+                part,
+                no_alias,
+                bits: 128,
+            }),
             Err(message) => self.fail_with(
                 "interface-modifier",
                 at,

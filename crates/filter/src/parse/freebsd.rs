@@ -207,7 +207,7 @@ impl Parser<'_> {
         if !self.accept_byte(b'(') {
             let (name, at) =
                 self.text("an interface, or an interface and an address in parentheses")?;
-            self.check_interface_name(&name, &at)?;
+            let name = self.interface_name(&name, &at)?;
             let mut host =
                 super::address::plain(HostAddress::Network(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
             host.via = Some(name);
@@ -215,7 +215,7 @@ impl Parser<'_> {
         }
         let open = self.last_at();
         let (name, at) = self.text("an interface")?;
-        self.check_interface_name(&name, &at)?;
+        let name = self.interface_name(&name, &at)?;
         let mut nodes = self.host()?;
         self.expect_byte(b')')?;
         let at = Rc::new(open.to(&self.last_at()));

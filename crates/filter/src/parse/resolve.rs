@@ -64,6 +64,7 @@ impl Parser<'_> {
     fn resolve_interface(&self, text: &str, bits: Option<u8>) -> Option<Resolved> {
         let (name, part, no_alias) = split_modifiers(text).ok()?;
         let host = self.config.host;
+        let name = host.first_name(name);
         if host.interface(name).is_none() && !host.is_group(name) && name != "self" {
             return None;
         }

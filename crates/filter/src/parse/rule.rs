@@ -313,15 +313,17 @@ impl Parser<'_> {
             _ => {
                 let (name, at) =
                     self.text("an interface, a group of interfaces, `any` or `rdomain`")?;
-                self.check_interface_name(&name, &at)?;
+                let name = self.interface_name(&name, &at)?;
                 Ok(Node::new(plain(name), &at))
             }
         }
     }
 
-    pub(super) fn check_interface_name(&mut self, name: &str, at: &At) -> Step<()> {
+    /// The name that the host's interface has, which may be called by an alias.
+    pub(super) fn interface_name(&mut self, name: &str, at: &At) -> Step<Arc<str>> {
+        let name = self.config.host.first_name(name);
         if name.len() <= names::INTERFACE_NAME_MAX {
-            return Ok(());
+            return Ok(name.into());
         }
         let most = names::INTERFACE_NAME_MAX;
         self.fail(

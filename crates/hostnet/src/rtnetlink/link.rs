@@ -126,6 +126,31 @@ pub fn max_xdp_mtu() -> u32 {
     u32::try_from(page_size() - ROOM).unwrap_or(u32::MAX)
 }
 
+/// The most bytes of a device's name, an alternative one (`ALTIFNAMSIZ` of `linux/if.h` without the final zero).
+const MAX_NAME: usize = 127;
+
+/// Refuses a name that no device can have, whether it is its first or an alternative one.
+///
+/// ```
+/// use hostnet::rtnetlink::check_name;
+///
+/// assert!(check_name("enx0a1b2c3d4e5f6789").is_ok());
+/// assert!(check_name("").is_err() && check_name(&"x".repeat(128)).is_err());
+/// ```
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidInput`].
+pub fn check_name(name: &str) -> Result<()> {
+    // The kernel would take the part before a zero.
+    if name.is_empty() || name.len() > MAX_NAME || name.contains('\0') {
+        return Err(Error::invalid(format!(
+            "no device can be named {name:?}: a name has 1 to {MAX_NAME} bytes, none of them zero"
+        )));
+    }
+    Ok(())
+}
+
 /// One end of a veth pair to be made, for [`Rtnetlink::add_veth`].
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
@@ -342,7 +367,12 @@ impl Rtnetlink {
 
     /// The device `name`, which may be one of its alternative names of up to 127 bytes
     /// (`ip link property add dev DEVICE altname NAME`); [`Link::name`] is the one that other interfaces take.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] without the device; [`ErrorKind::InvalidInput`] for a name that none can have.
     pub fn link(&mut self, name: &str) -> Result<Link> {
+        check_name(name)?;
         // The kernel looks for all names of a device by the first attribute, and takes 15 bytes there.
         let kind = if name.len() < IFNAMSIZ {
             IFNAME

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use hostnet::rtnetlink::{Address, Link, Rtnetlink};
 use pf_filter::host::{Host, Interface, InterfaceAddress};
 
@@ -15,13 +15,15 @@ const BROADCAST: u32 = 2;
 /// and protocols. It knows no host names: see [`resolve`](super::resolve).
 ///
 /// A device is in the groups of its kind (`vlan`, `bridge`), of its driver, and in `egress` if it has
-/// a default route.
+/// a default route. Rules and packets may call it by an alternative name.
 ///
 /// # Errors
 ///
-/// When the kernel does not list its devices.
+/// When the kernel does not list its devices; when an alternative name is a group of other devices, too.
 pub fn host() -> Result<Host> {
-    let mut host = Host::with_interfaces(interfaces().context("cannot read the live host")?);
+    let (links, interfaces) = interfaces().context("cannot read the live host")?;
+    let mut host = Host::with_interfaces(interfaces);
+    add_alternative_names(&mut host, &links)?;
     host.users = numbers(&etc("passwd"), ':', 2);
     host.groups = numbers(&etc("group"), ':', 2);
     host.services = services(&etc("services"));
@@ -29,14 +31,36 @@ pub fn host() -> Result<Host> {
     Ok(host)
 }
 
-fn interfaces() -> Result<Vec<Interface>> {
+/// Refuses one that is a group, too: rules with it would have two meanings.
+fn add_alternative_names(host: &mut Host, links: &[Link]) -> Result<()> {
+    for link in links {
+        for name in &link.alternative_names {
+            let mut groups = host.interfaces.iter().filter(|it| it.in_group(name));
+            if let Some(member) = groups.find(|it| it.name != link.name) {
+                bail!(
+                    "{name} is an alternative name of {}, and in rules a group that {} is in: take the name away with \
+                     `ip link property del dev {} altname {name}`, or give a model with --host FILE",
+                    link.name,
+                    member.name,
+                    link.name
+                );
+            }
+            host.aliases.insert(name.clone(), link.name.clone());
+        }
+    }
+    Ok(())
+}
+
+/// The devices, and the same as interfaces.
+fn interfaces() -> Result<(Vec<Link>, Vec<Interface>)> {
     let mut rtnetlink = Rtnetlink::open()?;
     let mut links = rtnetlink.links()?;
     links.sort_by_key(|link| link.index);
     let addresses = rtnetlink.addresses()?;
     let egress = rtnetlink.default_route_devices()?;
     let interface = |link: &Link| interface(link, &addresses, egress.contains(&link.index));
-    Ok(links.iter().map(interface).collect())
+    let interfaces = links.iter().map(interface).collect();
+    Ok((links, interfaces))
 }
 
 fn interface(link: &Link, addresses: &[Address], is_egress: bool) -> Interface {

@@ -136,7 +136,7 @@ impl Accelerator {
         let shape = shape_of(&bridge, 0, 0, settings)?;
         let mut accelerator = Self {
             object,
-            name: name.to_owned(),
+            name: bridge.name.clone(),
             settings: settings.clone(),
             keep: keep.cloned(),
             monitor,
@@ -174,7 +174,7 @@ impl Accelerator {
         let bridge = self.bridge.index;
         let is_port = |name: &str| {
             let mut ports = links.iter().filter(|it| it.controller == Some(bridge));
-            ports.any(|it| it.name == name)
+            ports.any(|it| it.is_named(name))
         };
         let named = self
             .settings
@@ -716,7 +716,10 @@ impl Accelerator {
     ///
     /// [`AttachError`] where it cannot have the hook that it is to have.
     fn check_port(&mut self, link: &Link, qdiscs: &[Qdisc], links: &[Link]) -> Result<Choice> {
-        let settings = self.settings.of_port(&link.name).unwrap_or(PortSettings {
+        if let Err(error) = self.settings.check_port(link) {
+            return Err(AttachError::new(&link.name, error.to_string()).into());
+        }
+        let settings = self.settings.of_port(link).unwrap_or(PortSettings {
             hook: Some(Hook::Kernel),
             ..PortSettings::default()
         });

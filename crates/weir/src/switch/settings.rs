@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
+use hostnet::rtnetlink::{self, Link};
 use serde::{Deserialize, Serialize};
 
 use super::abi::STORMS;
@@ -119,18 +120,18 @@ impl fmt::Display for Refused<'_> {
     }
 }
 
-/// Checks the name of a bridge: the kernel can have given it (`dev_valid_name` of net/core/dev.c), and it leads to no
-/// other directory.
+/// Checks the name of a bridge, which may be an alternative one: the kernel can have given it (`dev_valid_name` of
+/// net/core/dev.c), and it leads to no other directory.
 ///
 /// # Errors
 ///
 /// Where it is none.
 pub fn check_name(name: &str) -> Result<()> {
     let is_forbidden = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace();
-    let is_name = (1..16).contains(&name.len()) && !name.contains(is_forbidden);
+    let is_name = rtnetlink::check_name(name).is_ok() && !name.contains(is_forbidden);
     ensure!(
         is_name && !name.starts_with('.'),
-        "{name:?} is not the name of a bridge: it has 1 to 15 bytes without '/', ':', spaces and a leading '.'; \
+        "{name:?} is not the name of a bridge: it has 1 to 127 bytes without '/', ':', spaces and a leading '.'; \
          `ip link show type bridge` lists them"
     );
     Ok(())
@@ -149,14 +150,32 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of a port; none where it is not to be accelerated.
-    pub fn of_port(&self, name: &str) -> Option<PortSettings> {
+    /// The settings of a port, by its name or an alternative one; none where it is not to be accelerated.
+    pub fn of_port(&self, link: &Link) -> Option<PortSettings> {
         let wanted = self.only.as_ref();
-        if wanted.is_some_and(|only| !only.iter().any(|it| it == name)) {
+        if wanted.is_some_and(|only| !only.iter().any(|it| link.is_named(it))) {
             return None;
         }
-        let own = self.ports.get(name).cloned().unwrap_or_default();
-        Some(own.or(&self.default))
+        let own = self.ports.iter().find(|(name, _)| link.is_named(name));
+        let own = own.map(|(_, settings)| settings.clone());
+        Some(own.unwrap_or_default().or(&self.default))
+    }
+
+    /// Refuses settings that a port has by two of its names.
+    ///
+    /// # Errors
+    ///
+    /// With both names.
+    pub fn check_port(&self, link: &Link) -> Result<()> {
+        let own: Vec<_> = self.ports.keys().filter(|it| link.is_named(it)).collect();
+        ensure!(
+            own.len() < 2,
+            "the port {} has settings as {} and as {}: leave one of them out",
+            link.name,
+            own[0],
+            own[1]
+        );
+        Ok(())
     }
 
     /// Checks them: in the configuration, on the command line, and in a request to the daemon.
@@ -239,9 +258,21 @@ mod tests {
             ..PortSettings::default()
         };
         settings.ports.insert("a".into(), own);
-        let port = settings.of_port("a").expect("it is wanted");
+        let link = |name: &str| Link {
+            name: name.into(),
+            alternative_names: vec![format!("other-{name}")],
+            ..Link::default()
+        };
+        let port = settings.of_port(&link("a")).expect("it is wanted");
         assert_eq!((port.hook, port.storm()), (Some(Hook::Xdp), [100, 0, 0]));
-        assert_eq!(settings.of_port("b"), None);
+        assert_eq!(settings.of_port(&link("b")), None);
+        settings.check_port(&link("a")).expect("by one name");
+        let mut twice = settings.clone();
+        twice
+            .ports
+            .insert("other-a".into(), PortSettings::default());
+        let error = twice.check_port(&link("a")).expect_err("by two names");
+        assert!(error.to_string().contains("as a and as other-a"), "{error}");
         assert!(!settings.has_mac_limits());
         settings.default.mac_limit = Some(0);
         assert!(settings.has_mac_limits());
@@ -269,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_name_is_one_that_the_kernel_can_have_given() {
-        for name in ["br0", "br-0a1b2c3d4e5f", "br0.10", "ä"] {
+        for name in ["br0", "br-0a1b2c3d4e5f6", "br0.10", "ä"] {
             check_name(name).expect(name);
         }
         for name in [
@@ -281,7 +312,7 @@ mod tests {
             ".",
             "..",
             ".br0",
-            "br-0a1b2c3d4e5f6",
+            &"x".repeat(128),
         ] {
             check_name(name).expect_err(name);
         }

@@ -54,6 +54,8 @@ pub fn trials() -> Vec<Test> {
         a_configuration_is_followed,
         a_refused_port_leaves_the_others_alone,
         a_name_with_a_dot_is_one,
+        bridges_and_ports_have_alternative_names,
+        a_bridge_of_an_alternative_name_comes_later,
         a_port_that_vanishes_while_the_map_grows_is_forgotten,
         notes_belong_to_a_daemon,
         programs_of_others_at_tcx_are_not_skipped,
@@ -113,10 +115,11 @@ fn without_a_daemon_nothing_is_asked() -> Result<()> {
 
 /// As in the configuration, without asking the daemon.
 fn invalid_settings_are_refused() -> Result<()> {
+    let long = "x".repeat(128);
     for (words, wanted) in [
         ("../br0", "\"../br0\" is not the name of a bridge"),
         (".br0", "\".br0\" is not the name of a bridge"),
-        ("a-name-of-16-byt", "is not the name of a bridge"),
+        (long.as_str(), "is not the name of a bridge"),
         ("br0 --addresses 0", "addresses = 0: choose 1 to 4194304"),
         (
             "br0 --addresses 4194305",
@@ -858,6 +861,86 @@ fn a_name_with_a_dot_is_one() -> Result<()> {
     let text = rig.ask(&["detach", "--all"])?;
     ensure!(text == "Left to the kernel: br0.1\n", "{text}");
     ensure!(!pins.exists(), "{} is left", pins.display());
+    is_clean(&mut rig)
+}
+
+fn add_name(rig: &Rig, device: &str, name: &str) -> Result<()> {
+    rig.inside(|| {
+        let words = ["link", "property", "add", "dev", device, "altname", name];
+        let done = output(Command::new("ip").args(words))?;
+        ensure!(done.status.success(), "{done:?}");
+        Ok(())
+    })
+}
+
+fn bridges_and_ports_have_alternative_names() -> Result<()> {
+    let mut rig = Rig::new("names", 2)?;
+    rig.start(&[])?;
+    for (number, name) in crate::names::names().into_iter().enumerate() {
+        let (bridge, port) = (format!("b{number}{name}"), format!("p{number}{name}"));
+        add_name(&rig, "br0", &bridge)?;
+        add_name(&rig, "port0", &port)?;
+        let hook = format!("{port}=tcx");
+        rig.ask(&[
+            "attach",
+            &bridge,
+            "--ports",
+            &format!("{port},port1"),
+            "--port",
+            &hook,
+        ])?;
+        ensure!(rig.hook("port0")? == "tcx", "{}", rig.port("port0")?);
+        for asked in [&bridge, "br0"] {
+            let text = rig.ask(&["status", asked])?;
+            ensure!(text.starts_with("br0: forwarding"), "{text}");
+        }
+        // By both of its names, a port has no settings.
+        let both = ["--port", "port0=tcx", "--port", &hook];
+        let text = rig.refused(&[&["attach", "br0"][..], &both].concat())?;
+        ensure!(
+            text.contains("has settings as ") && text.contains(&port),
+            "{text}"
+        );
+        ensure!(rig.pins_of_bridges()?.join("br0").is_dir(), "no pins");
+        let text = rig.ask(&["detach", &bridge])?;
+        ensure!(text.contains("br0") && !text.contains(&bridge), "{text}");
+    }
+    let long = "x".repeat(128);
+    let refused = rig.run(&["attach", &long])?;
+    let text = String::from_utf8(refused.stderr)?;
+    ensure!(text.contains("it has 1 to 127 bytes"), "{text}");
+    is_clean(&mut rig)
+}
+
+/// A configuration may name it twice, and then has it once.
+fn a_bridge_of_an_alternative_name_comes_later() -> Result<()> {
+    let mut rig = Rig::new("later-names", 1)?;
+    let file = rig.path("switch.toml");
+    let path = file.to_str().context("a path")?.to_owned();
+    let long = "y".repeat(100);
+    fs::write(&file, format!("[[bridge]]\nname = \"{long}\"\n"))?;
+    rig.start(&["--config", &path])?;
+    let text = rig.ask(&["status"])?;
+    ensure!(text.contains(&format!("{long}: waits: ")), "{text}");
+    add_name(&rig, "br0", &long)?;
+    until("the bridge is attached", || {
+        Ok(rig.ask(&["status"])?.starts_with("br0: forwarding"))
+    })?;
+    ensure!(
+        !rig.state().join(&long).exists(),
+        "its notes have two names"
+    );
+    let twice = format!("[[bridge]]\nname = \"br0\"\n[[bridge]]\nname = \"{long}\"\n");
+    fs::write(&file, twice)?;
+    let daemon = rig.daemon.as_ref().context("no daemon")?;
+    let daemon = rustix::process::Pid::from_child(daemon);
+    rustix::process::kill_process(daemon, Signal::HUP)?;
+    until("the second is refused", || {
+        Ok(fs::read_to_string(rig.path("log"))?.contains("is this bridge, too, and is not used"))
+    })?;
+    let text = rig.ask(&["status"])?;
+    ensure!(text.starts_with("br0: forwarding"), "{text}");
+    rig.ask(&["detach", &long])?;
     is_clean(&mut rig)
 }
 

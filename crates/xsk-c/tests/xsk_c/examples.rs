@@ -92,7 +92,10 @@ fn l2fwd() -> Outcome {
     let scratch = scratch("l2fwd")?;
     let program = program(&scratch, "examples/l2fwd.c")?;
     let lab = Lab::new()?;
-    let mut running = start(&lab.rx, &program, &["rx0"])?;
+    let name = "x".repeat(100);
+    lab.rx
+        .ip(&format!("link property add dev rx0 altname {name}"))?;
+    let mut running = start(&lab.rx, &program, &[&name])?;
     running.wait_for_line("ready")?;
     let mut socket = sender(&lab.tx)?;
     let (mut sent, mut seen) = (0, 0);

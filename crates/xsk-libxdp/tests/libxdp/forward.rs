@@ -11,6 +11,7 @@ use xsk::{Feature, Mode, Socket, Umem};
 pub(crate) fn tests() -> Vec<Test> {
     tests![
         a_program_forwards,
+        a_device_has_alternative_names,
         a_umem_with_two_queues_forwards,
         a_umem_with_two_sockets_on_a_queue_forwards,
         a_program_without_libxdps_program_forwards,
@@ -143,6 +144,25 @@ fn a_program_forwards() -> Result {
     Way::ALL
         .into_iter()
         .try_for_each(|way| l2fwd(&built, way, PACKETS))
+}
+
+/// libxdp itself takes names of 15 bytes.
+fn a_device_has_alternative_names() -> Result {
+    let built = Built::with("l2fwd")?;
+    for way in Way::WEIRS {
+        for name in ["enp0s31f6np0", &"x".repeat(100)] {
+            let lab = Lab::new(1)?;
+            lab.wan
+                .ip(&format!("link property add dev wan0 altname {name}"))?;
+            let arguments = [name, "0", "100", "copy"];
+            let mut program = start(&lab, built.command(way, "l2fwd").args(arguments))?;
+            bounce(&lab, 0, 100, USUAL)?;
+            program.expect("forwarded 100")?;
+            program.end()?;
+            lab.expect_no_program()?;
+        }
+    }
+    Ok(())
 }
 
 /// In a child, which a daemon is.

@@ -19,9 +19,6 @@ use files::Files;
 use hostnet::ethtool;
 use hostnet::rtnetlink::{Link, Rtnetlink, XdpPrograms};
 
-/// Longest name of a network device, an alternative one (`ALTIFNAMSIZ` without the final zero).
-const NAME_MOST: usize = 127;
-
 /// A network device of the calling thread's network namespace, at the time of the lookup.
 ///
 /// ```
@@ -36,6 +33,8 @@ const NAME_MOST: usize = 127;
 pub struct Device {
     /// Its name.
     pub name: String,
+    /// Its other names.
+    pub(crate) alternative_names: Vec<String>,
     /// Its index.
     pub index: u32,
     /// Largest packet, without the link header, in bytes.
@@ -67,17 +66,12 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceMissing`] when this network namespace has no such device.
+    /// [`ErrorKind::DeviceMissing`] when this network namespace has no such device, and for a name that none can have.
     pub fn lookup(name: &str) -> Result<Self> {
-        let missing = || {
-            let message = format!(
-                "no network device {name:?} in this network namespace: `ip link` lists the devices"
-            );
+        let missing = |why: &str| {
+            let message = format!("{why}: `ip link` lists the devices");
             Error::new(ErrorKind::DeviceMissing, message)
         };
-        if name.is_empty() || name.len() > NAME_MOST {
-            return Err(missing());
-        }
         let read = || {
             let mut rtnetlink = Rtnetlink::open()?;
             let link = rtnetlink.link(name)?;
@@ -85,7 +79,10 @@ impl Device {
             Ok((link, lower))
         };
         let (link, lower) = read().map_err(|error: hostnet::Error| match error.kind() {
-            hostnet::ErrorKind::NotFound => missing(),
+            hostnet::ErrorKind::NotFound => missing(&format!(
+                "no network device {name:?} in this network namespace"
+            )),
+            hostnet::ErrorKind::InvalidInput => missing(error.message()),
             _ => Error::host(&error),
         })?;
         let mut device = Self::from_link(&link);
@@ -94,9 +91,20 @@ impl Device {
         Ok(device)
     }
 
+    /// Whether this is its name, or one of its alternative names.
+    ///
+    /// ```
+    /// assert!(xsk::Device::lookup("lo")?.is_named("lo"));
+    /// # Ok::<(), xsk::Error>(())
+    /// ```
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.alternative_names.iter().any(|it| it == name)
+    }
+
     fn from_link(link: &Link) -> Self {
         Self {
             name: link.name.clone(),
+            alternative_names: link.alternative_names.clone(),
             index: link.index,
             mtu: link.mtu,
             up: link.up,

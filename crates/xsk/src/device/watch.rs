@@ -1,6 +1,6 @@
 //! Changes of a device, as the kernel reports them.
 
-use super::{AttachedProgram, NAME_MOST, programs};
+use super::{AttachedProgram, programs};
 use crate::error::{Error, ErrorKind, Result};
 use hostnet::ethtool::Queues;
 use hostnet::genetlink::ethtool::{ChannelEvent, ChannelMonitor};
@@ -118,10 +118,7 @@ impl DeviceWatch {
     /// [`ErrorKind::InvalidConfig`] for a name that no device can have; [`ErrorKind::Os`] when a socket or
     /// descriptor cannot be opened.
     pub fn new(name: &str) -> Result<Self> {
-        if name.is_empty() || name.len() > NAME_MOST {
-            let message = format!("no device can be named {name:?}: 1 to {NAME_MOST} bytes");
-            return Err(Error::invalid(message));
-        }
+        rtnetlink::check_name(name).map_err(|error| Error::host(&error))?;
         // Subscribed before the first look: a change in between is seen twice, and not missed.
         let links = Monitor::of_devices(WAITING).map_err(|error| Error::host(&error))?;
         let channels = ChannelMonitor::open().map_err(|error| Error::host(&error))?;

@@ -108,6 +108,8 @@ fn missing_device() -> Outcome {
         "absent0",
         "",
         "a-name-of-more-than-15",
+        &"x".repeat(128),
+        "rx0\0",
         "a/b",
         "a b",
         "\0",
@@ -121,14 +123,16 @@ fn missing_device() -> Outcome {
     Ok(())
 }
 
-/// A name of the length that devices have, and one of udev's for a card.
+/// A name of the length that devices have, one of udev's for a card, and a long one.
 fn alternative_names() -> Outcome {
     let (umem, lab) = (umem()?, Lab::new()?);
-    for name in ["enp0s31f6np0", "enx0a1b2c3d4e5f6789d0"] {
+    let long = "x".repeat(100);
+    for name in ["enp0s31f6np0", "enx0a1b2c3d4e5f6789d0", &long] {
         lab.rx
             .ip(&format!("link property add dev rx0 altname {name}"))?;
         lab.rx.inside(|| -> Outcome {
             assert_eq!(Device::lookup(name)?.name, "rx0");
+            assert!(Device::lookup("rx0")?.is_named(name));
             drop(Socket::builder(&umem, name, 0).mode(Mode::Skb).open()?);
             assert!(Program::attach_to(name, AttachMode::Skb).is_ok());
             assert!(DeviceWatch::new(name)?.next()?.is_none());

@@ -340,7 +340,7 @@ fn wrong_devices_are_refused() {
         5,
         &[
             ("name = ''", 8, "no device can be named"),
-            ("name = 'sixteen-letters-'", 8, "1 to 15 bytes"),
+            ("name = 'a/b'", 8, "1 to 127 bytes"),
             ("name = 'a b'", 8, "no device can be named"),
             ("name = '../x'", 8, "no device can be named"),
             ("queues = ''", 10, "is no queue"),

@@ -309,17 +309,18 @@ pub(super) fn filled(value: &Value<'_>, expected: &str, out: &mut Diagnostics) -
     })
 }
 
-/// The name of a device (`dev_valid_name`).
+/// The name of a device, or an alternative one, which the kernel gives more room and we hold to the same rules
+/// (`dev_valid_name`): a name becomes part of a path.
 pub(super) fn device(value: &Value<'_>, out: &mut Diagnostics) -> Option<String> {
     parsed(value, "a device, such as \"eth0\"", out, |name| {
         let is_refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
         if name.is_empty()
-            || name.len() > 15
+            || name.len() > 127
             || [".", ".."].contains(&name)
             || name.contains(is_refused)
         {
             return Err(format!(
-                "no device can be named \"{}\": a name has 1 to 15 bytes without blanks, `/` and `:`",
+                "no device can be named \"{}\": a name has 1 to 127 bytes without blanks, `/` and `:`",
                 shown(name)
             ));
         }

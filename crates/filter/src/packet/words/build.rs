@@ -48,7 +48,8 @@ impl Raw<'_> {
             destination: destination_port,
         };
         let content = self.content(protocol, family, ports)?;
-        let mut packet = Packet::new(direction, interface.text, source, destination, content);
+        let interface = host.first_name(interface.text);
+        let mut packet = Packet::new(direction, interface, source, destination, content);
         packet.protocol = protocol;
         packet.ttl = packet.usual_ttl();
         self.header(&mut packet)?;
@@ -303,7 +304,8 @@ impl Raw<'_> {
 
     fn context(&self, packet: &mut Packet, host: &Host) -> Result<()> {
         packet.tag = self.get("tagged").map(|word| Arc::from(word.text));
-        packet.received_on = self.get("received-on").map(|word| Arc::from(word.text));
+        let received_on = self.get("received-on");
+        packet.received_on = received_on.map(|word| Arc::from(host.first_name(word.text)));
         packet.rdomain = self.number("rdomain", 0)?;
         packet.prio = self.number("prio", DEFAULT_PRIO)?;
         if let Some(word) = self.get("prio")

@@ -120,6 +120,7 @@ fn single(args: &ExplainArgs, rules: &Rules) -> Result<Report> {
     let ruleset = &rules.parsed.ruleset;
     let packet = if let Some(hex) = &args.hex {
         let interface = args.interface.as_deref().unwrap_or_default();
+        let interface = rules.host.first_name(interface);
         let direction = args
             .direction
             .map_or(Direction::In, DirectionArgument::direction);
@@ -234,6 +235,7 @@ fn judge(
     let interface = interface.with_context(|| {
         format!("the capture does not tell the interface of packet {number}: give --interface NAME")
     })?;
+    let interface = rules.host.first_name(interface);
     Ok(match Packet::decode(ip, direction, interface) {
         Ok(packet) if args.format == TextOrJson::Text && !args.verbose => {
             Report::verdict(engine, &packet, &rules.parsed.ruleset.sources)

@@ -1,5 +1,6 @@
 //! `weir switch status`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -39,19 +40,28 @@ pub struct Status {
 }
 
 impl Status {
-    /// Leaves out other bridges than the wanted one.
+    /// Asks a daemon for it; of one bridge only, if one is wanted.
     ///
     /// # Errors
     ///
-    /// Where it is not there.
-    pub fn only(&mut self, wanted: Option<&str>) -> Result<()> {
-        let Some(wanted) = wanted else { return Ok(()) };
-        self.bridges.retain(|report| name(report) == wanted);
+    /// Without a daemon or the bridge.
+    pub fn ask(socket: &Path, wanted: Option<&str>) -> Result<Self> {
+        let mut status: Self = ask(socket, &Request::Status)?;
+        let Some(wanted) = wanted else {
+            return Ok(status);
+        };
+        let mut first = wanted.to_owned();
+        if status.bridges.iter().all(|report| name(report) != wanted) {
+            // Alternative names are known to the daemon, which may be in another network namespace.
+            let bridge = first.clone();
+            first = ask(socket, &Request::Name { bridge })?;
+        }
+        status.bridges.retain(|report| name(report) == first);
         ensure!(
-            !self.bridges.is_empty(),
+            !status.bridges.is_empty(),
             "the bridge {wanted} is not attached: `weir switch attach {wanted}`"
         );
-        Ok(())
+        Ok(status)
     }
 }
 
@@ -64,8 +74,7 @@ fn name(report: &Report) -> &str {
 
 /// Runs `weir switch status`.
 pub fn run(args: &StatusArgs) -> Result<ExitCode> {
-    let mut status: Status = ask(&args.socket.socket, &Request::Status)?;
-    status.only(args.bridge.as_deref())?;
+    let status = Status::ask(&args.socket.socket, args.bridge.as_deref())?;
     output::print(match args.format {
         Format::Json => output::json(&status)?,
         Format::Table => table::bridges(&status.bridges),

@@ -97,9 +97,7 @@ fn watch(args: &WatchArgs, is_over: impl Fn() -> bool) -> Result<()> {
 }
 
 fn ask_status(args: &WatchArgs) -> Result<Status> {
-    let mut status: Status = ask(&args.socket.socket, &Request::Status)?;
-    status.only(args.bridge.as_deref())?;
-    Ok(status)
+    Status::ask(&args.socket.socket, args.bridge.as_deref())
 }
 
 fn bridge_of<'s>(status: &'s Status, name: &str) -> Option<&'s BridgeStatus> {

@@ -1,12 +1,14 @@
 //! The bridges of the daemon: those of the configuration, and those that were attached by hand.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use broker::daemon::log::event;
+use hostnet::device;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -124,6 +126,7 @@ impl Bridges {
     /// Sets the bridges of the configuration; others of an earlier one are detached. What is refused is
     /// logged, and tried again.
     pub fn configure(&mut self, wanted: &BTreeMap<String, Settings>) {
+        let wanted = self.by_first_name(wanted);
         let gone = |(name, bridge): (&String, &Bridge)| {
             (bridge.configured && !wanted.contains_key(name)).then(|| name.clone())
         };
@@ -133,7 +136,7 @@ impl Bridges {
                 log(&name, &format!("{error:#}"));
             }
         }
-        for (name, settings) in wanted {
+        for (name, settings) in &wanted {
             let refusal = if self.is_attached(name) {
                 Refusal::Fail
             } else {
@@ -150,9 +153,41 @@ impl Bridges {
         }
     }
 
+    /// The name that everything of a bridge is under: its first one, if the bridge is there and called by another.
+    pub fn first_name(&self, name: &str) -> String {
+        if self.all.contains_key(name) {
+            return name.to_owned();
+        }
+        device::find(name).map_or_else(|_| name.to_owned(), |link| link.name)
+    }
+
+    /// The settings of a configuration by the first names of its bridges.
+    fn by_first_name<'s>(
+        &self,
+        wanted: &'s BTreeMap<String, Settings>,
+    ) -> BTreeMap<String, &'s Settings> {
+        let mut named = BTreeMap::new();
+        for (name, settings) in wanted {
+            let first = self.first_name(name);
+            match named.entry(first) {
+                Entry::Vacant(place) => {
+                    place.insert(settings);
+                }
+                Entry::Occupied(place) => log(
+                    place.key(),
+                    &format!(
+                        "{name} of the configuration is this bridge, too, and is not used: leave one of them out"
+                    ),
+                ),
+            }
+        }
+        named
+    }
+
     /// Accelerates the bridges that an earlier daemon had attached by hand, but for those of the
     /// configuration. What is refused is logged, and tried again.
     pub fn take_over(&mut self, configured: &BTreeMap<String, Settings>) {
+        let configured = self.by_first_name(configured);
         for (name, settings) in self.left() {
             if configured.contains_key(&name) {
                 continue;
@@ -367,6 +402,11 @@ impl Bridges {
             State::Waiting { why, since } if since.elapsed() >= RETRY => {
                 *since = Instant::now();
                 let before = why.clone();
+                if let Ok(link) = device::find(name)
+                    && link.name != name
+                {
+                    return self.rename(name, &link.name);
+                }
                 let now = self.accelerate(name, &settings, Refusal::LeaveToKernel);
                 let Some(bridge) = self.all.get_mut(name) else {
                     return;
@@ -389,6 +429,38 @@ impl Bridges {
                 }
             }
             State::Waiting { .. } => {}
+        }
+    }
+
+    /// A bridge that waits, and was called by an alternative name, is there now.
+    fn rename(&mut self, name: &str, first: &str) {
+        let Some(bridge) = self.all.remove(name) else {
+            return;
+        };
+        self.keep(name).remove();
+        if self.all.contains_key(first) {
+            log(
+                first,
+                &format!("{name} is this bridge, too, and is not used"),
+            );
+            return;
+        }
+        let is_set = self.set(
+            first,
+            &bridge.settings,
+            bridge.configured,
+            Refusal::LeaveToKernel,
+        );
+        if let Err(error) = is_set {
+            self.wait(
+                first,
+                &bridge.settings,
+                bridge.configured,
+                format!("{error:#}"),
+            );
+        }
+        if let Err(error) = self.note(first) {
+            log(first, &format!("{error:#}"));
         }
     }
 

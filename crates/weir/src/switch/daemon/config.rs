@@ -188,6 +188,8 @@ fn fault(text: &str, at: usize, message: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use hostnet::rtnetlink::Link;
+
     use super::*;
     use crate::switch::settings::Hook;
 
@@ -209,10 +211,14 @@ mod tests {
         "#;
         let config = Config::parse(text).expect("it is valid");
         let settings = &config.bridges["br0"];
-        let tap = settings.of_port("tap0").expect("it is wanted");
+        let port = |name: &str| Link {
+            name: name.into(),
+            ..Link::default()
+        };
+        let tap = settings.of_port(&port("tap0")).expect("it is wanted");
         assert_eq!((tap.hook, tap.mac_limit), (Some(Hook::Tcx), Some(4)));
         assert_eq!(
-            settings.of_port("eth1").expect("wanted").hook,
+            settings.of_port(&port("eth1")).expect("wanted").hook,
             Some(Hook::Auto)
         );
         assert_eq!(settings.addresses, 50000);

@@ -248,16 +248,19 @@ impl Daemon {
     fn carry_out(&mut self, request: Request) -> Result<serde_json::Value> {
         match request {
             Request::Attach { bridge, settings } => {
+                let bridge = self.bridges.first_name(&bridge);
                 self.bridges.set(&bridge, &settings, false, Refusal::Fail)?;
                 let status = self.bridges.get(&bridge)?.status()?;
                 event("attach", json!({"bridge": bridge}));
                 Ok(serde_json::to_value(status)?)
             }
             Request::Detach { bridge: Some(name) } => {
+                let name = self.bridges.first_name(&name);
                 self.bridges.detach(&name)?;
                 Ok(json!([name]))
             }
             Request::Detach { bridge: None } => Ok(json!(self.bridges.detach_all()?)),
+            Request::Name { bridge } => Ok(json!(self.bridges.first_name(&bridge))),
             Request::Status => Ok(json!({
                 "version": env!("WEIR_VERSION"),
                 "pid": std::process::id(),
@@ -266,6 +269,7 @@ impl Daemon {
             })),
             Request::Sample { bridge, one_in } => {
                 ensure!(one_in > 0, "one in 0 frames: choose at least 1");
+                let bridge = self.bridges.first_name(&bridge);
                 let accelerator = self.bridges.get(&bridge)?;
                 accelerator.sample(one_in, SAMPLE_LIFE)?;
                 Ok(json!({"map": accelerator.samples()?, "ports": accelerator.port_names()}))

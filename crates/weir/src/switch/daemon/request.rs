@@ -48,6 +48,11 @@ pub enum Request {
     },
     /// The state of all bridges.
     Status,
+    /// The name that a bridge is under in the answers, which may be asked for by an alternative one.
+    Name {
+        /// The bridge.
+        bridge: String,
+    },
     /// Sample forwarded frames for three seconds. The answer has the id of the map of samples, and the names of
     /// the ports by index.
     Sample {

@@ -47,7 +47,7 @@ pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno
     let place = place_of(session, target, socket.as_fd())?;
     let device = place.device(address.ifindex)?;
     call.describe(format!("queue {} of {device}", address.queue));
-    let grant = judge(session, &device, &mut address, umem.as_ref())?;
+    let grant = judge(session, &place, &mut address, umem.as_ref())?;
     call.check_alive()?;
     check_rings(grant, socket.as_fd())?;
     let memory = check_memory(grant, &place, socket.as_fd())?;
@@ -126,12 +126,13 @@ fn place_of(
 /// The grant that allows the queue, the flags being restricted to its modes.
 fn judge<'s>(
     session: &'s Session,
-    device: &'s str,
+    place: &Place,
     address: &mut Address,
     umem: Option<&OwnedFd>,
 ) -> Result<&'s DeviceGrant, Errno> {
-    let mut grants = session.grants(device);
-    let grant = grants
+    let grant = session
+        .grants(place, address.ifindex)
+        .into_iter()
         .find(|grant| {
             grant
                 .queues

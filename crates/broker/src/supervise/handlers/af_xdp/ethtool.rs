@@ -33,11 +33,13 @@ pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno
         .get(..end)
         .and_then(|name| std::str::from_utf8(name).ok());
     let device = device.ok_or(Errno::NODEV)?;
-    if session.grants(device).next().is_none() {
+    let Ok(index) = place.index(device) else {
+        return Ok(Answer::Continue);
+    };
+    if session.grants(&place, index).is_empty() {
         return Ok(Answer::Continue);
     }
     if request == SIOCGIFINDEX {
-        let index = place.index(device)?;
         call.check_alive()?;
         target.write(address.wrapping_add(IFNAMSIZ as u64), &index.to_ne_bytes())?;
         return Ok(Answer::Value(0));

@@ -1,6 +1,6 @@
 //! Network namespaces in which calls have their effect.
 
-use super::sys;
+use super::sys::{self, IFNAMSIZ};
 use crate::seccomp::Target;
 use hostnet::netns;
 use rustix::fs::{Mode, OFlags};
@@ -81,9 +81,16 @@ impl Place {
         index_to_name(&self.socket, ifindex).map_err(no_device)
     }
 
-    /// The index of a device.
+    /// The index of a device, by its name or an alternative one.
     pub(super) fn index(&self, device: &str) -> Result<u32, Errno> {
-        name_to_index(&self.socket, device).map_err(no_device)
+        if device.len() < IFNAMSIZ {
+            return name_to_index(&self.socket, device).map_err(no_device);
+        }
+        // An ioctl has no room for it.
+        self.act(|| match hostnet::device::find(device) {
+            Ok(link) => Ok(link.index),
+            Err(_) => Err(Errno::NODEV),
+        })
     }
 
     /// Runs `work` inside.

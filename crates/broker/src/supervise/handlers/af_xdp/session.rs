@@ -99,12 +99,13 @@ impl Session {
         Ok(place.is_home() && callers.is_some())
     }
 
-    /// The grants for a device.
-    pub(super) fn grants<'a>(
-        &'a self,
-        device: &'a str,
-    ) -> impl Iterator<Item = &'a DeviceGrant> + 'a {
-        self.grants.iter().filter(move |it| it.device == device)
+    /// The grants for a device, which may have it by an alternative name. None if they have it by two names: of one
+    /// device, each could be meant to limit the other.
+    pub(super) fn grants(&self, place: &Place, ifindex: u32) -> Vec<&DeviceGrant> {
+        let is_for = |it: &&DeviceGrant| place.index(&it.device) == Ok(ifindex);
+        let grants: Vec<_> = self.grants.iter().filter(is_for).collect();
+        let has_one_name = grants.windows(2).all(|two| two[0].device == two[1].device);
+        if has_one_name { grants } else { Vec::new() }
     }
 
     /// Lends a queue, if the device is the broker's: of other devices it lends none, and the kernel keeps

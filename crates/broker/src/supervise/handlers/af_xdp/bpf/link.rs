@@ -132,8 +132,8 @@ fn check_device(
 ) -> Result<(), Errno> {
     let device = place.device(ifindex)?;
     call.describe(format!("the program of {device}"));
-    let mut grants = session.grants(&device);
-    if grants.any(|grant| allows(grant, mode)) {
+    let grants = session.grants(place, ifindex);
+    if grants.into_iter().any(|grant| allows(grant, mode)) {
         Ok(())
     } else {
         Err(Errno::PERM)
