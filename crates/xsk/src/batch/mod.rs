@@ -8,7 +8,6 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Cursor, Size};
 use crate::send_error::SendError;
-use crate::sys::XDP_PKT_CONTD;
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Area, Cache, Extent, LentChunks, Memory};
 use crate::umem_rings::{
@@ -81,9 +80,6 @@ pub struct RxBatch<'s> {
     send: Cursor,
     /// Frames sent through those slots.
     frames: u32,
-    /// The end of the descriptors, and those ahead whose chunks are free already.
-    end: u32,
-    freed: u32,
 }
 
 impl<'s> RxBatch<'s> {
@@ -117,12 +113,10 @@ impl<'s> RxBatch<'s> {
             cache,
             lent,
             memory: area.memory(),
-            end: received.end,
             received,
             recycled,
             send,
             frames: 0,
-            freed: 0,
         }
     }
 
@@ -146,7 +140,7 @@ impl<'s> RxBatch<'s> {
     #[inline(always)]
     pub fn next_packet(&mut self) -> Option<Packet<'_, 's>> {
         let rx = self.rx.as_deref_mut()?;
-        for index in self.received.by_ref() {
+        while let Some(index) = self.received.next() {
             // Beyond the batch this is an old descriptor, or a forged one: no harm to a prefetch.
             let ahead = rx.slot(index.wrapping_add(PREFETCH)).addr();
             self.memory.prefetch(ahead);
@@ -158,8 +152,12 @@ impl<'s> RxBatch<'s> {
                     batch: self,
                 });
             }
-            let slots = (index, self.end);
-            self.freed = reject(rx, self.fill, self.cache, self.lent, slots, self.freed);
+            let slots = Cursor {
+                next: index,
+                end: self.received.end,
+            };
+            let parts = self.fill.drop_packet(rx, slots, self.cache);
+            self.received.next = index.wrapping_add(parts);
         }
         None
     }
@@ -203,25 +201,24 @@ impl<'s> RxBatch<'s> {
         let (mut whole, mut more) = (true, true);
         while more && let Some(index) = self.received.next() {
             let (addr, size) = self.rx.as_deref()?.slot(index).packet();
-            more = size.options() == XDP_PKT_CONTD;
+            more = size.goes_on();
             whole &= self.take_fragment(addr, size, packet);
         }
         let read = self.received.next.wrapping_sub(first);
         // Only a broken ring has packets without an end.
         let whole = whole && !more;
         if !whole && (read > 1 || read == 1 && more) {
-            self.fill.drop_fragmented(1);
+            self.fill.drop_fragmented();
         }
         (read > 0).then_some(whole)
     }
 
     /// Takes the chunk of a descriptor; false when it has none, or the packet has no room for it.
     fn take_fragment(&mut self, addr: u64, size: Size, packet: &mut Fragments) -> bool {
-        let is_known = matches!(size.options(), 0 | XDP_PKT_CONTD);
         let area = self.cache.area();
         let found = area.unread_at(self.fill.burst(), addr, size.without_options());
-        let Some(addr) = found.filter(|_| is_known) else {
-            self.freed = self.fill.reject(addr, self.cache, self.freed);
+        let Some(addr) = found.filter(|_| size.has_known_options()) else {
+            self.fill.reject(addr, self.cache);
             return false;
         };
         let extent = Extent {
@@ -339,52 +336,7 @@ impl<'s> RxBatch<'s> {
 
 /// Whether a packet goes on behind a slot of RX.
 pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {
-    rx.slot(index).packet().1.options() == XDP_PKT_CONTD
-}
-
-/// Frees the chunk of a slot that names none, or no packet of one aligned chunk. One of several chunks is freed
-/// whole, up to the slot `end`, so that its other slots name none either. Returns their number, which was
-/// `freed` before.
-// "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
-#[cold]
-#[inline(never)]
-#[expect(improper_ctypes_definitions, reason = "no C code calls it")]
-extern "C" fn reject(
-    rx: &RxRing,
-    fill: &mut FillRing,
-    cache: &mut Cache,
-    lent: LentChunks<'_>,
-    (index, end): (u32, u32),
-    freed: u32,
-) -> u32 {
-    let (addr, size) = rx.slot(index).packet();
-    let known = size.without_options();
-    let is_unaligned = fill.is_unaligned();
-    let is_there = if is_unaligned {
-        cache.area().unread_at(fill.burst(), addr, known).is_some()
-    } else {
-        lent.has_unread(addr, known)
-    };
-    let is_part = size.options() == XDP_PKT_CONTD;
-    if !is_there || !(is_part || is_unaligned && size.options() == 0) {
-        return fill.reject(addr, cache, freed);
-    }
-    fill.keep_received(addr, cache);
-    if !is_part {
-        fill.drop_fragmented(1);
-        return freed;
-    }
-    fill.drop_fragmented(1);
-    let mut freed = 0;
-    let next = index.wrapping_add(1);
-    for index in (Cursor { next, end }) {
-        let (addr, size) = rx.slot(index).packet();
-        freed += u32::from(fill.free_received(addr, cache));
-        if size.options() != XDP_PKT_CONTD {
-            break;
-        }
-    }
-    freed
+    rx.slot(index).packet().1.goes_on()
 }
 
 #[inline(always)]
@@ -470,7 +422,7 @@ fn recycle_unread(
             } else if fill.is_unaligned() && fill.free_received(addr, cache) {
                 // Not before it is refilled.
             } else {
-                fill.reject(addr, cache, 0);
+                fill.reject(addr, cache);
             }
         }
     }

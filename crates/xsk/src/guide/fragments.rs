@@ -32,8 +32,8 @@
 //! # }
 //! ```
 //!
-//! The ways that read packets of one chunk, [`RxBatch::next_packet`] and [`Socket::receive_each`], drop
-//! the others and count them in [`Statistics::fragmented`].
+//! The ways that read packets of one chunk, [`RxBatch::next_packet`] and [`Socket::receive_each`] among them, drop
+//! the others and count them in [`Statistics::fragmented`]. Each way drops a packet whole if one of its descriptors is invalid.
 //!
 //! # Sending
 //!

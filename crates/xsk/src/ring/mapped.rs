@@ -109,6 +109,18 @@ impl Size {
         (self.0 >> 32) as u32
     }
 
+    /// Whether the packet goes on in the next slot.
+    #[inline(always)]
+    pub(crate) fn goes_on(self) -> bool {
+        self.options() & crate::sys::XDP_PKT_CONTD != 0
+    }
+
+    /// Whether the options are those that a received packet has.
+    #[inline(always)]
+    pub(crate) fn has_known_options(self) -> bool {
+        self.options() & !crate::sys::XDP_PKT_CONTD == 0
+    }
+
     /// Between the order of the numbers in the slot and that in this value.
     #[inline(always)]
     fn swap_halves(self) -> Self {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::frame::Frame;
 use crate::hints::RxHints;
 use crate::ring::{Cursor, SharedSlot};
-use crate::sys::{Desc, XDP_PKT_CONTD};
+use crate::sys::Desc;
 use crate::umem::{Burst, Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
 use crate::umem_rings::{FillRing, Outgoing, RxRing};
 use std::convert::Infallible;
@@ -199,23 +199,10 @@ struct Pass<'s, const SENDS: bool> {
     /// Descriptors in all.
     read: u32,
     burst: Burst,
-    rejected: Rejected,
+    /// Of the descriptors, those of packets that were dropped unseen.
+    dropped: u32,
     /// The address of the packet whose closure failed or panicked.
     undecided: Option<u64>,
-}
-
-/// Descriptors that named no chunk lent here, or a packet outside its chunk; and packets of several chunks.
-#[derive(Debug, Default)]
-struct Rejected {
-    descs: u32,
-    /// Of those, with a chunk that was lent here.
-    lent: u32,
-    /// Packets of several chunks.
-    fragmented: u32,
-    /// Slots ahead whose chunks are free already, as they belong to such a packet.
-    freed: u32,
-    /// Whether that packet goes on behind them.
-    goes_on: bool,
 }
 
 impl<'s, const SENDS: bool> Pass<'s, SENDS> {
@@ -261,7 +248,7 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
             received,
             recycled,
             sent,
-            rejected: Rejected::default(),
+            dropped: 0,
         }
     }
 
@@ -289,11 +276,8 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
     {
         while self.received.left() > 0 {
             if self.recycled.left() == 0 || (SENDS && self.sent.left() == 0) {
-                self.refuse_rest();
+                self.drop_rest();
                 break;
-            }
-            if self.rejected.goes_on {
-                self.free_fragments();
             }
             let mut block = self.block::<SHIFT>();
             for packet in block.received.as_slice() {
@@ -304,7 +288,7 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
             let is_whole = block.received.as_slice().is_empty();
             drop(block);
             if !is_whole {
-                self.reject_next();
+                self.drop_next();
             }
         }
         Ok(())
@@ -319,42 +303,26 @@ impl<'s, const SENDS: bool> Pass<'s, SENDS> {
         self.rx.give_back(&mut self.received);
     }
 
-    /// Rejects the descriptor at which a block has ended. What is behind it is the next block: with a way back, the loop
-    /// over a block would take two instructions more for each packet.
+    /// Drops the packet at whose first descriptor a block has ended. What comes after it is the next block: with a way back,
+    /// the loop over a block would take two instructions more for each packet.
     #[cold]
     #[inline(never)]
-    fn reject_next(&mut self) {
-        let (burst, slots) = (self.burst, next_slots(self.rx, &self.received));
-        reject(
-            slots.iter(),
-            self.umem,
-            self.cache,
-            burst,
-            &mut self.rejected,
-        );
-        self.received.next();
+    fn drop_next(&mut self) {
+        let Cursor { next, end } = self.received;
+        let dropped = self
+            .fill
+            .drop_packet(self.rx, Cursor { next, end }, self.cache);
+        self.received.advance(dropped);
+        self.dropped += dropped;
     }
 
-    /// Frees the chunks of a packet of several, which goes on in the next slots.
+    /// Drops the packets for which no slot is left. The last packet is taken whole, with more descriptors than there are
+    /// slots, where it has several chunks and needs none; a peer may have changed them since.
     #[cold]
     #[inline(never)]
-    fn free_fragments(&mut self) {
-        let (burst, slots) = (self.burst, next_slots(self.rx, &self.received));
-        free_fragments(slots, self.umem, self.cache, burst, &mut self.rejected);
-    }
-
-    /// Frees the chunks for which no slot is left. The last packet is taken whole, with more descriptors than
-    /// there are slots, where it has several chunks and needs none; a peer may have changed them since.
-    #[cold]
-    #[inline(never)]
-    fn refuse_rest(&mut self) {
-        let (umem, burst) = (self.umem, self.burst);
-        for index in self.received.by_ref() {
-            let slot = slice::from_ref(self.rx.slot(index));
-            free_fragments(slot, umem, self.cache, burst, &mut self.rejected);
-            // No pass comes to this slot any more.
-            let freed = std::mem::take(&mut self.rejected.freed);
-            self.rejected.descs += u32::from(freed == 0);
+    fn drop_rest(&mut self) {
+        while self.received.left() > 0 {
+            self.drop_next();
         }
     }
 
@@ -407,16 +375,15 @@ impl<const SENDS: bool> Pass<'_, SENDS> {
         self.recycle_undecided();
         let (umem, burst) = (self.umem, self.burst);
         while let Some(index) = self.received.next() {
-            let slot = self.rx.slot(index);
-            let (addr, size) = slot.packet();
+            let (addr, size) = self.rx.slot(index).packet();
             let found = umem
                 .area()
                 .mark_read_at(burst, addr, size.without_options());
             if let Some(addr) = found {
                 self.recycle_read(addr);
             } else {
-                let slot = slice::from_ref(slot).iter();
-                reject(slot, umem, self.cache, burst, &mut self.rejected);
+                self.fill.reject(addr, self.cache);
+                self.dropped += 1;
             }
         }
     }
@@ -444,22 +411,8 @@ impl<const SENDS: bool> Drop for Pass<'_, SENDS> {
             let sent = out.tx.stage(&self.sent);
             out.completion.sent(sent);
         }
-        let Rejected {
-            descs,
-            lent,
-            fragmented,
-            ..
-        } = self.rejected;
-        let taken = self.read - (descs - lent);
-        self.fill.end_pass(&self.recycled, taken, descs);
-        self.fill.drop_fragmented(fragmented);
+        self.fill.end_pass(&self.recycled, self.read - self.dropped);
     }
-}
-
-/// As many of the next slots as a block may have.
-fn next_slots<'r>(rx: &'r RxRing, received: &Cursor) -> &'r [SharedSlot<Desc>] {
-    let slots = rx.run(received);
-    &slots[..slots.len().min(BLOCK)]
 }
 
 /// A part of a pass in which all slots lie next to each other, so that none needs a mask. It has a slot
@@ -565,64 +518,6 @@ impl<const SHIFT: u32, const SENDS: bool> Drop for Block<'_, SHIFT, SENDS> {
         let counts = [read, lent - sent, sent];
         for (cursor, count) in self.cursors.iter_mut().zip(counts) {
             cursor.advance(count as u32);
-        }
-    }
-}
-
-/// Frees the chunk of the first slot, which names none, or no packet of one chunk. One of several chunks is
-/// freed whole, so that its other slots name none either.
-fn reject(
-    mut slots: slice::Iter<'_, SharedSlot<Desc>>,
-    umem: &Umem,
-    cache: &mut Cache,
-    burst: Burst,
-    rejected: &mut Rejected,
-) {
-    let Some((addr, size)) = slots.next().map(SharedSlot::packet) else {
-        return;
-    };
-    let goes_on = size.options() == XDP_PKT_CONTD;
-    let area = umem.area();
-    let is_part = goes_on
-        && area
-            .unread_at(burst, addr, size.without_options())
-            .is_some();
-    let chunk = umem.unread(addr, burst);
-    if chunk.is_none() && rejected.freed > 0 {
-        rejected.freed -= 1;
-        return;
-    }
-    if !is_part {
-        rejected.descs += 1;
-        rejected.lent += u32::from(chunk.is_some());
-    }
-    if let Some(chunk) = chunk {
-        cache.put(chunk);
-    }
-    if goes_on {
-        free_fragments(slots.as_slice(), umem, cache, burst, rejected);
-    }
-}
-
-/// Frees the chunks of the packet that goes on in the first of the slots, as far as these have them.
-fn free_fragments(
-    slots: &[SharedSlot<Desc>],
-    umem: &Umem,
-    cache: &mut Cache,
-    burst: Burst,
-    rejected: &mut Rejected,
-) {
-    rejected.goes_on = true;
-    for slot in slots {
-        let (addr, size) = slot.packet();
-        if let Some(chunk) = umem.unread(addr, burst) {
-            cache.put(chunk);
-            rejected.freed += 1;
-        }
-        if size.options() != XDP_PKT_CONTD {
-            rejected.goes_on = false;
-            rejected.fragmented += 1;
-            return;
         }
     }
 }

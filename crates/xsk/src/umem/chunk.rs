@@ -638,7 +638,7 @@ mod tests {
             assert!(umem.completed(addr, rings).is_none());
             let one = crate::ring::Size::of(1);
             let burst = Burst::new(rings, 1);
-            assert!(!umem.area().lent_to_receive(burst).has_unread(addr, one));
+            assert!(!umem.area().lent_to_receive(burst).mark_read(addr, one));
         }
     }
 

@@ -410,11 +410,6 @@ impl<'u> LentChunks<'u> {
             .is_some()
     }
 
-    /// Whether [`mark_read`](Self::mark_read) would be true.
-    pub(crate) fn has_unread(self, addr: u64, size: Size) -> bool {
-        self.unread(addr, size).is_some()
-    }
-
     #[inline(always)]
     fn unread(self, addr: u64, size: Size) -> Option<&'u AtomicU32> {
         let entry = self.owners.get(self.index(addr))?;

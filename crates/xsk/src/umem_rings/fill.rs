@@ -1,7 +1,8 @@
 //! The FILL ring, and the chunks lent for receiving.
 
+use super::RxRing;
 use super::completion::CompletionRing;
-use crate::ring::{Cursor, Mapped, Producer, RawRing};
+use crate::ring::{Cursor, Mapped, Producer, RawRing, Size};
 use crate::umem::{Area, Burst, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 use std::time::{Duration, Instant};
 
@@ -106,10 +107,9 @@ impl FillRing {
         self.fragmented
     }
 
-    /// Counts such packets: read as packets of one chunk, or of more chunks than a packet can have, or with
-    /// an invalid one.
-    pub(crate) fn drop_fragmented(&mut self, packets: u32) {
-        self.fragmented += u64::from(packets);
+    /// Counts one: read as a packet of one chunk, or of more chunks than a packet can have, or with an invalid one.
+    pub(crate) fn drop_fragmented(&mut self) {
+        self.fragmented += 1;
     }
 
     /// Reads of an impossible kernel index.
@@ -260,18 +260,48 @@ impl FillRing {
         Burst::new(self.id, self.burst)
     }
 
-    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk; unless it is
-    /// one of `freed` whose chunks are free already. Returns how many of those are left.
+    /// Drops the packet that begins in the first of the slots, which names no packet of one aligned chunk lent here. It is
+    /// dropped whole, so that no part of it is taken for a packet, and whichever of its descriptors are invalid. Returns
+    /// the number of its slots.
     // "C" because it does not unwind: otherwise the callers' cursors could not stay in registers.
     #[cold]
     #[inline(never)]
-    pub(crate) extern "C" fn reject(&mut self, addr: u64, cache: &mut Cache, freed: u32) -> u32 {
-        let is_free = !self.free_received(addr, cache);
-        if is_free && freed > 0 {
-            return freed - 1;
+    #[expect(improper_ctypes_definitions, reason = "no C code calls it")]
+    pub(crate) extern "C" fn drop_packet(
+        &mut self,
+        rx: &RxRing,
+        mut slots: Cursor,
+        cache: &mut Cache,
+    ) -> u32 {
+        let (mut parts, mut goes_on, mut is_valid) = (0, true, false);
+        while goes_on && let Some(index) = slots.next() {
+            let (addr, size) = rx.slot(index).packet();
+            goes_on = size.goes_on();
+            is_valid = self.drop_part(addr, size, cache);
+            parts += 1;
         }
+        // Only a broken ring has packets without an end.
+        if parts > 1 || goes_on || is_valid {
+            self.drop_fragmented();
+        }
+        parts
+    }
+
+    /// Frees the chunk of a part of a packet; returns whether its descriptor was valid.
+    fn drop_part(&mut self, addr: u64, size: Size, cache: &mut Cache) -> bool {
+        let (area, burst) = (cache.area(), self.burst());
+        let is_there = area.unread_at(burst, addr, size.without_options());
+        if is_there.is_none() || !size.has_known_options() {
+            self.reject(addr, cache);
+            return false;
+        }
+        self.free_received(addr, cache)
+    }
+
+    /// Counts a descriptor of a chunk that was not lent here, or of a packet outside its chunk, which is free then.
+    pub(crate) fn reject(&mut self, addr: u64, cache: &mut Cache) {
+        self.free_received(addr, cache);
         self.invalid_descs += 1;
-        freed
     }
 
     /// Frees the chunk that an address lies in; false when it is not lent here, or a packet of the burst is in it.
@@ -340,15 +370,13 @@ impl FillRing {
         self.ring.write_at(slot, chunk_addr);
     }
 
-    /// Publishes the recycled chunks of a pass in which `received` packets were taken from their chunks
-    /// lent here, and counts those that were rejected.
+    /// Publishes the recycled chunks of a pass that has read `received` packets, without those that were dropped here.
     #[inline(always)]
-    pub(crate) fn end_pass(&mut self, recycled: &Cursor, received: u32, rejected: u32) {
+    pub(crate) fn end_pass(&mut self, recycled: &Cursor, received: u32) {
         let again = self.ring.stage(recycled);
         self.ring.publish();
         // What came and was not lent again.
         self.lent -= received - again;
-        self.invalid_descs += u64::from(rejected);
     }
 
     /// Whether its chunks are unaligned.

@@ -11,6 +11,8 @@
 //! The kernel accesses packets by taking the chunk from the owner table, so that it needs no
 //! `unsafe`, and finds chunks that were not lent.
 
+#[cfg(test)]
+mod parts;
 mod places;
 pub mod play;
 mod queue;
