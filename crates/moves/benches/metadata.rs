@@ -37,6 +37,11 @@ impl Side for Metadata {
     }
 
     #[inline(always)]
+    fn iterate(&mut self, batch: u32) {
+        self.0.iterate(batch);
+    }
+
+    #[inline(always)]
     fn send(&mut self, batch: u32) {
         send_with(&mut self.0.moves, batch, checksum());
         self.0.kernel.sends(batch);

@@ -16,8 +16,9 @@ const BATCHES: &[u32] = &[1, 8, 64, 256];
 /// In bulk.
 const BULK_BATCHES: &[u32] = &[64, 256, 1024];
 
-const MOVES: [(&str, Move, &[u32]); 6] = [
+const MOVES: [(&str, Move, &[u32]); 7] = [
     ("receive", Move::Receive, BATCHES),
+    ("iterate", Move::Iterate, BATCHES),
     ("send", Move::Send, BATCHES),
     ("forward", Move::Forward, BATCHES),
     ("receive_each", Move::ReceiveEach, BULK_BATCHES),

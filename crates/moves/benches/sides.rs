@@ -12,6 +12,8 @@ use xsk::testing::moves::{Moves, umem};
 pub(crate) enum Move {
     /// RX to FILL.
     Receive,
+    /// RX to the free list, which is lent in FILL.
+    Iterate,
     /// Free list to TX, COMPLETION to free list.
     Send,
     /// RX to TX, COMPLETION to FILL.
@@ -25,6 +27,7 @@ pub(crate) enum Move {
 /// A pass of each move: a batch, with the kernel's part in it.
 pub(crate) trait Side: Default {
     fn receive(&mut self, batch: u32);
+    fn iterate(&mut self, batch: u32);
     fn send(&mut self, batch: u32);
     fn forward(&mut self, batch: u32);
 
@@ -47,6 +50,7 @@ pub(crate) trait Side: Default {
     fn pass(&mut self, kind: Move, batch: u32) {
         match kind {
             Move::Receive => self.receive(batch),
+            Move::Iterate => self.iterate(batch),
             Move::Send => self.send(batch),
             Move::Forward => self.forward(batch),
             Move::ReceiveEach => self.receive_each(batch),
@@ -79,6 +83,31 @@ impl Kernel {
         step(rx.producer, packets);
     }
 
+    /// Receives into the chunks that are next in FILL.
+    #[inline(never)]
+    pub(crate) fn receives_from_fill(&self, packets: u32) {
+        let [rx, _, fill, _] = &self.rings;
+        let addrs: *mut u64 = fill.slots.cast();
+        let descs: *mut libc::xdp_desc = rx.slots.cast();
+        let (from, to) = (index(fill.consumer), index(rx.producer));
+        for packet in 0..packets {
+            let chunk = addrs.wrapping_add(slot(from, packet));
+            // SAFETY: needed to see the other side's slots. The index is masked, so the slot lies
+            // in the ring, whose slots are aligned, and nobody else uses it during the call.
+            let chunk = unsafe { chunk.read() };
+            let desc = libc::xdp_desc {
+                addr: chunk + u64::from(xsk::XDP_PACKET_HEADROOM),
+                len: 64,
+                options: 0,
+            };
+            let received = descs.wrapping_add(slot(to, packet));
+            // SAFETY: as for the slot of FILL.
+            unsafe { received.write(desc) };
+        }
+        step(fill.consumer, packets);
+        step(rx.producer, packets);
+    }
+
     /// Sends the descriptors in TX, and completes them.
     #[inline(never)]
     pub(crate) fn sends(&self, packets: u32) {
@@ -104,6 +133,11 @@ impl Side for Kernel {
     #[inline(always)]
     fn receive(&mut self, batch: u32) {
         self.receives(batch);
+    }
+
+    #[inline(always)]
+    fn iterate(&mut self, batch: u32) {
+        self.receives_from_fill(batch);
     }
 
     #[inline(always)]
@@ -148,6 +182,12 @@ impl Side for Weir {
     }
 
     #[inline(always)]
+    fn iterate(&mut self, batch: u32) {
+        self.kernel.receives_from_fill(batch);
+        black_box(iterate(&mut self.moves, batch));
+    }
+
+    #[inline(always)]
     fn send(&mut self, batch: u32) {
         send(&mut self.moves, batch);
         self.kernel.sends(batch);
@@ -187,6 +227,15 @@ fn receive(moves: &mut Moves, batch: u32) -> u64 {
     let mut sum = 0;
     let mut packets = moves.recv(batch);
     while let Some(packet) = packets.next_packet() {
+        sum += (packet.as_ptr() as u64).wrapping_add(packet.len() as u64);
+    }
+    sum
+}
+
+#[inline(never)]
+fn iterate(moves: &mut Moves, batch: u32) -> u64 {
+    let mut sum = 0;
+    for packet in moves.recv(batch) {
         sum += (packet.as_ptr() as u64).wrapping_add(packet.len() as u64);
     }
     sum
@@ -277,6 +326,12 @@ mod libxdp {
         #[inline(always)]
         fn receive(&mut self, batch: u32) {
             self.kernel.receives(batch);
+            black_box(moves_receive(batch));
+        }
+
+        #[inline(always)]
+        fn iterate(&mut self, batch: u32) {
+            self.kernel.receives_from_fill(batch);
             black_box(moves_receive(batch));
         }
 

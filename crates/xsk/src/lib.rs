@@ -110,6 +110,7 @@
 //     batch                      received packets, borrowed from a socket
 //     umem_rings                 FILL, COMPLETION and the chunks lent through them
 //     fragments                  packets of several chunks that the program owns
+//     owned_packet               received packets that the program owns
 //     frame, send_error          packets that the program owns
 //     tx_metadata                requests for a packet that is sent, and their answers
 //     umem                       memory shared with the kernel, and the owner of each chunk
@@ -154,6 +155,8 @@ pub mod guide;
 mod handover;
 #[cfg(not(loom))]
 mod hints;
+#[cfg(not(loom))]
+mod owned_packet;
 mod pool;
 #[cfg(not(loom))]
 mod port;
@@ -193,6 +196,7 @@ pub use crate::{
     frame::Frame,
     handover::{HandOverError, Parts},
     hints::{RxHash, RxHints, VlanTag},
+    owned_packet::OwnedPacket,
     port::{Port, PortBuilder, StopFlag, WorkerError, WorkerErrors},
     program::{Filter, Program, Rule},
     send_error::{SendError, SendErrorKind},

@@ -6,6 +6,7 @@ pub use packet::Packet;
 
 use crate::fragments::Fragments;
 use crate::frame::Frame;
+use crate::owned_packet::OwnedPacket;
 use crate::ring::{Cursor, Size};
 use crate::send_error::SendError;
 use crate::tx_metadata::TxRequest;
@@ -14,6 +15,7 @@ use crate::umem_rings::{
     FillRing, Outgoing, RxRing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
     write_fragments,
 };
+use std::iter::FusedIterator;
 
 /// Packets ahead of the one returned whose first bytes are loaded into the CPU's caches: a miss takes
 /// as long as a few packets.
@@ -21,9 +23,23 @@ pub(crate) const PREFETCH: u32 = 4;
 
 /// The packets of one read of the RX ring; see [`Socket::recv`](crate::Socket::recv).
 ///
-/// [`next_packet`](Self::next_packet) borrows them one after the other. Dropping the batch releases
-/// the ring's slots to the kernel, and returns the chunks of packets that were neither sent nor
-/// kept to FILL.
+/// It is an iterator of packets that the program [owns](OwnedPacket), which can be held together, and dropped in any
+/// order:
+///
+/// ```no_run
+/// # fn main() -> xsk::Result<()> {
+/// # let umem = xsk::Umem::builder().build()?;
+/// # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+/// for packet in socket.recv(64) {
+///     println!("{} bytes", packet.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`next_packet`](Self::next_packet) takes fewer instructions: it borrows the packets one after the other, and those that
+/// are neither sent nor kept go back to FILL with the batch. [The guide](crate::guide::bursts) compares the two.
+/// Dropping the batch releases the ring's slots to the kernel, and drops the packets that are left in it.
 ///
 /// ```no_run
 /// # fn main() -> xsk::Result<()> {
@@ -333,6 +349,25 @@ impl<'s> RxBatch<'s> {
         }
     }
 }
+
+/// The packets of [`next_packet`](RxBatch::next_packet), which skips and counts the same descriptors and packets, taken out of the
+/// batch. The socket lends other chunks for receiving in their place while some are free.
+impl Iterator for RxBatch<'_> {
+    type Item = OwnedPacket;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<OwnedPacket> {
+        self.next_packet().map(Packet::keep_with_hints)
+    }
+
+    /// At most as many as are [left](RxBatch::len).
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.len()))
+    }
+}
+
+impl FusedIterator for RxBatch<'_> {}
 
 /// Whether a packet goes on behind a slot of RX.
 pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {

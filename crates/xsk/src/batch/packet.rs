@@ -5,6 +5,7 @@ use super::RxBatch;
 use crate::error::Result;
 use crate::frame::Frame;
 use crate::hints::RxHints;
+use crate::owned_packet::OwnedPacket;
 use crate::send_error::{SendError, SendErrorKind};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Extent, Umem};
@@ -129,6 +130,13 @@ impl Packet<'_, '_> {
             packet.batch.fill.write_at(slot, chunk_addr);
         }
         Frame::new(packet.batch.fill.take_received(addr), extent)
+    }
+
+    /// The same with the driver's [hints](Self::hints).
+    #[inline(always)]
+    pub fn keep_with_hints(self) -> OwnedPacket {
+        let hints = self.hints();
+        OwnedPacket::new(self.keep(), hints)
     }
 
     /// Moves the packet's first byte, as [`Frame::adjust_head`] does.

@@ -3,6 +3,7 @@
 //! | Methods | A packet is | It is |
 //! |---|---|---|
 //! | [`recv`], [`next_packet`] | a [`Packet`], borrowed from its batch | sent, sent through another socket, kept, or dropped |
+//! | [`recv`], `for` | an [`OwnedPacket`] | held, looked up, changed, sent or freed, at any time |
 //! | [`receive_each`] | a [`Received`] in a closure | kept or recycled |
 //! | [`forward_each`] | a [`Received`] in a closure | sent through the same socket, kept or recycled |
 //! | [`send_each`] | the bytes of a free chunk, in a closure | written and sent |
@@ -36,6 +37,31 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # As an iterator
+//!
+//! A batch is an iterator of owned packets, with the driver's [hints](crate::RxHints). Any number of them live at once, are
+//! dropped in any order, and go to other threads:
+//!
+//! ```no_run
+//! # fn main() -> xsk::Result<()> {
+//! # let umem = xsk::Umem::builder().build()?;
+//! # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+//! let (arp, others): (Vec<_>, Vec<_>) = socket
+//!     .recv(64)
+//!     .partition(|packet| packet.get(12..14) == Some(&[0x08, 0x06]));
+//! for packet in arp {
+//!     // When the TX ring is full, the packet is dropped.
+//!     let _ = socket.send(packet.into());
+//! }
+//! socket.free_frames(others.into_iter().map(xsk::OwnedPacket::into_frame));
+//! socket.flush()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each packet leaves FILL, and its chunk goes through the UMEM's list of free chunks, with two atomic operations, unless
+//! [`free_frames`] has it: it takes more instructions than one that is borrowed and recycled.
 //!
 //! # Receive
 //!
@@ -189,4 +215,5 @@
 //! [`keep`]: crate::Received::keep
 //! [`Done`]: crate::Done
 //! [`Frame`]: crate::Frame
+//! [`OwnedPacket`]: crate::OwnedPacket
 //! [`Statistics::rx_ring_full`]: crate::Statistics::rx_ring_full

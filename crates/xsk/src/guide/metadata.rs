@@ -62,7 +62,15 @@
 //! bytes overwrites them. Packets of several chunks ([`Fragments::hints`]) and those in the closures of
 //! [`Socket::receive_each`] have them, too.
 //!
+//! A [`Frame`] has none. A program that holds packets, as one that writes a capture and needs their timestamps, holds
+//! [`OwnedPacket`]s: a batch is an iterator of them, and [`Packet::keep_with_hints`] and [`Received::keep_with_hints`] keep
+//! one.
+//!
 //! [`Fragments::hints`]: crate::Fragments::hints
+//! [`Frame`]: crate::Frame
+//! [`OwnedPacket`]: crate::OwnedPacket
+//! [`Packet::keep_with_hints`]: crate::Packet::keep_with_hints
+//! [`Received::keep_with_hints`]: crate::Received::keep_with_hints
 //! [`Packet::adjust_head`]: crate::Packet::adjust_head
 //! [`Packet::hints`]: crate::Packet::hints
 //! [`Packet::send_with`]: crate::Packet::send_with

@@ -8,6 +8,7 @@ use crate::batch::goes_on;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::hints::RxHints;
+use crate::owned_packet::OwnedPacket;
 use crate::ring::{Cursor, SharedSlot};
 use crate::sys::Desc;
 use crate::umem::{Burst, Cache, Extent, Memory, OwnedBy, RingsId, UNALIGNED, Umem};
@@ -72,6 +73,14 @@ impl<'p, const SENDS: bool> Received<'p, SENDS> {
             unreachable!("the chunk is still lent for receiving");
         };
         (Frame::new(chunk, extent), done(Fate::Keep))
+    }
+
+    /// The same with the driver's [hints](Self::hints).
+    #[inline(always)]
+    pub fn keep_with_hints(self) -> (OwnedPacket, Done<'p>) {
+        let hints = self.hints();
+        let (frame, done) = self.keep();
+        (OwnedPacket::new(frame, hints), done)
     }
 
     /// Moves the packet's first byte, as [`Frame::adjust_head`] does.

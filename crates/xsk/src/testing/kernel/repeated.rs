@@ -51,10 +51,12 @@ impl Way {
     ];
 
     fn verdicts(self) -> &'static [Verdict] {
-        use Verdict::{Forget, Fragments, Keep, Leave, Recycle, Send, SendOn, SendWith};
+        use Verdict::{
+            Forget, Fragments, Keep, Leave, Own, OwnAndDrop, Recycle, Send, SendOn, SendWith,
+        };
         match self {
             Self::Batch | Self::BatchOfSibling | Self::BatchOfHalf => &[
-                Recycle, Keep, Send, SendWith, SendOn, Fragments, Leave, Forget,
+                Recycle, Keep, Send, SendWith, SendOn, Own, OwnAndDrop, Fragments, Leave, Forget,
             ],
             Self::ReceiveEach | Self::ReceiveEachOfHalf => &[Recycle, Keep],
             Self::ForwardEach => &[Recycle, Keep, Send],
@@ -82,6 +84,9 @@ pub(super) enum Verdict {
     Send,
     SendWith,
     SendOn,
+    /// Taken as an owned one by the iterator, and kept with those taken before, or dropped.
+    Own,
+    OwnAndDrop,
     /// Taken as an owned one of several chunks.
     Fragments,
     /// It stays in the batch, as do those after it.
@@ -221,6 +226,14 @@ impl Taking<'_, '_> {
                 .extend(packet.into_iter().flat_map(Fragments::into_frames));
             return is_some;
         }
+        if let Verdict::Own | Verdict::OwnAndDrop = verdict {
+            let packet = self.batch.next();
+            let is_some = packet.is_some();
+            let is_kept = verdict == Verdict::Own;
+            self.frames
+                .extend(packet.filter(|_| is_kept).map(Frame::from));
+            return is_some;
+        }
         let Some(packet) = self.batch.next_packet() else {
             return false;
         };
@@ -235,7 +248,7 @@ impl Taking<'_, '_> {
                 self.lost.push(packet.as_ptr() as u64 - start);
                 std::mem::forget(packet);
             }
-            Verdict::Recycle | Verdict::Leave | Verdict::Fragments => drop(packet),
+            _ => drop(packet),
         }
         true
     }

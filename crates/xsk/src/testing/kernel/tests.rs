@@ -7,6 +7,7 @@ use super::{
     umem_with_fragments, umem_with_metadata,
 };
 use crate::frame::Frame;
+use crate::owned_packet::OwnedPacket;
 use crate::umem::Umem;
 use crate::wait::{Interest, Wait};
 use proptest::prelude::*;
@@ -891,6 +892,98 @@ fn unread_packets_that_were_forged_are_not_recycled() {
     let mut queue = model.queue();
     let fill = queue.fill.as_mut().expect("the first socket has all rings");
     assert_eq!(fill.end.available(9), before - taken);
+}
+
+/// Receives packets that begin with 1, 2 and so on.
+fn receive_numbered(model: &mut Model, packets: u8) {
+    for number in 1..=packets {
+        assert_eq!(model.receive(0, &[number; 60]), Ok(true));
+    }
+    model.announce();
+}
+
+#[test]
+fn packets_of_an_iterator_live_together_and_outlive_batch_and_socket() {
+    let umem = umem(CHUNKS, 2048);
+    let mut model = open(&umem);
+    receive_numbered(&mut model, 4);
+    let mut packets: Vec<OwnedPacket> = model.recv(0, 8, |batch| batch.collect());
+    for (packet, number) in packets.iter_mut().zip(1..) {
+        assert_eq!(***packet, [number; 60]);
+        packet.fill(number + 10);
+    }
+    // In another order than they came, and on another thread.
+    let second = packets.remove(1);
+    std::thread::spawn(move || drop(second))
+        .join()
+        .expect("no panic");
+    drop(packets.remove(2));
+    let held: Vec<_> = packets.iter().map(|packet| &**packet).collect();
+    let models = std::slice::from_ref(&model);
+    assert_eq!(check(&umem, models, held), Ok(()));
+    // Chunks that are held are not received into.
+    for _ in 0..4 {
+        // It fills FILL.
+        assert_eq!(model.recv(0, 8, |batch| batch.len()), 0);
+        receive_numbered(&mut model, 2);
+        model.recv(0, 8, |batch| assert_eq!(batch.count(), 2));
+    }
+    assert_eq!((packets.len(), packets[0][0], packets[1][0]), (2, 11, 13));
+    close_and_count(model, &umem, 2);
+    assert_eq!(
+        (&**packets[0], &**packets[1]),
+        (&[11; 60][..], &[13; 60][..])
+    );
+    drop(packets);
+    umem.recover_retired(|_| true);
+    assert_eq!(umem.accounting().free, CHUNKS);
+}
+
+/// Closes the socket, of whose chunks so many are held.
+fn close_and_count(model: Model, umem: &Umem, held: u32) {
+    drop(model);
+    let count = umem.accounting();
+    assert_eq!((count.held, count.receiving, count.sending), (held, 0, 0));
+}
+
+#[test]
+fn a_panic_between_the_packets_of_an_iterator_loses_no_chunk() {
+    let umem = umem(CHUNKS, 2048);
+    let mut model = open(&umem);
+    receive_numbered(&mut model, 4);
+    let loop_over = || {
+        model.recv(0, 8, |batch| {
+            let mut held = Vec::new();
+            for packet in batch {
+                assert!(packet[0] < 3, "a program's panic");
+                held.push(packet);
+            }
+        });
+    };
+    assert!(catch_unwind(AssertUnwindSafe(loop_over)).is_err());
+    let models = std::slice::from_ref(&model);
+    assert_eq!(check(&umem, models, []), Ok(()));
+}
+
+#[test]
+fn a_forgotten_iterator_gives_no_chunk_twice() {
+    let umem = umem(CHUNKS, 2048);
+    let mut model = open(&umem);
+    receive_numbered(&mut model, 4);
+    let first = model.recv(0, 8, |mut batch| {
+        let first = batch.next().expect("four are there");
+        drop(batch.next());
+        std::mem::forget(batch);
+        first
+    });
+    assert_eq!(
+        model.recv(0, 8, |batch| batch.count()),
+        0,
+        "they do not come again"
+    );
+    assert_eq!(**first, [1; 60]);
+    let models = std::slice::from_ref(&model);
+    assert_eq!(check_user_space(&umem, models, [&*first]), Ok(()));
 }
 
 /// Waits for a packet through one of the sockets.
