@@ -9,8 +9,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use xsk::compat::Monitor;
-use xsk::{ModeObtained, TxSupport};
+use xsk::{ModeObtained, StatisticsHandle, TxSupport};
 
 /// The UMEMs, of which at most so many are open.
 pub(crate) static UMEMS: Registry<(), Arc<Memory>, 1024> = Registry::new("UMEM", 0x55);
@@ -105,7 +104,6 @@ pub(crate) struct Opened {
     pub(crate) memory: Arc<Memory>,
     pub(crate) receives: bool,
     pub(crate) sends: bool,
-    monitor: Monitor,
     /// Where inlined functions move its packets.
     view: Option<&'static View>,
 }
@@ -123,11 +121,6 @@ impl Opened {
             go_on_after(&mut self.socket, raw);
         }
         Ok(())
-    }
-
-    fn publish(&self) {
-        let received = self.view.map_or(0, View::received);
-        self.monitor.publish(&self.socket, received);
     }
 
     /// Lets the inlined functions go on.
@@ -164,7 +157,8 @@ pub(crate) struct Shared {
     pub(crate) has_rx_hints: bool,
     pub(crate) tx_support: TxSupport,
     pub(crate) descriptor: RawFd,
-    pub(crate) monitor: Monitor,
+    /// Without what the inlined functions have received.
+    pub(crate) counters: StatisticsHandle,
 }
 
 /// Gives a socket a handle.
@@ -174,7 +168,6 @@ pub(crate) fn add_socket(
     receives: bool,
     sends: bool,
 ) -> Result<*mut c_void> {
-    let monitor = socket.monitor();
     let shared = Shared {
         program: socket.program().cloned(),
         mode: socket.mode(),
@@ -182,14 +175,13 @@ pub(crate) fn add_socket(
         has_rx_hints: socket.has_rx_hints(),
         tx_support: socket.tx_support(),
         descriptor: socket.as_raw_fd(),
-        monitor: monitor.clone(),
+        counters: socket.statistics_handle(),
     };
     let opened = Opened {
         socket,
         memory,
         receives,
         sends,
-        monitor,
         view: None,
     };
     let memory = (!opened.memory.is_checked).then(|| Arc::clone(&opened.memory));
@@ -230,7 +222,7 @@ pub(crate) fn remove_socket(socket: *mut c_void) -> Result<(Box<Opened>, Arc<Sha
 /// The counters of a socket: those of the library, of the inlined functions and of the kernel.
 pub(crate) fn statistics(socket: *mut c_void) -> Result<xsk::Statistics> {
     let handle = handle(socket);
-    let mut counts = SOCKETS.get(handle)?.monitor.statistics()?;
+    let mut counts = SOCKETS.get(handle)?.counters.statistics()?;
     counts.received += View::at(registry::place(handle).0).received();
     Ok(counts)
 }
@@ -240,7 +232,7 @@ pub(crate) fn shared(socket: *mut c_void) -> Result<Arc<Shared>> {
     SOCKETS.get(handle(socket))
 }
 
-/// Runs a part of a call on a socket, and publishes its counters.
+/// Runs a part of a call on a socket.
 #[inline]
 pub(crate) fn with<R>(
     socket: *mut c_void,
@@ -249,7 +241,6 @@ pub(crate) fn with<R>(
     SOCKETS.with(handle(socket), |opened| {
         opened.take_back()?;
         let result = part(opened);
-        opened.publish();
         opened.lend();
         result
     })

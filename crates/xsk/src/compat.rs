@@ -2,7 +2,7 @@
 //! and chunks themselves, and for its own. It is there with the cfg `xsk_internals`, without any stability.
 
 pub use crate::ring::RawRing;
-pub use crate::socket::{Monitor, RawSocket};
+pub use crate::socket::RawSocket;
 
 use crate::device::{AttachMode, Device};
 use crate::error::{ErrorKind, Result};

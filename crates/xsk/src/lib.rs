@@ -120,7 +120,7 @@
 //     hints                      what the driver knows of a received packet
 //     checksum                   of IPv4, UDP, TCP and ICMP
 //     sys                        system calls and mappings, and the seam for a model of the kernel
-//     error, delay               the error type; points at which a test can delay a thread
+//     error, delay, counter      the error type; points at which a test can delay a thread; counters
 
 // The sizes of UMEMs and rings, and offsets into them, are computed in `usize`.
 #[cfg(not(target_pointer_width = "64"))]
@@ -138,6 +138,7 @@ mod builder;
 pub mod checksum;
 #[cfg(all(xsk_internals, not(loom)))]
 pub mod compat;
+mod counter;
 mod delay;
 #[cfg(not(loom))]
 mod device;
@@ -202,7 +203,7 @@ pub use crate::{
     send_error::{SendError, SendErrorKind},
     socket::{
         Done, Fault, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
-        Statistics, Transmit, TxHalf,
+        Statistics, StatisticsHandle, Transmit, TxHalf,
     },
     tx_metadata::{TxRequest, TxSupport, TxTimestamp},
     umem::{

@@ -1,5 +1,6 @@
 //! What a packet asks the kernel or the card for when it is sent, and the answers.
 
+use crate::counter::Counter;
 use crate::umem::{Chunk, Extent, TX_METADATA_LEN};
 use std::collections::{HashMap, VecDeque};
 
@@ -142,7 +143,7 @@ pub(crate) struct Requests {
     waiting: HashMap<u64, Waiting>,
     taken: VecDeque<TxTimestamp>,
     /// Timestamps that nobody took in time.
-    lost: u64,
+    lost: Counter,
 }
 
 /// A packet whose time was requested.
@@ -209,8 +210,8 @@ impl Requests {
     }
 
     /// Timestamps that were not written, or not taken in time.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
+    pub(crate) fn lost(&self) -> &Counter {
+        &self.lost
     }
 }
 
@@ -286,7 +287,7 @@ mod tests {
                 taken.map(|it| (it.tag, it.nanoseconds)),
                 time.map(|time| (5, time))
             );
-            assert_eq!((requests.take(), requests.lost()), (None, 1));
+            assert_eq!((requests.take(), requests.lost().get()), (None, 1));
         }
     }
 
@@ -302,7 +303,7 @@ mod tests {
             chunk.bytes_mut(metadata)[8..16].copy_from_slice(&1_u64.to_ne_bytes());
             requests.completed(&chunk);
         }
-        assert_eq!(requests.lost(), 1);
+        assert_eq!(requests.lost().get(), 1);
         assert_eq!(requests.take().map(|it| it.tag), Some(1));
     }
 }

@@ -476,8 +476,8 @@ int weir_xsk_fd(struct weir_xsk_socket *socket);
 
 /*
  * Counters since the socket was opened; those from `rx_dropped` to `tx_ring_empty` are the kernel's. The
- * others are as they were at the end of the last call on the socket: one that waits counts when it
- * returns.
+ * others count at once, also in a call that waits; but `completed` counts chunks that inlined calls took
+ * back when the library is called next.
  */
 struct weir_xsk_statistics {
 	uint32_t size;

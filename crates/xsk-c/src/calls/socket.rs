@@ -182,7 +182,7 @@ fn obtained(mode: ModeObtained) -> Result<u32> {
 /// The NAPI instance that a socket busy polls.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_xsk_napi_id(socket: *mut c_void) -> c_int {
-    call(|| Ok(shared(socket)?.monitor.napi_id()?.unwrap_or(0)))
+    call(|| Ok(shared(socket)?.counters.napi_id()?.unwrap_or(0)))
 }
 
 /// The fault of a socket's device or program.

@@ -79,6 +79,28 @@
 //! # }
 //! ```
 //!
+//! [`statistics_handles`] has the counters of all sockets for any thread, before the workers start and after they end:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::time::Duration;
+//! # let port = xsk::Port::builder("eth0").open()?;
+//! let counters = port.statistics_handles();
+//! port.run(|socket, stop| -> xsk::Result<()> {
+//!     while !stop.is_raised() {
+//!         socket.wait(Duration::from_millis(100))?;
+//!         socket.receive_each(64, |packet| packet.recycle());
+//!     }
+//!     Ok(())
+//! })?;
+//! for socket in counters {
+//!     let last = socket.statistics()?;
+//!     println!("queue {}: {} received, {} dropped", socket.queue(), last.received, last.rx_dropped);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`pin`] keeps each worker on a CPU, and opens its socket there. Good choices are the CPU that handles
 //! the interrupts of the queue (`/proc/interrupts`), which has the packets in its cache, or another one
 //! of the same NUMA node, which leaves the first to the driver.
@@ -177,6 +199,7 @@
 //!
 //! [`Port`]: crate::Port
 //! [`run`]: crate::Port::run
+//! [`statistics_handles`]: crate::Port::statistics_handles
 //! [`sockets_mut`]: crate::Port::sockets_mut
 //! [`into_sockets`]: crate::Port::into_sockets
 //! [`umem`]: crate::PortBuilder::umem

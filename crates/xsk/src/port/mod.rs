@@ -10,7 +10,7 @@ pub use stop::StopFlag;
 pub use workers::{WorkerError, WorkerErrors};
 
 use crate::error::Result;
-use crate::socket::{Inside, Outlet, SendRings, Socket, Transmit};
+use crate::socket::{Inside, Outlet, SendRings, Socket, StatisticsHandle, Transmit};
 use hostnet::ethtool::Steering;
 
 /// Sockets on the queues of a network device, in ascending order of the queues.
@@ -80,6 +80,40 @@ impl Port {
     /// All sockets, in ascending order of their queues.
     pub fn sockets_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Socket> {
         self.queues.iter_mut().map(|queue| &mut queue.socket)
+    }
+
+    /// Handles by which any thread reads the counters of all sockets, in ascending order of their queues, also while
+    /// [`run`](Self::run) has them.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let port = xsk::Port::builder("eth0").open()?;
+    /// let (counters, stop) = (port.statistics_handles(), port.stop_flag());
+    /// let monitor = std::thread::spawn(move || -> xsk::Result<()> {
+    ///     while !stop.is_raised() {
+    ///         std::thread::sleep(Duration::from_secs(1));
+    ///         for socket in &counters {
+    ///             println!("queue {}: {} received", socket.queue(), socket.statistics()?.received);
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// });
+    /// # let _ = monitor;
+    /// port.run(|socket, stop| -> xsk::Result<()> {
+    ///     while !stop.is_raised() {
+    ///         socket.wait(Duration::from_millis(100))?;
+    ///         socket.receive_each(64, |packet| packet.recycle());
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn statistics_handles(&self) -> Vec<StatisticsHandle> {
+        let queues = self.queues.iter();
+        queues.map(|it| it.socket.statistics_handle()).collect()
     }
 
     /// Takes the sockets out, in ascending order of their queues. They go on sharing the program.

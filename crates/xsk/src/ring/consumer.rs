@@ -6,6 +6,7 @@ use loom::sync::atomic::Ordering;
 use std::sync::atomic::Ordering;
 
 use super::{Cursor, Kernel, Protocol, Shared};
+use crate::counter::Counter;
 use crate::delay::{self, Point};
 use std::marker::PhantomData;
 
@@ -19,7 +20,7 @@ pub(crate) struct Consumer<T, S: Shared<T>, P: Protocol = Kernel> {
     released: u32,
     /// The kernel's producer index, as last read.
     limit: u32,
-    invalid_indices: u64,
+    invalid_indices: Counter,
     _protocol: PhantomData<(T, P)>,
 }
 
@@ -33,7 +34,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
             next,
             released: next,
             limit: next,
-            invalid_indices: 0,
+            invalid_indices: Counter::default(),
             _protocol: PhantomData,
         }
     }
@@ -150,8 +151,8 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Reads of an impossible kernel index.
-    pub(crate) fn invalid_indices(&self) -> u64 {
-        self.invalid_indices
+    pub(crate) fn invalid_indices(&self) -> &Counter {
+        &self.invalid_indices
     }
 
     /// Index of the next slot to read.

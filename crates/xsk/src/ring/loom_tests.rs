@@ -169,7 +169,7 @@ fn user_to_kernel<P: Protocol + 'static>(size: u32) {
             ring.publish();
         }
         kernel.join().expect("the kernel's thread");
-        assert_eq!(ring.invalid_indices(), 0);
+        assert_eq!(ring.invalid_indices().get(), 0);
     });
 }
 
@@ -203,7 +203,7 @@ fn kernel_to_user<P: Protocol + 'static>(size: u32) {
             ring.release();
         }
         kernel.join().expect("the kernel's thread");
-        assert_eq!(ring.invalid_indices(), 0);
+        assert_eq!(ring.invalid_indices().get(), 0);
     });
 }
 

@@ -6,6 +6,7 @@ use loom::sync::atomic::{Ordering, fence};
 use std::sync::atomic::{Ordering, fence};
 
 use super::{Cursor, Kernel, NEED_WAKEUP, Protocol, Shared};
+use crate::counter::Counter;
 use crate::delay::{self, Point};
 use std::marker::PhantomData;
 
@@ -20,7 +21,7 @@ pub(crate) struct Producer<T, S: Shared<T>, P: Protocol = Kernel> {
     /// The kernel's consumer index, as last read, plus the ring's size: the first index that is not
     /// ours to write.
     limit: u32,
-    invalid_indices: u64,
+    invalid_indices: Counter,
     _protocol: PhantomData<(T, P)>,
 }
 
@@ -35,7 +36,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
             next,
             published: next,
             limit,
-            invalid_indices: 0,
+            invalid_indices: Counter::default(),
             _protocol: PhantomData,
         }
     }
@@ -166,8 +167,8 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     }
 
     /// Reads of an impossible kernel index.
-    pub(crate) fn invalid_indices(&self) -> u64 {
-        self.invalid_indices
+    pub(crate) fn invalid_indices(&self) -> &Counter {
+        &self.invalid_indices
     }
 
     /// Index of the next slot to write.

@@ -1,6 +1,7 @@
 //! The kernel's socket, which its receiving and its sending side share.
 
 use super::mode::{ModeObtained, Refusal};
+use super::statistics_handle::KernelSide;
 use crate::delay::{self, Point};
 use crate::program::Program;
 use crate::sys::{Kernel, KernelSocket};
@@ -14,6 +15,7 @@ pub(crate) struct Bound {
     pub(crate) binding: Binding,
     /// Closed before the lease ends, which frees the chunks.
     socket: Option<Arc<dyn KernelSocket>>,
+    counters: KernelSide,
     kernel: Arc<dyn Kernel>,
     /// Whether an XSKMAP may ever have had it or a sibling.
     receives: AtomicBool,
@@ -43,6 +45,7 @@ impl Bound {
         Self {
             binding,
             socket: Some(Arc::clone(socket)),
+            counters: KernelSide::new(socket),
             kernel: Arc::clone(kernel),
             receives: AtomicBool::new(false),
             sends: AtomicBool::new(false),
@@ -53,6 +56,11 @@ impl Bound {
     /// The kernel that it is a socket of.
     pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
         &self.kernel
+    }
+
+    /// The kernel's counters.
+    pub(super) fn counters(&self) -> &KernelSide {
+        &self.counters
     }
 
     /// The registration of its rings.
@@ -97,6 +105,7 @@ impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(socket) = self.socket.take() {
             self.lease.umem().registry().stop_lending(&socket);
+            self.counters.close(&*socket);
             // The last reference: closes it.
             drop(socket);
             delay::at(Point::Closed);

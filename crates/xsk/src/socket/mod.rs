@@ -7,12 +7,12 @@ mod frames;
 mod half;
 mod hand_over;
 mod mode;
-mod monitor;
 mod raw;
 mod receiver;
 mod sender;
 mod sibling;
 mod statistics;
+mod statistics_handle;
 mod transmit;
 mod waiting;
 mod xskmap;
@@ -28,8 +28,6 @@ pub use half::{RxHalf, TxHalf};
 pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
 #[cfg(xsk_internals)]
-pub use monitor::Monitor;
-#[cfg(xsk_internals)]
 pub use raw::RawSocket;
 pub(crate) use receiver::{Receiver, RxEnd};
 #[cfg(any(test, xsk_internals))]
@@ -37,6 +35,7 @@ pub(crate) use sender::DRAIN;
 pub(crate) use sender::{Sender, TxEnd};
 pub use sibling::{Sibling, SiblingId};
 pub use statistics::Statistics;
+pub use statistics_handle::StatisticsHandle;
 pub use transmit::Transmit;
 pub(crate) use transmit::outlet::{Inside, Outlet, SendRings};
 pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
@@ -466,23 +465,20 @@ impl Socket {
         self.receiver.entry.as_ref()?.program.as_ref()
     }
 
-    /// Counters of this library and of the kernel.
+    /// Counters of this library and of the kernel. Other threads read them by a
+    /// [handle](Self::statistics_handle).
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Os`](crate::ErrorKind::Os) when `getsockopt(XDP_STATISTICS)` fails.
     pub fn statistics(&self) -> Result<Statistics> {
-        Statistics::read(&**self.receiver.main.socket()).map(|kernel| self.count(kernel))
-    }
-
-    /// Adds the library's counters.
-    fn count(&self, kernel: Statistics) -> Statistics {
         let Self {
             receiver, sender, ..
         } = self;
-        kernel
+        let kernel = Statistics::read(&**receiver.main.socket())?;
+        Ok(kernel
             .with_rx(&receiver.main, &receiver.fill)
-            .with_tx(&sender.main, &sender.completion)
+            .with_tx(&sender.main, &sender.completion))
     }
 }
 

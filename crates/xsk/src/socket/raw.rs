@@ -123,7 +123,7 @@ impl Socket {
         } = self;
         let rx = receiver.main.ring.as_mut();
         let received = rx.map_or(0, |rx| rx.go_on(&raw.rx));
-        receiver.main.received += u64::from(received);
+        receiver.main.received_elsewhere += u64::from(received);
         receiver.fill.go_on(&raw.fill, received);
         let tx = sender.main.ring.as_mut();
         let sent = tx.map_or(0, |tx| tx.go_on(&raw.tx, false));

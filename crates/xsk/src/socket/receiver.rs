@@ -2,8 +2,8 @@
 
 use super::bound::Bound;
 use super::xskmap::{CallersEntries, XskmapEntry};
+use crate::counter::Counter;
 use crate::error::Result;
-use crate::ring::Consumer;
 use crate::sys::KernelSocket;
 use crate::umem_rings::{FillRing, RxRing};
 use crate::wait::{Pacer, Wait};
@@ -20,9 +20,11 @@ pub(crate) struct RxEnd {
     socket: Arc<dyn KernelSocket>,
     pub(super) wait: Wait,
     pub(super) pacer: Pacer,
-    pub(super) received: u64,
-    pub(super) wakeups: u64,
-    pub(super) sleeps: u64,
+    pub(super) received: Counter,
+    /// Packets that other code has received from the ring, and counted.
+    pub(super) received_elsewhere: u64,
+    pub(super) wakeups: Counter,
+    pub(super) sleeps: Counter,
 }
 
 impl RxEnd {
@@ -42,9 +44,10 @@ impl RxEnd {
             socket: Arc::clone(socket),
             wait,
             pacer: Pacer::new(max_delay, slots, socket.now()),
-            received: 0,
-            wakeups: 0,
-            sleeps: 0,
+            received: Counter::default(),
+            received_elsewhere: 0,
+            wakeups: Counter::default(),
+            sleeps: Counter::default(),
         }
     }
 
@@ -110,10 +113,6 @@ impl RxEnd {
     /// The descriptor for event loops.
     pub(super) fn pollable(&self) -> BorrowedFd<'_> {
         self.socket.pollable().expect("a socket of Linux has one")
-    }
-
-    pub(super) fn invalid_indices(&self) -> u64 {
-        self.ring.as_ref().map_or(0, Consumer::invalid_indices)
     }
 }
 

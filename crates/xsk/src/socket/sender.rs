@@ -1,6 +1,7 @@
 //! The sending side of a socket: TX, COMPLETION, and waking the kernel for them.
 
 use super::bound::Bound;
+use crate::counter::Counter;
 use crate::delay::{self, Point};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fragments::Fragments;
@@ -31,10 +32,10 @@ pub(crate) struct TxEnd {
     zero_copy: bool,
     patient: u32,
     pub(super) wait: Wait,
-    pub(super) sleeps: u64,
-    pub(super) sent: u64,
-    pub(super) wakeups: u64,
-    pub(super) send_drops: u64,
+    pub(super) sleeps: Counter,
+    pub(super) sent: Counter,
+    pub(super) wakeups: Counter,
+    pub(super) send_drops: Counter,
 }
 
 impl TxEnd {
@@ -50,10 +51,10 @@ impl TxEnd {
             zero_copy,
             patient: 0,
             wait,
-            sleeps: 0,
-            sent: 0,
-            wakeups: 0,
-            send_drops: 0,
+            sleeps: Counter::default(),
+            sent: Counter::default(),
+            wakeups: Counter::default(),
+            send_drops: Counter::default(),
         }
     }
 
@@ -161,10 +162,6 @@ impl TxEnd {
             // The call itself is the wake-up; its result does not matter.
             let _ = self.socket.poll(PollFlags::empty(), Duration::ZERO);
         }
-    }
-
-    pub(super) fn invalid_indices(&self) -> u64 {
-        self.ring.as_ref().map_or(0, TxRing::invalid_indices)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::receiver::RxEnd;
 use super::sender::TxEnd;
+use crate::counter::Counter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::KernelSocket;
-use crate::umem_rings::{CompletionRing, FillRing};
+use crate::sys::{KernelCounters, KernelSocket, SysResult};
+use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing};
 
 /// Counters since the socket was opened. Those from `rx_dropped` on are the kernel's (`struct
 /// xdp_statistics`).
@@ -62,8 +63,12 @@ pub struct Statistics {
 impl Statistics {
     /// The kernel's counters.
     pub(super) fn read(socket: &dyn KernelSocket) -> Result<Self> {
-        let kernel = socket
-            .statistics()
+        Self::of_kernel(socket.statistics())
+    }
+
+    /// The same, read already.
+    pub(super) fn of_kernel(read: SysResult<KernelCounters>) -> Result<Self> {
+        let kernel = read
             .map_err(|errno| Error::os(ErrorKind::Os, errno, "reading the socket's statistics"))?;
         Ok(Self {
             rx_dropped: kernel.rx_dropped,
@@ -102,48 +107,71 @@ impl Statistics {
         })
     }
 
-    /// Counters of the library.
-    pub(super) const OF_LIBRARY: usize = 10;
-
-    /// All of them.
-    pub(super) fn of_library(&mut self) -> [&mut u64; Self::OF_LIBRARY] {
-        [
-            &mut self.received,
-            &mut self.sent,
-            &mut self.completed,
-            &mut self.fragmented,
-            &mut self.invalid_descs,
-            &mut self.invalid_indices,
-            &mut self.lost_timestamps,
-            &mut self.wakeups,
-            &mut self.send_drops,
-            &mut self.sleeps,
-        ]
-    }
-
     /// Adds the counters of the receiving side.
-    pub(super) fn with_rx(mut self, rx: &RxEnd, fill: &FillRing) -> Self {
-        self.received = rx.received;
-        self.fragmented += fill.fragmented();
-        self.invalid_descs += fill.invalid_descs();
-        self.invalid_indices += rx.invalid_indices() + fill.invalid_indices();
-        self.wakeups += rx.wakeups;
-        self.sleeps += rx.sleeps;
-        self
+    pub(super) fn with_rx(self, rx: &RxEnd, fill: &FillRing) -> Self {
+        let mut all = self.with(parts_of_rx(rx, fill));
+        all.received += rx.received_elsewhere;
+        all
     }
 
     /// Adds the counters of the sending side.
-    pub(super) fn with_tx(mut self, tx: &TxEnd, completion: &CompletionRing) -> Self {
-        self.sent = tx.sent;
-        self.sleeps += tx.sleeps;
-        self.completed = completion.completed();
-        self.invalid_descs += completion.invalid_descs();
-        self.invalid_indices += tx.invalid_indices() + completion.invalid_indices();
-        self.lost_timestamps = completion.lost_timestamps();
-        self.wakeups += tx.wakeups;
-        self.send_drops = tx.send_drops;
+    pub(super) fn with_tx(self, tx: &TxEnd, completion: &CompletionRing) -> Self {
+        self.with(parts_of_tx(tx, completion))
+    }
+
+    /// Adds counters to the fields that they are parts of.
+    pub(super) fn with<'c>(
+        mut self,
+        parts: impl IntoIterator<Item = (Field, &'c Counter)>,
+    ) -> Self {
+        for (field, counter) in parts {
+            *field(&mut self) += counter.get();
+        }
         self
     }
+}
+
+/// A field of the statistics.
+pub(super) type Field = fn(&mut Statistics) -> &mut u64;
+
+/// The library's counters of a receiving side, each with its field.
+pub(super) fn parts_of_rx<'c>(rx: &'c RxEnd, fill: &'c FillRing) -> Vec<(Field, &'c Counter)> {
+    let indices = rx.ring.as_ref().map(RxRing::invalid_indices);
+    let indices = indices.into_iter().chain([fill.invalid_indices()]);
+    let mut parts: Vec<(Field, _)> = vec![
+        (|it| &mut it.received, &rx.received),
+        (|it| &mut it.fragmented, fill.fragmented()),
+        (|it| &mut it.invalid_descs, fill.invalid_descs()),
+        (|it| &mut it.wakeups, &rx.wakeups),
+        (|it| &mut it.sleeps, &rx.sleeps),
+    ];
+    parts.extend(indices.map(with_invalid_indices));
+    parts
+}
+
+/// The same of a sending side.
+pub(super) fn parts_of_tx<'c>(
+    tx: &'c TxEnd,
+    completion: &'c CompletionRing,
+) -> Vec<(Field, &'c Counter)> {
+    let indices = tx.ring.as_ref().map(TxRing::invalid_indices);
+    let indices = indices.into_iter().chain([completion.invalid_indices()]);
+    let mut parts: Vec<(Field, _)> = vec![
+        (|it| &mut it.sent, &tx.sent),
+        (|it| &mut it.completed, completion.completed()),
+        (|it| &mut it.invalid_descs, completion.invalid_descs()),
+        (|it| &mut it.wakeups, &tx.wakeups),
+        (|it| &mut it.send_drops, &tx.send_drops),
+        (|it| &mut it.sleeps, &tx.sleeps),
+    ];
+    parts.extend(indices.map(with_invalid_indices));
+    let lost = completion.lost_timestamps();
+    parts.extend(lost.map(|counter| ((|it| &mut it.lost_timestamps) as Field, counter)));
+    parts
+}
+
+fn with_invalid_indices(counter: &Counter) -> (Field, &Counter) {
+    (|it| &mut it.invalid_indices, counter)
 }
 
 #[cfg(test)]

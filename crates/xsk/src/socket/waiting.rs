@@ -173,7 +173,8 @@ impl<'s> Waiting<'s> {
         match (self.strategy(), &mut self.rx) {
             (Wait::Spin | Wait::BusyPoll, _) => Pause::Spin,
             (Wait::Adaptive { .. }, Some((rx, _))) if interest.receives() => {
-                rx.pacer.pause(rx.received, now)
+                let received = rx.received.get() + rx.received_elsewhere;
+                rx.pacer.pause(received, now)
             }
             _ => Pause::Block,
         }

@@ -25,11 +25,12 @@ pub(crate) use bpf::{
 pub(crate) use bpf::{
     map_freeze, socket_filter_load, tcx_egress, xdp_link_detach, xdp_program_run,
 };
+#[cfg(any(test, xsk_internals))]
+pub(crate) use kernel::Clock;
+pub(crate) use kernel::KernelCounters;
 pub(crate) use kernel::{
     Address, Kernel, KernelSocket, Offsets, QueueOwner, Registration, RingKind,
 };
-#[cfg(any(test, xsk_internals))]
-pub(crate) use kernel::{Clock, KernelCounters};
 pub(crate) use kernel_functions::kernel_functions;
 #[cfg(feature = "libxdp")]
 pub(crate) use libxdp::{Attachments, Libxdp};

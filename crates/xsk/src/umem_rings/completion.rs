@@ -1,6 +1,7 @@
 //! The COMPLETION ring, the chunks lent for sending, and sending a frame.
 
 use super::TxRing;
+use crate::counter::Counter;
 use crate::delay::{self, Point};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
@@ -25,9 +26,9 @@ pub(crate) struct CompletionRing {
     pub(crate) ring: Consumer<u64, Mapped<u64>>,
     /// Chunks lent for sending.
     lent: u32,
-    completed: u64,
+    completed: Counter,
     /// Completions of chunks that were not lent here.
-    invalid_descs: u64,
+    invalid_descs: Counter,
 }
 
 /// A TX ring and the COMPLETION ring of its queue.
@@ -47,8 +48,8 @@ impl CompletionRing {
             way: umem.area().chunk_shift(),
             ring,
             lent: 0,
-            completed: 0,
-            invalid_descs: 0,
+            completed: Counter::default(),
+            invalid_descs: Counter::default(),
         }
     }
 
@@ -68,17 +69,17 @@ impl CompletionRing {
     }
 
     /// Chunks reclaimed since the socket was opened.
-    pub(crate) fn completed(&self) -> u64 {
-        self.completed
+    pub(crate) fn completed(&self) -> &Counter {
+        &self.completed
     }
 
     /// Completions of chunks that were not lent here, since the socket was opened.
-    pub(crate) fn invalid_descs(&self) -> u64 {
-        self.invalid_descs
+    pub(crate) fn invalid_descs(&self) -> &Counter {
+        &self.invalid_descs
     }
 
     /// Reads of an impossible kernel index.
-    pub(crate) fn invalid_indices(&self) -> u64 {
+    pub(crate) fn invalid_indices(&self) -> &Counter {
         self.ring.invalid_indices()
     }
 
@@ -116,8 +117,8 @@ impl CompletionRing {
     }
 
     /// Timestamps that were not written, or not taken in time.
-    pub(crate) fn lost_timestamps(&self) -> u64 {
-        self.requests.as_ref().map_or(0, |it| it.lost())
+    pub(crate) fn lost_timestamps(&self) -> Option<&Counter> {
+        self.requests.as_ref().map(|it| it.lost())
     }
 
     /// Keeps completed chunks, after a look whether the time was requested at which their packets were sent.
@@ -231,7 +232,9 @@ impl CompletionRing {
         // The packets forwarded from a forgotten batch were not counted.
         self.lent = self.lent.saturating_sub(returned);
         self.completed += u64::from(returned);
-        self.invalid_descs += u64::from(completions - returned);
+        if completions != returned {
+            self.invalid_descs += u64::from(completions - returned);
+        }
     }
 
     /// The pair of rings that this one belongs to.

@@ -2,6 +2,7 @@
 
 use super::RxRing;
 use super::completion::CompletionRing;
+use crate::counter::Counter;
 use crate::ring::{Cursor, Mapped, Producer, RawRing, Size};
 use crate::umem::{Area, Burst, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 use std::time::{Duration, Instant};
@@ -22,9 +23,9 @@ pub(crate) struct FillRing {
     target: u32,
     lent: u32,
     /// Descriptors of chunks that were not lent here.
-    invalid_descs: u64,
+    invalid_descs: Counter,
     /// Packets of several chunks that were dropped; see [`drop_fragmented`](Self::drop_fragmented).
-    fragmented: u64,
+    fragmented: Counter,
     /// Whether the XDP program writes hints in front of packets.
     hints: bool,
     /// Whether a driver takes chunks ahead of packets, and asks for a wake-up when it gets none.
@@ -58,8 +59,8 @@ impl FillRing {
             target: target.min(ring.size()),
             ring,
             lent: 0,
-            invalid_descs: 0,
-            fragmented: 0,
+            invalid_descs: Counter::default(),
+            fragmented: Counter::default(),
             hints: false,
             zero_copy: false,
             looked_at: None,
@@ -98,13 +99,13 @@ impl FillRing {
     }
 
     /// Descriptors of chunks that were not lent here, since the socket was opened.
-    pub(crate) fn invalid_descs(&self) -> u64 {
-        self.invalid_descs
+    pub(crate) fn invalid_descs(&self) -> &Counter {
+        &self.invalid_descs
     }
 
     /// Packets of several chunks that were dropped, since the socket was opened.
-    pub(crate) fn fragmented(&self) -> u64 {
-        self.fragmented
+    pub(crate) fn fragmented(&self) -> &Counter {
+        &self.fragmented
     }
 
     /// Counts one: read as a packet of one chunk, or of more chunks than a packet can have, or with an invalid one.
@@ -113,7 +114,7 @@ impl FillRing {
     }
 
     /// Reads of an impossible kernel index.
-    pub(crate) fn invalid_indices(&self) -> u64 {
+    pub(crate) fn invalid_indices(&self) -> &Counter {
         self.ring.invalid_indices()
     }
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 use testkit::{Test, wait_until};
 use xsk::steering::{Addresses, FlowRule, Masked, Transport};
 use xsk::{
-    ErrorKind, Filter, Mode, Port, PortBuilder, Rule, SendErrorKind, Socket, Umem, UmemBuilder,
+    ErrorKind, Filter, Mode, Port, PortBuilder, Rule, SendErrorKind, Socket, StatisticsHandle,
+    Umem, UmemBuilder, Wait,
 };
 
 const QUEUES: u32 = 4;
@@ -41,6 +42,7 @@ pub fn tests() -> Vec<Test> {
         add("each queue receives its packets", each_queue);
         add("one UMEM is divided between the queues", one_umem);
         add("workers on all queues, until stopped", workers);
+        add("counters of workers that wait", counters);
         add("rebind when the device returns", device_returns);
         add("rebind with more queues", more_queues);
         add("queues that are added while it is opened", added_queues);
@@ -270,6 +272,70 @@ fn added_queues(mode: Mode) -> Outcome {
 }
 
 /// Senders and receivers on all queues at once, all of them workers.
+/// A thread reads the counters of sockets that workers have, of which each is in a long wait; and those of closed sockets.
+fn counters(mode: Mode) -> Outcome {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let lab = Lab::with_queues(QUEUES)?;
+    let first = arrives_on(mode, 1);
+    let rx = open(&lab.rx, mode, |port| {
+        let port = port.queues(first..first + 2);
+        port.sockets(|socket| socket.mode(mode).wait(Wait::Poll))
+    })?;
+    let mut tx = open(&lab.tx, mode, |port| {
+        let port = port.queues(1..3);
+        port.sockets(|socket| socket.mode(mode).rx_ring(0))
+    })?;
+    let (handles, stop) = (rx.statistics_handles(), rx.stop_flag());
+    let queues: Vec<u32> = handles.iter().map(StatisticsHandle::queue).collect();
+    assert_eq!(queues, [first, first + 1]);
+    // Those that the worker of each queue has received, and one more sleep.
+    let wait_for = |received: [u64; 2]| {
+        wait_until(STALL, || {
+            let mut each = handles.iter().zip(received);
+            each.all(|(handle, received)| {
+                let now = handle.statistics().expect("counters");
+                now.received == received && now.sleeps > received && !handle.is_closed()
+            })
+        })
+    };
+    let mut send = |place: u32| -> Outcome {
+        let socket = tx.socket(1 + place).ok_or("a socket")?;
+        send_one(socket, 0)
+    };
+    thread::scope(|scope| -> Outcome {
+        let running = scope.spawn(|| {
+            rx.run(|socket, stop| -> xsk::Result<()> {
+                while !stop.is_raised() {
+                    socket.wait(MINUTE)?;
+                    // The method alone is of one lifetime, and each packet has its own.
+                    #[expect(clippy::redundant_closure_for_method_calls)]
+                    socket.receive_each(64, |packet| packet.recycle());
+                }
+                Ok(())
+            })
+        });
+        assert!(wait_for([0, 0]), "{handles:?}");
+        send(1)?;
+        assert!(wait_for([0, 1]), "{handles:?}");
+        send(0)?;
+        send(1)?;
+        assert!(wait_for([1, 2]), "{handles:?}");
+        stop.raise();
+        send(0)?;
+        send(1)?;
+        running.join().map_err(|_| "a worker panicked")??;
+        Ok(())
+    })?;
+    for (handle, received) in handles.iter().zip([2, 3]) {
+        let last = handle.statistics()?;
+        assert_eq!(
+            (handle.is_closed(), last.received, last.rx_dropped),
+            (true, received, 0)
+        );
+    }
+    Ok(())
+}
+
 fn workers(mode: Mode) -> Outcome {
     let lab = Lab::with_queues(QUEUES)?;
     // In generic mode no packets of the first queue but those of the second arrive on it.

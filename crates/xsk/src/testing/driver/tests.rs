@@ -569,6 +569,42 @@ fn the_kernels_counters_are_reported() {
     assert_eq!((counts.tx_invalid_descs, counts.tx_ring_empty), (4, 5));
 }
 
+#[test]
+fn a_handle_has_the_counters_of_a_socket_elsewhere_and_of_one_that_is_closed() {
+    let driver = Driver::new(|call, _| copies(call));
+    let umem = umem();
+    let mut socket = driver.open(&umem, Mode::Auto, small).expect("it opens");
+    let handle = socket.statistics_handle();
+    let expected = |sent| {
+        let mut counts = socket.statistics().expect("the driver counts");
+        counts.sent = sent;
+        counts
+    };
+    let (before, after) = (expected(0), expected(8));
+    assert_eq!(
+        (handle.queue(), handle.is_closed()),
+        (socket.queue(), false)
+    );
+    assert_eq!(handle.statistics().expect("the driver counts"), before);
+    let (flushed, is_flushed) = std::sync::mpsc::channel();
+    let (close, is_to_close) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        stage(&mut socket, 8);
+        socket.flush().expect("it is up");
+        flushed.send(()).expect("the test waits");
+        is_to_close.recv().expect("the test says so");
+    });
+    is_flushed.recv().expect("it flushes");
+    let now = handle.statistics().expect("the driver counts");
+    assert_eq!((now.sent, now.rx_ring_full), (8, after.rx_ring_full));
+    assert!(now.wakeups > 0 && !handle.is_closed());
+    close.send(()).expect("it waits for that");
+    other.join().expect("no panic");
+    assert!(handle.is_closed());
+    let last = handle.clone().statistics().expect("they were kept");
+    assert_eq!((last.sent, last.rx_dropped, last.tx_ring_empty), (8, 1, 5));
+}
+
 /// A driver on whose queue a bind fails for this long.
 fn held_for(time: Duration) -> Driver {
     let mut waited = Duration::ZERO;

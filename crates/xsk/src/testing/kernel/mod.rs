@@ -27,12 +27,13 @@ pub use queue::Checked;
 
 use super::driver::{Driver, KernelEnd};
 use crate::batch::RxBatch;
+use crate::counter::Counter;
 use crate::error::Result;
 use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
-use crate::socket::{Done, Received, RxHalf, Socket, Statistics, TxHalf};
+use crate::socket::{Done, Received, RxHalf, Socket, Statistics, StatisticsHandle, TxHalf};
 use crate::sys::{Clock, Desc};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Geometry, Umem};
@@ -148,6 +149,8 @@ pub struct Model {
     driver: Driver,
     queue: Arc<Mutex<Queue>>,
     lost: Lost,
+    /// The socket's counters.
+    counters: StatisticsHandle,
 }
 
 /// Addresses of chunks that the program lost by forgetting packets and batches.
@@ -187,6 +190,7 @@ impl Model {
         })?;
         lock(&queue).id = Some(socket.sender.completion.id());
         Ok(Self {
+            counters: socket.statistics_handle(),
             user: Some(User::Whole(socket, Vec::new())),
             driver,
             queue,
@@ -518,6 +522,27 @@ impl Model {
         }
     }
 
+    /// Checks that a handle, which another thread may have, has the same counters.
+    fn check_counters(&self) -> Checked<()> {
+        let same = || -> Result<bool> {
+            let now = self.counters.statistics()?;
+            Ok(match self.user() {
+                User::Whole(socket, _) => now == socket.statistics()?,
+                User::Halves(rx, tx) => {
+                    let (rx, tx) = (rx.statistics()?, tx.statistics()?);
+                    let both = |of: fn(&Statistics) -> u64| of(&now) == of(&rx) + of(&tx);
+                    let [received, sent] = [now.received == rx.received, now.sent == tx.sent];
+                    received && sent && both(|it| it.wakeups) && both(|it| it.invalid_descs)
+                }
+            })
+        };
+        match same() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("{:?} differs", self.counters.statistics())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     // The library's state, for the checks.
 
     fn fill(&self) -> &FillRing {
@@ -572,15 +597,19 @@ impl Model {
 
     /// Descriptors and completions that the library rejected.
     pub fn invalid_descs(&self) -> u64 {
-        self.fill().invalid_descs() + self.completion().invalid_descs()
+        self.fill().invalid_descs().get() + self.completion().invalid_descs().get()
     }
 
     /// Impossible indices that the library read.
     pub fn invalid_indices(&self) -> u64 {
-        let queue = self.fill().invalid_indices() + self.completion().invalid_indices();
+        let queue = [
+            self.fill().invalid_indices(),
+            self.completion().invalid_indices(),
+        ];
         let rx = self.rx().into_iter().flatten().map(RxRing::invalid_indices);
         let tx = self.tx().into_iter().flatten().map(TxRing::invalid_indices);
-        queue + rx.chain(tx).sum::<u64>()
+        let all = queue.into_iter().chain(rx).chain(tx);
+        all.map(Counter::get).sum()
     }
 
     /// The kernel takes up to `most` chunks from FILL, and does not publish that yet.

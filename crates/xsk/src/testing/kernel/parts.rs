@@ -102,7 +102,7 @@ fn walk(umem: impl Fn() -> Umem) {
                     bench.check(others, damaged.count_ones(), &case);
                     let is_whole = |frame: &crate::Frame| frame.len() == 60;
                     assert!(bench.frames.iter().all(is_whole), "{case}");
-                    let counted = bench.models[0].fill().fragmented();
+                    let counted = bench.models[0].fill().fragmented().get();
                     assert_eq!(counted, 3 - others as u64, "{case}");
                 }
             }

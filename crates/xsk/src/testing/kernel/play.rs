@@ -267,6 +267,7 @@ impl Play {
         if self.held.iter().any(|held| *held.frame != *held.bytes) {
             return Err("a held frame has changed".into());
         }
+        self.models.iter().try_for_each(Model::check_counters)?;
         let frames = self.held.iter().map(|held| &held.frame);
         if self.lied_to {
             return check_user_space(&self.umem, &self.models, frames);
@@ -1000,12 +1001,16 @@ fn check_error<T>(model: &Model, done: Result<T>) -> Checked<()> {
 /// Closes a socket: that takes a limited time, and frees no chunk that the kernel still sends.
 fn close(model: Model, umem: &Umem, lied_to: bool) -> Checked<()> {
     let (driver, queue) = (model.driver.clone(), Arc::clone(&model.queue));
+    let counters = model.counters.clone();
     let retired = umem.accounting().retired;
     let start = driver.time();
     drop(model);
     let took = driver.time() - start;
     if took > DRAIN + SLACK {
         return Err(format!("closing took {took:?}"));
+    }
+    if !counters.is_closed() {
+        return Err("a handle of a closed socket says that it is open".into());
     }
     let queue = lock(&queue);
     let retired = umem.accounting().retired - retired;
