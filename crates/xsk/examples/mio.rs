@@ -3,7 +3,9 @@
 
 use mio::unix::SourceFd;
 use mio::{Events, Poll, Token};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 use xsk::{Interest, Socket, Umem};
 
 const SOCKET: Token = Token(0);
@@ -26,16 +28,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (mut packets, mut events) = (0, Events::with_capacity(2));
     loop {
-        // mio reports edges, so the rings are looked at before each sleep, and not after it.
+        // mio reports edges, so the rings are looked at before each sleep. The other input has its turn after each
+        // batch, and not only when no packet is left.
         let ready = socket.prepare_to_wait(Interest::Receive)?;
-        if ready.receive {
-            packets += reflect(&mut socket)?;
-            continue;
+        let most = if ready.receive {
+            Some(Duration::ZERO)
+        } else {
+            ready.sleep_at_most
+        };
+        match poll.poll(&mut events, most) {
+            // A stopped program goes on.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            polled => polled?,
         }
-        poll.poll(&mut events, ready.sleep_at_most)?;
         if events.iter().any(|event| event.token() == INPUT) {
             break;
         }
+        packets += reflect(&mut socket)?;
     }
     println!("{packets} packets");
     Ok(())

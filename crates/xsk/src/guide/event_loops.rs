@@ -48,28 +48,30 @@
 //!
 //! ```no_run
 //! # use rustix::event::{PollFd, PollFlags, Timespec, poll};
+//! # use std::time::Duration;
 //! # use xsk::{Interest, Socket};
 //! # fn run(socket: &mut Socket) -> Result<(), Box<dyn std::error::Error>> {
 //! loop {
 //!     let ready = socket.prepare_to_wait(Interest::Receive)?;
-//!     if ready.receive {
-//!         println!("{} packets", socket.recv(64).len());
-//!         continue;
-//!     }
-//!     let most = ready.sleep_at_most.map(Timespec::try_from).transpose()?;
+//!     let most = if ready.receive { Some(Duration::ZERO) } else { ready.sleep_at_most };
+//!     let most = most.map(Timespec::try_from).transpose()?;
 //!     let mut all = [PollFd::new(socket, PollFlags::IN)]; // and others
 //!     poll(&mut all, most.as_ref())?;
+//!     // Here the others that are ready have their turns.
+//!     println!("{} packets", socket.recv(64).len());
 //! }
 //! # }
 //! ```
 //!
-//! Three rules, without which a program stalls:
+//! Four rules, without which a program stalls:
 //!
 //! 1. Call `prepare_to_wait` before each sleep. It looks at the rings, so an event that came before is not
 //!    slept over, also where the event loop reports edges only, as mio does.
 //! 2. Sleep for [`Ready::sleep_at_most`] at the longest. Not all that a socket waits for is an event: another
 //!    thread may free the chunks that FILL lacks, and a driver may ask for a wake-up after the look at its flag.
 //! 3. [Flush](crate::Socket::flush) after sending. A packet that was not flushed is invisible to the kernel.
+//! 4. Receive one batch a turn, and poll without a sleep while packets are left. A loop that receives until none is left
+//!    serves nothing else in a flood.
 //!
 //! The receiving half of a [split](crate::Socket::split) socket has
 //! [`prepare_to_wait`](crate::RxHalf::prepare_to_wait) and the descriptor, too. The sending half has

@@ -3,6 +3,7 @@
 use crate::budget::STALL;
 use crate::netns::{Lab, RX, RX6, Side, TX, TX6};
 use crate::{MODES, Outcome, Result};
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -41,6 +42,13 @@ pub fn tests() -> Vec<Test> {
             let name = format!("{prefix} example {name}");
             tests.push(Test::new(name, move || body(mode)));
         }
+    }
+    for name in ["event_loop", "mio"] {
+        let body = move || line_beside_packets(name);
+        tests.push(Test::new(
+            format!("example {name}: a line in a flood"),
+            body,
+        ));
     }
     for (name, body) in IN_ONE_MODE {
         let name = format!("example {name}");
@@ -233,6 +241,28 @@ fn event_loop(mode: Mode) -> Outcome {
     running.end()?;
     assert!(lab.rx.has_no_program(STALL), "its XDP program is left");
     Ok(())
+}
+
+/// More packets than a batch has wait beside the line, as in a flood: it ends the program before all are received.
+fn line_beside_packets(name: &str) -> Outcome {
+    const WAITING: u64 = 1000;
+    let lab = Lab::as_made(1, Mode::Driver)?;
+    let mut running = start(&lab.rx, name, "rx0")?;
+    wait_until_taken(&lab)?;
+    running.signal(Signal::STOP)?;
+    let far = Far::open(&lab.tx)?;
+    for sequence in 0..WAITING {
+        far.send(sequence, 60)?;
+        if sequence % 32 == 31 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    running.say("")?;
+    running.signal(Signal::CONT)?;
+    let line = running.line()?;
+    let count = line.strip_suffix(" packets").ok_or(line.clone())?;
+    assert!(count.parse::<u64>()? < WAITING, "{line}");
+    Ok(running.end()?)
 }
 
 fn filter(mode: Mode) -> Outcome {
