@@ -64,7 +64,7 @@
 //!
 //! A [`Frame`] has none. A program that holds packets, as one that writes a capture and needs their timestamps, holds
 //! [`OwnedPacket`]s: a batch is an iterator of them, and [`Packet::keep_with_hints`] and [`Received::keep_with_hints`] keep
-//! one.
+//! one. The example `pcap` is a complete program.
 //!
 //! [`Fragments::hints`]: crate::Fragments::hints
 //! [`Frame`]: crate::Frame

@@ -17,13 +17,14 @@ use xsk::{AttachMode, Feature, Mode};
 type Body = fn(Mode) -> Outcome;
 
 /// The examples that receive, and so have an XDP program.
-const IN_EACH_MODE: [(&str, Body); 12] = [
+const IN_EACH_MODE: [(&str, Body); 13] = [
     ("event_loop", event_loop),
     ("filter", filter),
     ("hand_over", hand_over),
     ("l2fwd", l2fwd),
     ("metadata", metadata),
     ("mio", mio),
+    ("pcap", pcap),
     ("queues", queues),
     ("rebind", rebind),
     ("rxdrop", rxdrop),
@@ -360,6 +361,48 @@ fn mio(mode: Mode) -> Outcome {
     running.say("")?;
     wait_for_count(&mut running, 1, true)?;
     running.end()?;
+    assert!(lab.rx.has_no_program(STALL), "its XDP program is left");
+    Ok(())
+}
+
+/// The file has each packet with a time of now, in the order in which they came.
+fn pcap(mode: Mode) -> Outcome {
+    let lab = Lab::as_made(1, mode)?;
+    let scratch = Temporary::new("pcap")?;
+    let path = scratch.join("packets");
+    let mut running = start(&lab.rx, "pcap", &format!("rx0 {} 3", path.display()))?;
+    wait_until_taken(&lab)?;
+    check_mode(&lab, mode)?;
+    send_packets(&lab)?;
+    let is_total = |line: &str| line.ends_with("packets written, 0 not");
+    let mut lines = Vec::new();
+    while !lines.iter().any(|line: &String| is_total(line)) {
+        lines.push(running.line()?);
+    }
+    running.end()?;
+    let counts = lines.iter().filter(|line| line.starts_with("queue 0: "));
+    assert_eq!(counts.count(), 3, "{lines:?}");
+    let file = std::fs::read(path)?;
+    let word = |at: usize| {
+        file.get(at..at + 4)
+            .map(|it| u32::from_le_bytes(it.try_into().expect("4")))
+    };
+    assert_eq!(word(0), Some(0xa1b2_3c4d));
+    let (mut at, mut sequence) = (24, 0);
+    while let (Some(seconds), Some(len)) = (word(at), word(at + 8)) {
+        let packet = &file[at + 16..][..len as usize];
+        at += 16 + len as usize;
+        if packet.get(12..14) != Some(&ETHER_TYPE.to_be_bytes())
+            || packet[14..22] == PROBE.to_be_bytes()
+        {
+            continue; // Of the host, or a probe.
+        }
+        assert!(packet == frame(NEAR, FAR, sequence, 60 + sequence as usize));
+        let now = std::time::UNIX_EPOCH.elapsed()?.as_secs();
+        assert!(now.abs_diff(seconds.into()) < 600, "{seconds}, now {now}");
+        sequence += 1;
+    }
+    assert_eq!((at, sequence), (file.len(), PACKETS));
     assert!(lab.rx.has_no_program(STALL), "its XDP program is left");
     Ok(())
 }
