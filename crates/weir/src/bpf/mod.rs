@@ -863,10 +863,25 @@ pub fn clear_array_of(program: u32, name: &str) -> Result<()> {
         .with_context(|| format!("cannot write to the BPF map {name}"))
 }
 
-/// Whether a program has a map of devices to redirect to; false if the program cannot be queried.
-pub fn has_device_map(program: u32) -> bool {
-    let maps = map_ids(program);
-    MapInfoIter::default().any(|map| {
-        maps.contains(&map.id) && matches!(map.ty, MapType::Devmap | MapType::DevmapHash)
-    })
+/// What a program has a map of to redirect to; nothing if the program cannot be queried.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RedirectMaps {
+    /// Devices.
+    pub devices: bool,
+    /// AF_XDP sockets.
+    pub sockets: bool,
+}
+
+/// The maps that a program redirects by.
+pub fn redirect_maps(program: u32) -> RedirectMaps {
+    let ids = map_ids(program);
+    let mut found = RedirectMaps::default();
+    for map in MapInfoIter::default().filter(|map| ids.contains(&map.id)) {
+        match map.ty {
+            MapType::Devmap | MapType::DevmapHash => found.devices = true,
+            MapType::Xskmap => found.sockets = true,
+            _ => {}
+        }
+    }
+    found
 }

@@ -278,6 +278,7 @@ fn card(link: Link) -> DeviceState {
             mode: AttachMode::Driver,
             description: "program id 7 name xsk_redirect".into(),
             native_devmap: false,
+            redirects: true,
         }],
         features: features.map(feature).to_vec(),
         channels: Some(Channels {

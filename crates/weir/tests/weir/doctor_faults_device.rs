@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Command, Stdio, id};
+use std::process::{Child, Command, Stdio, id};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,11 +15,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use hostnet::ethtool::RxRing;
 use hostnet::netns;
 use hostnet::rtnetlink::max_xdp_mtu;
+use hostnet::tap::{Tap, TapOptions};
 use weir::doctor;
 use weir::doctor::{Check, Context, Finding, Fix, Step, Verdict};
 use weir::lab::{Lab, LabConfig, Side};
 use xsk::testing::programs::attach_other;
-use xsk::{AttachMode, Device};
+use xsk::{AttachMode, Device, Mode, Socket, Umem};
 
 use crate::doctor_faults::{
     Fault, Fixture, IRQ_41, Outcome, RX_MISSED, Way, fixture, guest, host, turning,
@@ -45,6 +46,9 @@ pub const FAULTS: &[Fault] = &[
     namespace("veth-napi", |_| found(veth_napi)),
     namespace("guest-offloads", |_| found(guest_offloads)),
     namespace("vlan-offload", |_| found(vlan_offload)),
+    namespace("xdp-long-packets", |_| found(long_packets_of_veth)),
+    namespace("xdp-long-packets", |_| found(long_packets_below)),
+    namespace("xdp-long-packets", |_| found(long_packets_of_tap)),
     namespace("device-errors", |_| found(device_errors)),
     namespace("queues", |_| found(queues)),
     namespace("threaded-napi", |_| found(threaded_napi)),
@@ -106,13 +110,13 @@ fn found(fault: fn() -> Result<Finding>) -> Result<Outcome> {
 }
 
 /// A network namespace with a fault.
-struct Broken {
+pub struct Broken {
     namespace: OwnedFd,
 }
 
 impl Broken {
     /// A namespace after each line of `script`.
-    fn new(script: &str) -> Result<Self> {
+    pub fn new(script: &str) -> Result<Self> {
         let namespace = netns::create()?;
         netns::disable_ipv6(namespace.as_fd())?;
         let broken = Self { namespace };
@@ -121,7 +125,7 @@ impl Broken {
     }
 
     /// A veth pair, up.
-    fn veth() -> Result<Self> {
+    pub fn veth() -> Result<Self> {
         Self::new(
             "ip link add v0 type veth peer name v1
              ip link set v0 up
@@ -129,7 +133,7 @@ impl Broken {
         )
     }
 
-    fn run(&self, script: &str) -> Result<()> {
+    pub fn run(&self, script: &str) -> Result<()> {
         for line in script.lines() {
             let mut words = line.split_whitespace();
             let Some(program) = words.next() else {
@@ -140,7 +144,7 @@ impl Broken {
                 .args(words)
                 .stdin(Stdio::null())
                 .stderr(Stdio::piped());
-            let output = netns::spawn(self.namespace.as_fd(), &mut command)?.wait_with_output()?;
+            let output = self.spawn(&mut command)?.wait_with_output()?;
             let stderr = String::from_utf8_lossy(&output.stderr);
             ensure!(
                 output.status.success(),
@@ -152,8 +156,12 @@ impl Broken {
         Ok(())
     }
 
+    pub fn spawn(&self, command: &mut Command) -> Result<Child> {
+        Ok(netns::spawn(self.namespace.as_fd(), command)?)
+    }
+
     /// Runs `work` on a thread in the namespace.
-    fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         netns::run_in(self.namespace.as_fd(), work)
     }
 
@@ -163,7 +171,7 @@ impl Broken {
     }
 
     /// An XDP program on `device` for as long as the returned link is open.
-    fn program(&self, device: &str, mode: AttachMode) -> Result<OwnedFd> {
+    pub fn program(&self, device: &str, mode: AttachMode) -> Result<OwnedFd> {
         self.inside(|| Ok(attach_other(&Device::lookup(device)?, mode)?))
     }
 
@@ -462,6 +470,133 @@ fn vlan_offload() -> Result<Finding> {
     let _program = broken.program("v0", AttachMode::Driver)?;
     let finding = broken.finding("vlan-offload", "v0", &[])?;
     broken.fix_and_undo("vlan-offload", &finding, &[])
+}
+
+/// An AF_XDP socket on `device`.
+fn socket(broken: &Broken, device: &str, mode: Mode) -> Result<Socket> {
+    broken.inside(|| {
+        let umem = Umem::builder().chunks(64).build()?;
+        Ok(Socket::builder(&umem, device, 0).mode(mode).open()?)
+    })
+}
+
+/// With the packets themselves: lost before the fix, whole after it.
+fn long_packets_of_veth() -> Result<Finding> {
+    const ID: &str = "xdp-long-packets";
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip link set v0 address 02:00:00:00:00:0a
+         ip addr add 10.9.1.2/24 dev v1
+         ip neigh replace 10.9.1.1 lladdr 02:00:00:00:00:0a dev v1 nud permanent",
+    )?;
+    let native = socket(&broken, "v0", Mode::Driver)?;
+    ensure!(broken.verdicts(ID, "v0", &["v0"])?.is_empty());
+    drop(native);
+    let dropping = broken.program("v0", AttachMode::Skb)?;
+    ensure!(
+        broken.verdicts(ID, "v0", &[])?.is_empty(),
+        "it redirects nothing"
+    );
+    drop(dropping);
+
+    let mut socket = socket(&broken, "v0", Mode::Skb)?;
+    let finding = broken.finding(ID, "v0", &[])?;
+    ensure!(segments_received(&broken, &mut socket)? == 0);
+    ensure!(
+        socket.statistics()?.rx_dropped == 1,
+        "{:?}",
+        socket.statistics()
+    );
+    let finding = broken.fix_and_undo(ID, &finding, &[])?;
+    let Fix::Steps(steps) = &finding.fix else {
+        bail!("no fix: {finding:?}");
+    };
+    broken.each(steps, |step, context| step.apply(context).map(drop))?;
+    ensure!(segments_received(&broken, &mut socket)? == SEGMENTS);
+    ensure!(
+        socket.statistics()?.rx_dropped == 1,
+        "{:?}",
+        socket.statistics()
+    );
+    Ok(finding)
+}
+
+const SEGMENTS: usize = 10;
+
+/// Sends one datagram from v1 for its device to segment, and counts the packets that the socket gets.
+fn segments_received(broken: &Broken, socket: &mut Socket) -> Result<usize> {
+    /// `UDP_SEGMENT` (`include/uapi/linux/udp.h`).
+    const UDP_SEGMENT: i32 = 103;
+    const LEN: u16 = 1400;
+    broken.inside(|| {
+        let sender = UdpSocket::bind("10.9.1.2:0")?;
+        testkit::packet::set_option(&sender, 17, UDP_SEGMENT, &i32::from(LEN))?;
+        sender.send_to(&vec![7; usize::from(LEN) * SEGMENTS], "10.9.1.1:9")?;
+        Ok(())
+    })?;
+    // It is there when the call returns, or a softirq later.
+    socket.wait(Duration::from_millis(200))?;
+    let mut received = 0;
+    let mut batch = socket.recv(64);
+    while let Some(packet) = batch.next_packet() {
+        received += usize::from(packet.len() == 42 + usize::from(LEN));
+    }
+    Ok(received)
+}
+
+/// A bridge, whose port merges packets, and the sender on the port's other end.
+fn long_packets_below() -> Result<Finding> {
+    const ID: &str = "xdp-long-packets";
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip link add br0 type bridge
+         ip link set v0 master br0
+         ip link set br0 up
+         ethtool -K v1 tso off tx-udp-segmentation off tx-sctp-segmentation off tx-gso-list off",
+    )?;
+    let _socket = socket(&broken, "br0", Mode::Skb)?;
+    broken.run("ethtool -K v0 gro off")?;
+    broken.is_fine(ID, "br0", &[])?;
+    broken.run("ethtool -K v0 gro on")?;
+    let finding = broken.finding(ID, "br0", &[])?;
+    ensure!(
+        finding.message.contains("generic-receive-offload"),
+        "{finding:?}"
+    );
+    broken.fix_and_undo(ID, &finding, &[])?;
+    broken.run("ethtool -K v1 tso on")?;
+    let finding = broken.finding(ID, "br0", &[])?;
+    broken.fix_and_undo(ID, &finding, &[])
+}
+
+/// A virtual machine's tap; the cure is one without the header for segments.
+fn long_packets_of_tap() -> Result<Finding> {
+    const ID: &str = "xdp-long-packets";
+    let broken = Broken::new("ip link set lo up")?;
+    let tap = |vnet_header| {
+        let options = TapOptions {
+            vnet_header,
+            ..TapOptions::default()
+        };
+        broken.inside(|| {
+            let tap = Tap::create_with("tap0", options)?;
+            tap.device().set_up()?;
+            Ok(tap)
+        })
+    };
+    let machine = tap(true)?;
+    let native = socket(&broken, "tap0", Mode::Driver)?;
+    let finding = broken.finding(ID, "tap0", &[])?;
+    let Fix::Manual(text) = &finding.fix else {
+        bail!("its settings are the machine's: {finding:?}");
+    };
+    ensure!(text.contains("vnet_hdr=off"), "{text}");
+    drop(native);
+    drop(machine);
+    let _machine = tap(false)?;
+    let _native = socket(&broken, "tap0", Mode::Driver)?;
+    broken.is_fine(ID, "tap0", &[])?;
+    Ok(finding)
 }
 
 fn queues() -> Result<Finding> {

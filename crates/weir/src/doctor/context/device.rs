@@ -23,6 +23,9 @@ pub struct Link {
     pub mac: [u8; 6],
     /// Its MTU in bytes.
     pub mtu: u32,
+    /// Whether packets of a tap have a header for pending offloads (`IFLA_TUN_VNET_HDR`); none for other
+    /// devices, or if the kernel does not say.
+    pub tap_vnet_header: Option<bool>,
     /// The users who want the frames of other addresses too, such as a bridge or a macvlan.
     pub promiscuity: u32,
     /// The number of its bridge, bond or VRF (`IFLA_MASTER`).
@@ -44,6 +47,7 @@ impl From<rtnetlink::Link> for Link {
             loopback: link.loopback,
             mac: link.mac,
             mtu: link.mtu,
+            tap_vnet_header: link.tap_vnet_header,
             promiscuity: link.promiscuity,
             controller: link.controller,
             lower: link.lower,
@@ -68,6 +72,8 @@ pub struct Program {
     pub removal: String,
     /// Whether it is native and has a DEVMAP to redirect to.
     pub native_devmap: bool,
+    /// Whether it has a map to redirect to: of devices, or of AF_XDP sockets.
+    pub redirects: bool,
 }
 
 /// The properties of a device as values, for tests.
@@ -199,13 +205,17 @@ fn programs(device: &str) -> Result<Vec<Program>> {
         .with_context(|| format!("cannot read the XDP programs of {device}"))?;
     let programs = device.programs.iter();
     Ok(programs
-        .map(|program| Program {
-            id: program.id,
-            mode: program.mode,
-            description: program.to_string(),
-            removal: program.removal(&device),
-            native_devmap: program.mode == AttachMode::Driver && bpf::has_device_map(program.id),
-            name: program.name.clone(),
+        .map(|program| {
+            let maps = bpf::redirect_maps(program.id);
+            Program {
+                id: program.id,
+                mode: program.mode,
+                description: program.to_string(),
+                removal: program.removal(&device),
+                native_devmap: program.mode == AttachMode::Driver && maps.devices,
+                redirects: maps.devices || maps.sockets,
+                name: program.name.clone(),
+            }
         })
         .collect())
 }

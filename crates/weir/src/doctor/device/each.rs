@@ -24,6 +24,18 @@ pub fn each<'a>(
         .collect())
 }
 
+/// The devices below `device`, through which it receives.
+pub fn below<'a>(devices: &'a [Device], device: &Device) -> impl Iterator<Item = &'a Device> {
+    let link = &device.link;
+    let (index, lower) = (
+        link.index,
+        link.lower.filter(|_| link.lower_netns.is_none()),
+    );
+    devices
+        .iter()
+        .filter(move |it| it.link.controller == Some(index) || lower == Some(it.link.index))
+}
+
 /// The reason for a veth whose peer is in another network namespace; `role` of the peer.
 pub fn foreign_peer(role: &str) -> String {
     format!(

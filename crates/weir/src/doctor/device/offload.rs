@@ -2,17 +2,19 @@
 
 use anyhow::Result;
 
-use super::each::{each, foreign_peer};
+use xsk::AttachMode;
+
+use super::each::{below, each, foreign_peer};
 use crate::doctor::check::Check;
 use crate::doctor::context::Context;
-use crate::doctor::context::device::Device;
+use crate::doctor::context::device::{Device, Program};
 use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
 
 /// The checks of this file, in the order of `--list`.
-pub const CHECKS: &[Check] = &[VLAN_OFFLOAD, LRO];
+pub const CHECKS: &[Check] = &[VLAN_OFFLOAD, LRO, XDP_LONG_PACKETS];
 
 const LRO: Check = Check {
     id: "lro",
@@ -41,6 +43,26 @@ const VLAN_OFFLOAD: Check = Check {
            Verify the effect with tagged packets in `xdpdump`, or counted by the program.",
     counters: &[],
     run: |context| each(context, |device| vlan(context, device)),
+};
+
+const XDP_LONG_PACKETS: Check = Check {
+    id: "xdp-long-packets",
+    title: "packets longer than the MTU (TSO, GSO, GRO) reach an XDP program that redirects",
+    severity: Severity::Warning,
+    why: "Senders on the same host and virtual machines leave packets of up to 64 KiB for others to segment, at any MTU; generic XDP, and a tap also in native mode, gets them whole, and a redirect drops those that do not fit into a chunk of the AF_XDP socket, or the MTU of the other device.",
+    source: "xsk_rcv in net/xdp/xsk.c, xdp_ok_fwd_dev in include/linux/filter.h, tun_get_user in drivers/net/tun.c; Documentation/networking/segmentation-offloads.rst",
+    more: "Reads the features of the senders (ethtool -k) of each device with a generic program that has a map to \
+           redirect to (BPF_MAP_TYPE_XSKMAP, BPF_MAP_TYPE_DEVMAP): of a veth the segmentation of its peer, of the loopback its \
+           own; of a bridge, bond, VLAN or macvlan the merging of packets (GRO) by the devices below, and their senders. For a tap \
+           in any mode it reads whether its packets have a header for pending segments (IFLA_TUN_VNET_HDR). LRO \
+           and hardware GRO are subjects of the check lro.\n\n\
+           The fix turns segmentation and merging off, so that packets of at most the MTU arrive; senders use more CPU \
+           time. A socket on a UMEM with fragments and chunks of 4096 bytes takes long packets too, and needs no \
+           fix; the kernel does not show whether a socket has such a UMEM.\n\n\
+           The loss is in rx_dropped of the socket's statistics (`weir ledger`), and shows with \
+           `iperf3` or another TCP stream of the sender.",
+    counters: &[],
+    run: |context| each(context, |device| long_packets(context, device)),
 };
 
 /// A feature by its names in the kernel, for `ethtool -K` and in `ethtool -k`.
@@ -92,6 +114,26 @@ const PEER_SWITCHES: [Switch; 2] = [
     same_name("tx-vlan-stag-hw-insert"),
 ];
 
+/// What makes a device leave long packets to the next one (`NETIF_F_GSO_SOFTWARE`).
+const SEGMENTATION_SWITCHES: [Switch; 4] = [
+    Switch {
+        kernel: "tx-tcp-segmentation",
+        set: "tso",
+        shown: "tcp-segmentation-offload",
+        otherwise: "",
+    },
+    same_name("tx-udp-segmentation"),
+    same_name("tx-sctp-segmentation"),
+    same_name("tx-gso-list"),
+];
+
+const MERGE_SWITCHES: [Switch; 1] = [Switch {
+    kernel: "rx-gro",
+    set: "gro",
+    shown: "generic-receive-offload",
+    otherwise: "",
+}];
+
 /// A feature that ethtool has no other name for.
 const fn same_name(name: &'static str) -> Switch {
     Switch {
@@ -112,7 +154,7 @@ fn lro(context: &Context, device: &Device) -> Result<Option<Verdict>> {
             "With {shown} on, the driver of {name} refuses an XDP program, or hides packets from it."
         )
     };
-    judge(context, name, device, &LRO_SWITCHES, message).map(Some)
+    judge(context, name, &of(device, &LRO_SWITCHES), message).map(Some)
 }
 
 fn vlan(context: &Context, device: &Device) -> Result<Option<Verdict>> {
@@ -126,7 +168,7 @@ fn vlan(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     let message = |shown: &str| {
         format!("With {shown} on, an XDP program on {name} does not see the VLANs of the wire.")
     };
-    judge(context, name, device, &VLAN_SWITCHES, message).map(Some)
+    judge(context, name, &of(device, &VLAN_SWITCHES), message).map(Some)
 }
 
 /// The packets of a veth, and their tags, come from its peer.
@@ -145,42 +187,122 @@ fn vlan_of_veth(context: &Context, device: &Device) -> Result<Option<Verdict>> {
             peer.name()
         )
     };
-    judge(context, name, peer, &PEER_SWITCHES, message).map(Some)
+    judge(context, name, &of(peer, &PEER_SWITCHES), message).map(Some)
 }
 
-/// The verdict for `subject` by the switches of `device`, which all have to be off.
+fn long_packets(context: &Context, device: &Device) -> Result<Option<Verdict>> {
+    let is_tap = device.kind() == Some("tun");
+    let gets_long = |program: &Program| is_tap || program.mode == AttachMode::Skb;
+    let is_redirected = |program: &Program| program.redirects && gets_long(program);
+    if !device.programs()?.iter().any(is_redirected) {
+        return Ok(None);
+    }
+    let name = device.name();
+    if is_tap {
+        return Ok(long_packets_of_machine(device));
+    }
+    let mut switches = Vec::new();
+    if let Some(unseen) = senders(context, device, &mut switches)? {
+        return Ok(Some(Verdict::unchecked(name, unseen)));
+    }
+    if switches.is_empty() {
+        return Ok(None);
+    }
+    let message = |shown: &str| {
+        format!(
+            "With {shown} on, packets of up to 64 KiB reach the program on {name}, whatever the MTU: its redirect drops those that do not fit."
+        )
+    };
+    judge(context, name, &switches, message).map(Some)
+}
+
+/// The segments of a virtual machine, whose own settings are not seen from here.
+fn long_packets_of_machine(device: &Device) -> Option<Verdict> {
+    let name = device.name();
+    let has_header = device.link.tap_vnet_header?;
+    let source = format!("rtnetlink, IFLA_TUN_VNET_HDR of {name}");
+    let evidence = vec![Evidence::new(source, if has_header { "1" } else { "0" })];
+    if !has_header {
+        return Some(Verdict::fine(name, evidence));
+    }
+    let message = format!(
+        "The virtual machine of {name} can send packets of up to 64 KiB, whatever the MTU, and the redirect of its program drops those that do not fit."
+    );
+    let fix = Fix::manual(format!(
+        "start the machine with vnet_hdr=off for {name} (QEMU: `-netdev tap,ifname={name},vnet_hdr=off,...`), so that it has no segmentation to leave to others; until then, in the machine: `ethtool -K DEVICE tso off gso off tx-udp-segmentation off`"
+    ));
+    Some(Verdict::found(name, evidence, message, fix))
+}
+
+/// Adds the switches of what sends long packets to `device`, or merges packets below it. Returns the reason if one of them
+/// is not seen from here.
+fn senders<'a>(
+    context: &'a Context,
+    device: &'a Device,
+    switches: &mut Vec<(&'a Device, &'static Switch)>,
+) -> Result<Option<String>> {
+    if device.link.loopback {
+        switches.extend(of(device, &SEGMENTATION_SWITCHES));
+        return Ok(None);
+    }
+    if device.is_veth() {
+        let Some(peer) = context.veth_peer(device)? else {
+            return Ok(Some(foreign_peer("which may leave segments to it")));
+        };
+        switches.extend(of(peer, &SEGMENTATION_SWITCHES));
+        return Ok(None);
+    }
+    for below in below(context.devices()?, device) {
+        switches.extend(of(below, &MERGE_SWITCHES));
+        if let Some(unseen) = senders(context, below, switches)? {
+            return Ok(Some(unseen));
+        }
+    }
+    Ok(None)
+}
+
+fn of<'a>(device: &'a Device, switches: &'static [Switch]) -> Vec<(&'a Device, &'static Switch)> {
+    switches.iter().map(|switch| (device, switch)).collect()
+}
+
+/// The verdict for `subject` by the switches of devices, which all have to be off.
 fn judge(
     context: &Context,
     subject: &str,
-    device: &Device,
-    switches: &[Switch],
+    switches: &[(&Device, &Switch)],
     message: impl Fn(&str) -> String,
 ) -> Result<Verdict> {
-    let name = device.name();
     let mut evidence = Vec::new();
     let mut wrong = Vec::new();
-    for switch in switches {
+    for &(device, switch) in switches {
         let on = device.has_feature(switch.kernel)?;
-        let source = format!("ethtool -k {name}, {}", switch.shown);
+        let source = format!("ethtool -k {}, {}", device.name(), switch.shown);
         evidence.push(Evidence::on_off(source, on));
         if on && matters(device, switch)? {
-            wrong.push((switch, is_changeable(device, switch)?));
+            wrong.push((device, switch, is_changeable(device, switch)?));
         }
     }
-    let Some((first, _)) = wrong.first() else {
+    let Some((device, first, _)) = wrong.first() else {
         return Ok(Verdict::fine(subject, evidence));
     };
-    let shown: Vec<_> = wrong.iter().map(|(switch, _)| switch.shown).collect();
+    let mut shown: Vec<_> = wrong.iter().map(|(_, switch, _)| switch.shown).collect();
+    shown.dedup();
     let message = message(&shown.join(" and "));
-    let changeable: Vec<_> = wrong.iter().filter(|(_, changeable)| *changeable).collect();
+    let changeable: Vec<_> = wrong
+        .iter()
+        .filter(|(.., changeable)| *changeable)
+        .collect();
     let fix = if changeable.is_empty() {
         Fix::manual(format!(
-            "the driver of {name} cannot turn {} off{}",
-            first.shown, first.otherwise
+            "the driver of {} cannot turn {} off{}",
+            device.name(),
+            first.shown,
+            first.otherwise
         ))
     } else {
-        let off = |switch: &Switch| Fix::ethtool(context, name, switch.set, false, switch.shown);
-        Fix::all(changeable.into_iter().map(|(switch, _)| off(switch)))
+        Fix::all(changeable.into_iter().map(|(device, switch, _)| {
+            Fix::ethtool(context, device.name(), switch.set, false, switch.shown)
+        }))
     };
     Ok(Verdict::found(subject, evidence, message, fix))
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use xsk::AttachMode;
 
-use super::each::{each, foreign_peer};
+use super::each::{below, each, foreign_peer};
 use crate::doctor::check::Check;
 use crate::doctor::context::device::{Device, Program};
 use crate::doctor::context::{Context, XdpFeatures};
@@ -224,7 +224,10 @@ fn upper(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     }
     let name = device.name();
     let kind = device.kind().unwrap_or_default();
-    let below = below(context.devices()?, device);
+    let below: Vec<_> = below(context.devices()?, device)
+        .map(Device::name)
+        .collect();
+    let below = below.join(", ");
     let mut evidence = vec![
         Evidence::new(format!("rtnetlink, IFLA_INFO_KIND of {name}"), kind),
         Evidence::new(
@@ -254,15 +257,4 @@ fn upper(context: &Context, device: &Device) -> Result<Option<Verdict>> {
         }
     });
     Ok(Some(Verdict::found(name, evidence, message, fix)))
-}
-
-/// The devices below `device`.
-fn below(devices: &[Device], device: &Device) -> String {
-    let link = &device.link;
-    let is_below = |it: &&Device| {
-        it.link.controller == Some(link.index)
-            || (link.lower == Some(it.link.index) && link.lower_netns.is_none())
-    };
-    let names: Vec<_> = devices.iter().filter(is_below).map(Device::name).collect();
-    names.join(", ")
 }
