@@ -31,6 +31,8 @@ Examples:
       Check this host and every device of this network namespace
   weir doctor --dev eth0 --json
       Check this host and one device; print JSON
+  weir doctor --dev veth0 --xdp
+      Also send frames through AF_XDP sockets on a device: which modes deliver, which are refused
   weir doctor --watch
       Look every 3 seconds; print findings that appear or go away, until Ctrl-C
   weir doctor --fix bpf-jit
@@ -56,6 +58,10 @@ pub struct DoctorArgs {
     /// Check the host and only these devices [default: all devices of this network namespace]
     #[arg(long, value_name = "IF", num_args = 1.., conflicts_with_all = ["explain", "list", "undo"])]
     pub dev: Vec<String>,
+    /// Send frames of the doctor's own through AF_XDP sockets in each mode on the devices of --dev, if the frames
+    /// stay on this host; a card may lose its link for seconds
+    #[arg(long, requires = "dev", conflicts_with_all = ["instead", "watch"])]
+    pub xdp: bool,
     /// Print the report as JSON; with --watch one report a line
     #[arg(long, conflicts_with = "instead")]
     pub json: bool,
@@ -108,7 +114,7 @@ fn dispatch(args: &DoctorArgs) -> Result<ExitCode> {
     if let Some(seconds) = args.watch {
         return watch(args, Duration::from_secs(seconds));
     }
-    let context = Context::host(devices(args)?, &doctor::counters(), LOOK);
+    let context = Context::host(devices(args)?, &doctor::counters(), LOOK).probing_xdp(args.xdp);
     if args.undo {
         return undo(&context, args.force);
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::check::Check;
 use super::context::Context;
+use super::device::delivery::XDP_DELIVERY;
 use super::evidence::Evidence;
 use super::finding::Finding;
 use super::fix::Fix;
@@ -221,12 +222,27 @@ impl fmt::Display for Report {
         for found in &self.findings {
             write!(f, "\n{found}")?;
         }
+        self.write_delivered(f)?;
         self.write_unchecked(f)?;
         self.write_end(f)
     }
 }
 
 impl Report {
+    /// The check that was asked for by itself, also without a finding.
+    fn write_delivered(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fine in self.ok.iter().filter(|fine| fine.id == XDP_DELIVERY.id) {
+            let title = titled(fine.id, &fine.subject);
+            writeln!(
+                f,
+                "\n{:INDENT$}{title}: frames reach an AF_XDP socket",
+                "OK"
+            )?;
+            write_evidence(f, &fine.evidence)?;
+        }
+        Ok(())
+    }
+
     fn write_unchecked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unchecked.is_empty() {
             return Ok(());
@@ -299,10 +315,7 @@ impl fmt::Display for Found {
             titled(self.id, &self.subject),
             self.title
         )?;
-        for evidence in &self.evidence {
-            let value = evidence.value.replace('\n', " | ");
-            f.write_str(&line("read", &format!("{} = {value}", evidence.source)))?;
-        }
+        write_evidence(f, &self.evidence)?;
         f.write_str(&line("means", &self.message))?;
         f.write_str(&line("why", &format!("{} [{}]", self.why, self.source)))?;
         self.fix.write(f)
@@ -325,6 +338,14 @@ impl FixText {
         }
         Ok(())
     }
+}
+
+fn write_evidence(f: &mut fmt::Formatter<'_>, evidence: &[Evidence]) -> fmt::Result {
+    for evidence in evidence {
+        let value = evidence.value.replace('\n', " | ");
+        f.write_str(&line("read", &format!("{} = {value}", evidence.source)))?;
+    }
+    Ok(())
 }
 
 /// A check's id, with the subject unless that is the host.

@@ -49,6 +49,7 @@ pub const FAULTS: &[Fault] = &[
     namespace("xdp-long-packets", |_| found(long_packets_of_veth)),
     namespace("xdp-long-packets", |_| found(long_packets_below)),
     namespace("xdp-long-packets", |_| found(long_packets_of_tap)),
+    namespace("xdp-delivery", |_| found(xdp_delivery)),
     namespace("device-errors", |_| found(device_errors)),
     namespace("queues", |_| found(queues)),
     namespace("threaded-napi", |_| found(threaded_napi)),
@@ -597,6 +598,36 @@ fn long_packets_of_tap() -> Result<Finding> {
     let _native = socket(&broken, "tap0", Mode::Driver)?;
     broken.is_fine(ID, "tap0", &[])?;
     Ok(finding)
+}
+
+/// An ifb, on which no socket gets packets.
+fn xdp_delivery() -> Result<Finding> {
+    const ID: &str = "xdp-delivery";
+    let broken = Broken::veth()?;
+    broken.run(
+        "ip link add none0 type ifb
+         ip link set none0 up",
+    )?;
+    let verdicts = |device: &str| {
+        broken.inside(|| {
+            let context = host(&[device]).probing_xdp(true);
+            Ok(of(doctor::check(ID)?.verdicts(&context), device))
+        })
+    };
+    let healthy = verdicts("v0")?;
+    ensure!(
+        matches!(healthy.as_slice(), [Verdict::Fine { .. }]),
+        "{healthy:?}"
+    );
+    let found = verdicts("none0")?;
+    let [Verdict::Finding(finding)] = found.as_slice() else {
+        bail!("not found: {found:?}");
+    };
+    let Fix::Manual(text) = &finding.fix else {
+        bail!("{finding:?}");
+    };
+    ensure!(text.contains("open the socket on the device"), "{text}");
+    Ok(finding.clone())
 }
 
 fn queues() -> Result<Finding> {

@@ -15,6 +15,7 @@ mod doctor_faults;
 mod doctor_faults_device;
 mod doctor_faults_stack;
 mod doctor_score;
+mod doctor_xdp;
 mod exporter;
 mod filter;
 mod flame;
@@ -90,6 +91,7 @@ fn trials() -> Vec<Test> {
         doctor::trials(),
         doctor_faults_device::trials(),
         doctor_score::trials(),
+        doctor_xdp::trials(),
         exporter::trials(),
         filter::trials(),
         flame::trials(),

@@ -54,6 +54,7 @@ pub struct Context {
     watch: Watch,
     requested: Vec<String>,
     live: bool,
+    probes_xdp: bool,
     devices: Cached<Vec<Device>>,
     qdiscs: Cached<Vec<Qdisc>>,
     xdp_sockets: Cached<Option<Vec<XdpSocket>>>,
@@ -88,11 +89,21 @@ impl Context {
             files,
             requested,
             live: true,
+            probes_xdp: false,
             devices: Cached::empty(),
             qdiscs: Cached::empty(),
             xdp_sockets: Cached::empty(),
             nft_tables: Cached::empty(),
             recorded_owners: None,
+        }
+    }
+
+    /// Lets checks open AF_XDP sockets on the requested devices (`--xdp`).
+    #[must_use]
+    pub fn probing_xdp(self, on: bool) -> Self {
+        Self {
+            probes_xdp: on,
+            ..self
         }
     }
 
@@ -117,6 +128,7 @@ impl Context {
             files,
             requested,
             live: false,
+            probes_xdp: false,
             devices: devices.into(),
             qdiscs: network.qdiscs.into(),
             xdp_sockets: network.xdp_sockets.into(),
@@ -207,6 +219,11 @@ impl Context {
     /// Whether `--dev` names this device.
     pub fn is_requested(&self, device: &Device) -> bool {
         self.requested.iter().any(|name| name == device.name())
+    }
+
+    /// Whether checks may open AF_XDP sockets.
+    pub fn probes_xdp(&self) -> bool {
+        self.probes_xdp
     }
 
     /// Whether this device is to be examined: a requested one, or any but the loopback.

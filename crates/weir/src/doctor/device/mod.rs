@@ -4,6 +4,7 @@
 //! examine a device only if it has an XDP program or is one of `--dev`.
 
 mod coalescing;
+pub mod delivery;
 mod each;
 mod errors;
 mod mtu;
@@ -29,6 +30,7 @@ use super::check::Check;
 pub const CHECKS: &[&[Check]] = &[
     rps_lock_qdisc::CHECKS,
     xdp::CHECKS,
+    delivery::CHECKS,
     sockets::CHECKS,
     veth::CHECKS,
     offload::CHECKS,
