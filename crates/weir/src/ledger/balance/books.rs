@@ -114,6 +114,42 @@ struct Claimed {
     refused: Vec<(u64, u32, u64)>,
 }
 
+/// Why an AF_XDP socket lost a frame.
+struct XdpCause {
+    reason: &'static str,
+    /// In `XDP_STATISTICS`.
+    counter: &'static str,
+    /// Of the tracepoint `xdp_redirect_err` (`xsk_rcv` in net/xdp/xsk.c).
+    error: &'static str,
+    meaning: &'static str,
+    /// The check of `weir doctor`.
+    check: Option<&'static str>,
+}
+
+const TOO_LONG: XdpCause = XdpCause {
+    reason: "rx_dropped",
+    counter: "rx_dropped without rx_fill_ring_empty_descs",
+    error: "ENOSPC",
+    meaning: "it was longer than a chunk of the UMEM has room for: on virtual devices the MTU does not limit what others segment late (TSO, GSO) or have merged (GRO); cures are a UMEM of several chunks a packet (XDP_USE_SG), or segments (`ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device)",
+    check: Some("xdp-long-packets"),
+};
+
+const NO_CHUNK: XdpCause = XdpCause {
+    reason: "rx_dropped",
+    counter: "rx_fill_ring_empty_descs",
+    error: "ENOMEM",
+    meaning: "FILL had no chunk for it: the program keeps chunks for too long, or its UMEM has too few",
+    check: None,
+};
+
+const RING_FULL: XdpCause = XdpCause {
+    reason: "rx_ring_full",
+    counter: "rx_ring_full",
+    error: "ENOBUFS",
+    meaning: "the RX ring was full: the program reads too slowly",
+    check: None,
+};
+
 impl<'a> Books<'a> {
     /// Books of the counts between two snapshots.
     pub fn new(method: Method, deltas: &'a Deltas, after: &'a Snapshot) -> Self {
@@ -153,37 +189,20 @@ impl<'a> Books<'a> {
                 .get(&socket.cookie)
                 .copied()
                 .unwrap_or_default();
-            let dropped = "FILL had no chunk for it, or it did not fit into a chunk";
-            let full = "the RX ring was full: the program reads too slowly";
-            self.add_xdp_socket(socket, at, "rx_dropped", lost.0, dropped);
-            self.add_xdp_socket(socket, at, "rx_ring_full", lost.1, full);
+            self.add_xdp_socket(socket, at, &TOO_LONG, lost.too_long);
+            self.add_xdp_socket(socket, at, &NO_CHUNK, lost.no_chunk);
+            self.add_xdp_socket(socket, at, &RING_FULL, lost.ring_full);
         }
     }
 
-    fn add_xdp_socket(
-        &mut self,
-        socket: &XdpSocket,
-        at: At,
-        reason: &str,
-        count: u64,
-        meaning: &str,
-    ) {
+    fn add_xdp_socket(&mut self, socket: &XdpSocket, at: At, cause: &XdpCause, count: u64) {
         if count == 0 {
             return;
         }
-        // `xsk_rcv` of net/xdp/xsk.c: ENOBUFS is a full RX ring, ENOMEM an empty FILL, ENOSPC a long frame.
-        let errors: &[&str] = if reason == "rx_ring_full" {
-            &["ENOBUFS"]
-        } else {
-            &["ENOMEM", "ENOSPC"]
-        };
         let mut also = Vec::new();
         let mut rest = count;
         for (index, event) in self.deltas.xdp.iter().enumerate() {
-            let is_same = event
-                .error
-                .as_deref()
-                .is_some_and(|error| errors.contains(&error));
+            let is_same = event.error.as_deref() == Some(cause.error);
             if event.map.as_deref() == Some("xskmap") && is_same && is_at_xdp(event, at) {
                 let claimed = self.take(&Key::Xdp(index), rest);
                 rest -= claimed;
@@ -198,10 +217,12 @@ impl<'a> Books<'a> {
         } else {
             "copy"
         };
+        let (reason, meaning) = (cause.reason, cause.meaning);
         let mut loss = self.loss(at, Stage::AfXdp, Class::Lost, count, reason, meaning);
         loss.socket = Some(format!("queue {} ({mode})", socket.queue));
         loss.process = Some(socket.process.clone());
-        loss.proof = format!("XDP_STATISTICS {reason}");
+        loss.proof = format!("XDP_STATISTICS {}", cause.counter);
+        loss.check = cause.check.map(Into::into);
         loss.also = also;
         self.push(loss);
     }
@@ -779,7 +800,7 @@ fn describe_xdp(event: &XdpEvent) -> (String, String) {
     let meaning = match (error, map) {
         ("ENOBUFS", "xskmap") => "the RX ring of an AF_XDP socket was full",
         ("ENOMEM", "xskmap") => "the FILL ring of an AF_XDP socket was empty",
-        ("ENOSPC", "xskmap") => "it did not fit into a chunk of an AF_XDP socket",
+        ("ENOSPC", "xskmap") => "it was longer than a chunk of an AF_XDP socket has room for",
         ("EINVAL", "xskmap") => "the AF_XDP socket is bound to another device or queue",
         ("EOPNOTSUPP", _) => {
             "the target takes no redirected frames: its peer has no NAPI (a native XDP program or GRO)"

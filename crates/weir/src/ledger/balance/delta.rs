@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::ledger::snapshot::{Counters, Device, Drop, Namespace, Reading, Snapshot, XdpEvent};
+use crate::ledger::snapshot::{
+    Counters, Device, Drop, Namespace, Reading, Snapshot, XdpEvent, XdpSocket,
+};
 
 /// A counter, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,14 +47,39 @@ pub struct Deltas {
     pub drops: Vec<Drop>,
     /// Events of XDP of all namespaces.
     pub xdp: Vec<XdpEvent>,
-    /// Frames that each AF_XDP socket lost, by its cookie: `rx_dropped`, and with a full RX ring.
-    pub xdp_sockets: HashMap<u64, (u64, u64)>,
+    /// Frames that each AF_XDP socket lost, by its cookie.
+    pub xdp_sockets: HashMap<u64, XdpLost>,
     /// Packets that did not fit into the maps of events.
     pub overflow: u64,
     /// Whether events were counted during the whole interval.
     pub has_events: bool,
     /// Counters that began anew.
     pub resets: Vec<String>,
+}
+
+/// Frames that an AF_XDP socket lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XdpLost {
+    /// Longer than a chunk has room for (`rx_dropped` without those of `no_chunk`).
+    pub too_long: u64,
+    /// FILL had no chunk for them (of `rx_dropped`, those of `rx_fill_ring_empty_descs`).
+    pub no_chunk: u64,
+    /// The RX ring was full (`rx_ring_full`).
+    pub ring_full: u64,
+}
+
+impl XdpLost {
+    /// A frame that is copied looks into FILL once, and only if it fits into a chunk (`__xsk_rcv` in
+    /// `net/xdp/xsk.c`).
+    fn between(before: &XdpSocket, after: &XdpSocket) -> Self {
+        let dropped = after.rx_dropped.saturating_sub(before.rx_dropped);
+        let no_chunk = dropped.min(after.fill_empty.saturating_sub(before.fill_empty));
+        Self {
+            too_long: dropped - no_chunk,
+            no_chunk,
+            ring_full: after.rx_full.saturating_sub(before.rx_full),
+        }
+    }
 }
 
 /// How a counter behaves.
@@ -108,11 +135,8 @@ impl Deltas {
         for socket in after.xdp_sockets.iter().flatten() {
             let mut earlier = before.xdp_sockets.iter().flatten();
             let earlier = earlier.find(|earlier| earlier.cookie == socket.cookie);
-            let (dropped, full) = earlier.map_or((0, 0), |it| (it.rx_dropped, it.rx_full));
-            let lost = (
-                socket.rx_dropped.saturating_sub(dropped),
-                socket.rx_full.saturating_sub(full),
-            );
+            let new = XdpSocket::default();
+            let lost = XdpLost::between(earlier.unwrap_or(&new), socket);
             deltas.xdp_sockets.insert(socket.cookie, lost);
         }
         deltas.add_events(before, after);

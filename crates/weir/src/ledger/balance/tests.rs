@@ -168,6 +168,53 @@ fn an_xdp_socket_claims_no_more_packets_than_it_lost() {
 }
 
 #[test]
+fn a_frame_that_is_too_long_is_no_lack_of_chunks() {
+    let (mut before, mut after) = (host(true), host(true));
+    let socket = |rx_dropped, fill_empty| {
+        Some(vec![XdpSocket {
+            netns: NETNS,
+            device: 2,
+            rx_dropped,
+            fill_empty,
+            ..XdpSocket::default()
+        }])
+    };
+    before.xdp_sockets = socket(5, 5);
+    for (dropped, empty, expected) in [
+        (
+            12,
+            5,
+            vec![("rx_dropped without rx_fill_ring_empty_descs", 7, true)],
+        ),
+        (12, 12, vec![("rx_fill_ring_empty_descs", 7, false)]),
+        // Zero-copy finds FILL empty without a loss.
+        (5, 90, vec![]),
+        (
+            12,
+            9,
+            vec![
+                ("rx_fill_ring_empty_descs", 4, false),
+                ("rx_dropped without rx_fill_ring_empty_descs", 3, true),
+            ],
+        ),
+    ] {
+        after.xdp_sockets = socket(dropped, empty);
+        let sheet = balance(&before, &after).expect("a sheet");
+        let rows: Vec<_> = sheet
+            .losses
+            .iter()
+            .map(|loss| {
+                let counter = loss.proof.trim_start_matches("XDP_STATISTICS ");
+                let is_long = loss.check.as_deref() == Some("xdp-long-packets");
+                assert_eq!(is_long, loss.meaning.contains("longer than a chunk"));
+                (counter, loss.count, is_long)
+            })
+            .collect();
+        assert_eq!(rows, expected);
+    }
+}
+
+#[test]
 fn each_skb_weighs_its_segments() {
     let (before, mut after) = (host(true), host(true));
     add_drop(&mut after, NETNS, "NO_SOCKET", 10, 45);
