@@ -29,6 +29,9 @@ guests_virtio=disable-legacy=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,
 guests_cpus=(-accel "tcg,thread=multi" -smp 2 -m 1536)
 guests_profile=() # cargo's words for the profile of the tests
 
+# The kernels that the kinds of devices are tested on; this machine's own makes the fewest.
+guests_device_kernels=(host 6.1 6.12 newest)
+
 guests_seconds=2400 # how long the tests of a row may take
 guests_long_seconds=5400
 
@@ -39,12 +42,16 @@ guests_short=(
 )
 
 run_guests() {
-    local kernel_wanted="" card_wanted="" long="" count="" broker="" busy_poll="" format=table file="" row rows results failures
+    local kernel_wanted="" card_wanted="" long="" count="" broker="" devices="" busy_poll="" format=table file="" row rows results failures
     guests_arguments "$@"
     install_needs "${build_needs[@]}" "${run_needs[@]}" "${guest_needs[@]}"
     check_scale
     fetch_crates
     begin_steps
+    if [[ -n $devices ]]; then
+        guests_devices
+        return
+    fi
     mapfile -t rows < <(guests_selected)
     ((${#rows[@]} > 0)) || usage_error "no row has the kernel '$kernel_wanted' and the card '$card_wanted'"
     if [[ -n $broker ]]; then
@@ -76,6 +83,7 @@ guests_arguments() {
         --long) long=1 && shift && continue ;;
         --count) count=1 && shift && continue ;;
         --broker) broker=1 && shift && continue ;;
+        --devices) devices=1 && shift && continue ;;
         --busy-poll) busy_poll=1 && shift && continue ;;
         --kernel | --card | --format | --files)
             (($# > 1)) || usage_error "$1 needs a value"
@@ -208,6 +216,7 @@ guests_tests() {
     log=/dev/null # an older step's is not of this row
     rm -rf "$payload" && mkdir "$payload" && cp "$guest_sources"/{cards,card-lab} "$payload" || return
     cp "$guests_program" "$payload/xsk" || return
+    [[ $card != veth ]] || is_guest_foreign || ! have wg || cp "$(command -v wg)" "$payload" || return
     {
         guests_settings "$card"
         printf 'export XSK_TEST_CARD=%q XSK_TEST_OBTAINS=%q XSK_TEST_MODES=%q XSK_TEST_RATES=1 WEIR_TEST_SCALE=%q\n' \
@@ -272,6 +281,46 @@ guests_run_file() {
     fi
     guests_run "$card" guests-file "$payload" "$guest_seconds" "$name" || exit
     cat "$log.script"
+}
+
+# Kinds of devices on each kernel: a table of what a socket gets in each mode, and the kinds that a kernel lacks.
+guests_devices() {
+    local kernel status failed=0
+    install_needs "wg:?wireguard-tools:WireGuard devices"
+    for kernel in "${guests_device_kernels[@]}"; do
+        [[ ${kernel_wanted:-$kernel} == "$kernel" ]] || continue
+        status=0
+        guests_devices_of "$kernel" || status=$?
+        if ((status == 125)); then
+            say "guests: devices on $kernel: nothing was tested, $(guest_reason)"
+            [[ -n $guest_missing ]] || failed=1
+            continue
+        fi
+        ((status == 0)) || failed=1
+        guests_devices_table "$(guests_version "$kernel")" <"$log"
+    done
+    return "$failed"
+}
+
+# guests_devices_of KERNEL
+guests_devices_of() {
+    guests_prepare veth "$1" || return 125
+    guests_tests veth "$1" drv "DRV SKB" "" "delivered or refused"
+}
+
+guests_devices_table() {
+    tr -d '\r' | awk -v version="$1" '
+        BEGIN {
+            print "\nLinux " version ":\n"
+            print "| Device | Auto | Skb | Driver | ZeroCopy | Auto with a filter |\n|---|---|---|---|---|---|"
+        }
+        match($0, /\| .* \|$/) { print substr($0, RSTART) }
+        / FAILED$/ { failed = failed "\n" $0 }
+        /^test device .* ignored/ {
+            sub(/^test device /, "") && sub(/: delivered or refused.*/, "")
+            lacks = lacks (lacks ? ", " : "") $0
+        }
+        END { if (lacks) print "\nNot there: " lacks; if (failed) print failed }'
 }
 
 # The broker and its tests on the cards of the rows, and their output.
@@ -388,7 +437,8 @@ guests_json() {
         END { print "\n]" }' "$1"
 }
 
-# The rows of `./run test`: zero-copy with the tests of guests_short. The others are for ./run guests.
+# The rows of `./run deep cards`: zero-copy with the tests of guests_short, and the kinds of devices on the newest
+# kernel. The others are for ./run guests.
 test_guests() {
     local card status
     for card in virtio-net igb; do
@@ -400,4 +450,8 @@ test_guests() {
             no_guest "guests-$card"
         fi
     done
+    status=0
+    guests_devices_of newest || status=$?
+    # 125: the tests did not run.
+    if ((status == 125)); then no_guest guests-devices; else count_step guests-devices "$status"; fi
 }

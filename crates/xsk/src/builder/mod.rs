@@ -345,6 +345,9 @@ impl SocketBuilder {
             let message = format!("{name} is down: set it up with `ip link set dev {name} up`");
             return Err(Error::new(ErrorKind::DeviceDown, message));
         }
+        if self.rx_ring > 0 {
+            device.check_xdp()?;
+        }
         if self.filter.is_some() {
             device.check_filter()?;
         }

@@ -24,38 +24,71 @@ impl Device {
         matches!(self.link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
     }
 
+    /// Checks that XDP programs on the device see its packets, in any mode.
+    ///
+    /// An ifb hands each packet back to the device that it came from, in front of XDP (`ifb_ri_tasklet`). A VRF is given
+    /// packets of its lower devices after XDP (`vrf_ip_rcv` in `drivers/net/vrf.c`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ModeRefused`], with the devices to open instead.
+    pub(crate) fn check_xdp(&self) -> Result<()> {
+        let name = &self.name;
+        let message = match self.kind.as_deref() {
+            Some("ifb") => format!(
+                "no XDP program sees packets on {name}, as an ifb hands them back to the device that they came from: open the socket on the device that they came from"
+            ),
+            Some("vrf") => format!(
+                "no XDP program sees the packets that {name} receives through its lower devices: {}",
+                self.lower_instead()
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::ModeRefused, message))
+    }
+
     /// Checks that the packets of a program in this mode can reach a socket on the device.
     ///
     /// Native XDP of a bond runs on its lower devices, and the kernel redirects a packet only to a socket on the
     /// device that received it (`xsk_rcv_check` in `net/xdp/xsk.c`): it would drop all. So it is with each
     /// device that receives through lower devices, such as Hyper-V's through that of the hardware.
     ///
-    /// An ifb hands each packet back to the device that it came from, in front of XDP (`ifb_ri_tasklet`).
-    ///
     /// # Errors
     ///
     /// [`ErrorKind::ModeRefused`], with the devices to open instead.
     pub(crate) fn check_delivery(&self, mode: AttachMode) -> Result<()> {
         let name = &self.name;
-        let kind = self.kind.as_deref();
-        if kind == Some("ifb") {
-            let message = format!(
-                "no XDP program sees packets on {name}, as an ifb hands them back to the device that they came from: open the socket on the device that they came from"
-            );
-            return Err(Error::new(ErrorKind::ModeRefused, message));
-        }
-        let is_above = matches!(kind, Some("bond" | "team")) || !self.lower.is_empty();
+        let is_above =
+            matches!(self.kind.as_deref(), Some("bond" | "team")) || !self.lower.is_empty();
         if mode == AttachMode::Skb || !is_above {
             return Ok(());
         }
-        let instead = match &self.lower[..] {
-            [] => "open sockets on its lower devices, of which it has none yet".to_owned(),
-            lower => format!("open a socket on each of them ({})", lower.join(", ")),
-        };
+        let instead = self.lower_instead();
         let message = format!(
             "{name} receives through its lower devices, on which native XDP runs, and the kernel drops what is redirected from them to a socket on {name}: {instead}, or use `Mode::Skb`"
         );
         Err(Error::new(ErrorKind::ModeRefused, message))
+    }
+
+    fn lower_instead(&self) -> String {
+        match &self.lower[..] {
+            [] => "open sockets on its lower devices, of which it has none yet".to_owned(),
+            lower => format!("open a socket on each of them ({})", lower.join(", ")),
+        }
+    }
+
+    /// Why the device, which counts so many packets, receives none, if its kind does not: a dummy drops what it sends
+    /// (`dummy_xmit`), and an nlmon counts the messages of netlink, which it only shows to captures (`nlmon_xmit`).
+    pub(crate) fn receives_nothing(&self, counted: u64) -> Option<&'static str> {
+        match self.kind.as_deref()? {
+            "dummy" if counted == 0 => Some(
+                "a dummy receives no packets but those that a rule of tc hands to it (`mirred ingress redirect`): open the socket on the device at which they arrive",
+            ),
+            "nlmon" => Some(
+                "an nlmon receives no packets: it shows the messages of netlink to captures (`tcpdump`)",
+            ),
+            _ => None,
+        }
     }
 
     /// Checks that the built-in filters can read the packets of the device.
@@ -200,6 +233,18 @@ mod tests {
         for kind in [None, Some("veth"), Some("tun")] {
             let delivers = device(kind, &[]).check_delivery(AttachMode::Driver);
             assert!(delivers.is_ok(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn xdp_sees_no_packets_of_an_ifb_or_vrf() {
+        for (kind, words) in [("ifb", "that they came from"), ("vrf", "(eth0, eth1)")] {
+            let error = device(Some(kind), &["eth0", "eth1"]).check_xdp();
+            let error = error.expect_err("no packet would come");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        for kind in [None, Some("bond"), Some("bridge")] {
+            assert!(device(kind, &["eth0"]).check_xdp().is_ok());
         }
     }
 

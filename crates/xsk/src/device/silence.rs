@@ -184,6 +184,9 @@ impl Device {
             }));
         }
         let counts = self.rx_since(before)?;
+        if let Some(reason) = self.receives_nothing(counts.received) {
+            return Ok(Some(self.silence(queue, counts, reason.to_owned())));
+        }
         if !filtered || counts.received == 0 {
             return Ok(None);
         }

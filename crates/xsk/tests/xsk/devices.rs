@@ -9,11 +9,11 @@ use hostnet::tap::{Tap, TapOptions};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
+use testkit::directory::Temporary;
 use testkit::packet::set_option;
 use testkit::{PacketSocket, Test, skip, wait_until};
 use xsk::{
-    AttachMode, Device, Error, ErrorKind, Filter, Mode, ModeObtained, Program, Refusal, Rule,
-    Socket, Umem,
+    AttachMode, Error, ErrorKind, Filter, Mode, ModeObtained, Program, Refusal, Rule, Socket, Umem,
 };
 
 const PORT: u16 = 4242;
@@ -67,7 +67,9 @@ enum Gets {
     /// Packets, by generic XDP.
     Generic,
     /// No packet, so that it is refused.
-    Nothing,
+    Refused,
+    /// No packet of the device's own, which [`Socket::explain_silence`] says.
+    Silence,
 }
 
 const KINDS: &[Kind] = &[
@@ -93,18 +95,23 @@ const KINDS: &[Kind] = &[
         )
     }),
     kind("bond", Gets::Generic, || {
-        above(
-            &[
-                "link add dev0 type bond mode active-backup miimon 100",
-                "link set dev rx0 down",
-                "link set dev rx0 master dev0",
-            ],
-            &[],
-        )
+        with_port("link add dev0 type bond mode active-backup miimon 100")
+    }),
+    kind("team", Gets::Generic, || {
+        with_port("link add dev0 type team")
+    }),
+    kind("VRF", Gets::Refused, || {
+        with_port("link add dev0 type vrf table 7")
     }),
     kind("macvlan", Gets::Generic, || {
         above(
             &["link add link rx0 name dev0 type macvlan mode bridge"],
+            &[],
+        )
+    }),
+    kind("macvtap", Gets::Generic, || {
+        above(
+            &["link add link rx0 name dev0 type macvtap mode bridge"],
             &[],
         )
     }),
@@ -124,9 +131,35 @@ const KINDS: &[Kind] = &[
             &[0x81, 0, 0, 7],
         )
     }),
-    kind("ifb", Gets::Nothing, || {
+    kind("VLAN of 802.1ad", Gets::Generic, || {
+        above(
+            &["link add link rx0 name dev0 type vlan proto 802.1ad id 7"],
+            &[0x88, 0xa8, 0, 7],
+        )
+    }),
+    kind("MACsec", Gets::Generic, macsec),
+    kind("netkit", Gets::Generic, netkit),
+    kind("VXLAN", Gets::Generic, || {
+        tunnel("vxlan id 7 local LOCAL remote REMOTE dstport 4789 dev LOWER")
+    }),
+    kind("GENEVE", Gets::Generic, || {
+        tunnel("geneve id 7 remote REMOTE")
+    }),
+    kind("GRE of Ethernet", Gets::Generic, || {
+        tunnel("gretap local LOCAL remote REMOTE")
+    }),
+    kind("GRE", Gets::Generic, || {
+        tunnel("gre local LOCAL remote REMOTE")
+    }),
+    kind("IP in IP", Gets::Generic, || {
+        tunnel("ipip local LOCAL remote REMOTE")
+    }),
+    kind("WireGuard", Gets::Generic, wireguard),
+    kind("ifb", Gets::Refused, || {
         above(&["link add dev0 type ifb"], &[])
     }),
+    kind("dummy", Gets::Silence, || alone("dummy")),
+    kind("nlmon", Gets::Silence, || alone("nlmon")),
 ];
 
 const fn kind(name: &'static str, gets: Gets, make: fn() -> Result<Made>) -> Kind {
@@ -140,7 +173,7 @@ struct Made {
     /// Between the addresses and the EtherType.
     tag: &'static [u8],
     /// The other end of a veth pair.
-    _far: Option<Side>,
+    far: Option<Side>,
 }
 
 enum Feed {
@@ -167,15 +200,29 @@ fn veth() -> Result<Made> {
         feed: packets_on(&tx)?,
         device: rx,
         tag: &[],
-        _far: Some(tx),
+        far: Some(tx),
     })
 }
 
-/// A device on top of a veth, by commands of `ip`. A kernel that lacks the kind is told by the first.
+/// A device on top of a veth, by commands of `ip`.
 fn above(commands: &[&str], tag: &'static [u8]) -> Result<Made> {
     let Lab { rx, tx } = Lab::new()?;
+    make(&rx, commands)?;
+    for device in ["rx0", DEVICE] {
+        rx.ip(&format!("link set dev {device} up"))?;
+    }
+    Ok(Made {
+        feed: packets_on(&tx)?,
+        device: rx.beside(DEVICE)?,
+        tag,
+        far: Some(tx),
+    })
+}
+
+/// Runs commands of `ip`. A kernel that lacks the kind of device is told by the first.
+fn make(side: &Side, commands: &[&str]) -> Outcome {
     let (first, others) = commands.split_first().expect("a command");
-    if let Err(error) = rx.ip(first) {
+    if let Err(error) = side.ip(first) {
         let text = error.to_string();
         return Err(
             if text.contains("Unknown device type") || text.contains("not supported") {
@@ -185,17 +232,123 @@ fn above(commands: &[&str], tag: &'static [u8]) -> Result<Made> {
             },
         );
     }
-    for command in others {
-        rx.ip(command)?;
+    others.iter().try_for_each(|command| Ok(side.ip(command)?))
+}
+
+/// A device that has the veth as a port, which is down when it becomes one.
+fn with_port(command: &str) -> Result<Made> {
+    above(
+        &[
+            command,
+            "link set dev rx0 down",
+            "link set dev rx0 master dev0",
+        ],
+        &[],
+    )
+}
+
+/// A device at each end of the veth, of which one sends to the other through it.
+fn ends(commands: impl Fn(&Side, [Ipv4Addr; 2]) -> Result<Vec<String>>) -> Result<Made> {
+    let Lab { rx, tx } = Lab::new()?;
+    for (side, addresses) in [(&rx, [RX, TX]), (&tx, [TX, RX])] {
+        side.ip(&format!("addr add {}/24 dev {}", addresses[0], side.device))?;
+        let commands = commands(side, addresses)?;
+        let commands: Vec<_> = commands.iter().map(String::as_str).collect();
+        make(side, &commands)?;
+        side.ip(&format!("link set dev {DEVICE} up"))?;
     }
-    for device in ["rx0", DEVICE] {
-        rx.ip(&format!("link set dev {device} up"))?;
+    let far = tx.beside(DEVICE)?;
+    Ok(Made {
+        feed: packets_on(&far)?,
+        device: rx.beside(DEVICE)?,
+        tag: &[],
+        far: Some(far),
+    })
+}
+
+/// A tunnel, by the words of `ip link add` for one end.
+fn tunnel(words: &str) -> Result<Made> {
+    ends(|side, [local, remote]| {
+        let words = words
+            .replace("LOCAL", &local.to_string())
+            .replace("REMOTE", &remote.to_string())
+            .replace("LOWER", side.device);
+        Ok(vec![format!("link add {DEVICE} type {words}")])
+    })
+}
+
+fn macsec() -> Result<Made> {
+    const KEY: &str = "000102030405060708090a0b0c0d0e0f";
+    ends(|side, [local, _]| {
+        // As the kit numbers the ends.
+        let peer = if local == RX { 0xb } else { 0xa };
+        let from = format!("macsec add {DEVICE} rx port 1 address 02:00:00:00:00:{peer:02x}");
+        Ok(vec![
+            format!(
+                "link add link {} name {DEVICE} type macsec port 1 encrypt on",
+                side.device
+            ),
+            format!("macsec add {DEVICE} tx sa 0 pn 1 on key 00 {KEY}"),
+            from.clone(),
+            format!("{from} sa 0 pn 1 on key 00 {KEY}"),
+        ])
+    })
+}
+
+fn netkit() -> Result<Made> {
+    let device = Side::new(DEVICE)?;
+    make(&device, &["link add dev0 type netkit"])?;
+    // As the kernel names the first.
+    let far = device.beside("nk0")?;
+    for side in [&device, &far] {
+        side.set_up(true)?;
     }
     Ok(Made {
-        feed: packets_on(&tx)?,
-        device: rx.beside(DEVICE)?,
-        tag,
-        _far: Some(tx),
+        feed: packets_on(&far)?,
+        device,
+        tag: &[],
+        far: Some(far),
+    })
+}
+
+fn wireguard() -> Result<Made> {
+    /// A private key and the public key of each end.
+    const KEYS: [[&str; 2]; 2] = [
+        [
+            "mJKkuAroaiEPpZK9hpGCFFX+W2TcAQN0bc6EGwoyhHw=",
+            "n+WIvdTAhmc5cjsvyKpTlL/GllaHNOpJxFh/sRwhdj8=",
+        ],
+        [
+            "SP2SThJYEQngmYqfJqVe7cQrwszeVKaHKCcnbgX3XGY=",
+            "cnIGUzv7Em8WvZL2R8qkQa3u+vdLrl4YvbDExOxndCg=",
+        ],
+    ];
+    let keys = Temporary::new("wireguard")?;
+    let made = tunnel("wireguard")?;
+    let far = made.far.as_ref().ok_or("the other end")?;
+    for (side, number, remote) in [(&made.device, 0, TX), (far, 1, RX)] {
+        let path = keys.path().join(number.to_string());
+        std::fs::write(&path, KEYS[number][0])?;
+        let set = format!(
+            "set {DEVICE} listen-port 51820 private-key {} peer {} allowed-ips 0.0.0.0/0 endpoint {remote}:51820",
+            path.display(),
+            KEYS[1 - number][1]
+        );
+        side.run("wg", &set)?;
+    }
+    Ok(made)
+}
+
+/// A device that has no other end.
+fn alone(kind: &str) -> Result<Made> {
+    let device = Side::new(DEVICE)?;
+    let add = format!("link add {DEVICE} type {kind}");
+    make(&device, &[&add, "link set dev dev0 mtu 1500 up"])?;
+    Ok(Made {
+        feed: packets_on(&device)?,
+        device,
+        tag: &[],
+        far: None,
     })
 }
 
@@ -213,7 +366,7 @@ fn tap(options: TapOptions) -> Result<Made> {
         device,
         feed: Feed::Tap(tap, header),
         tag: &[],
-        _far: None,
+        far: None,
     })
 }
 
@@ -224,7 +377,7 @@ fn lo() -> Result<Made> {
         feed: packets_on(&device)?,
         device,
         tag: &[],
-        _far: None,
+        far: None,
     })
 }
 
@@ -235,6 +388,11 @@ fn packets_on(side: &Side) -> Result<Feed> {
 }
 
 impl Made {
+    fn is_ethernet(&self) -> Result<bool> {
+        let device = self.device.lookup()?;
+        Ok(device.has_ethernet_header())
+    }
+
     /// A datagram with a number, as it is sent and as a socket on the device gets it.
     fn datagram(&self, number: u8) -> Result<(Vec<u8>, Vec<u8>)> {
         let link = self.device.link()?;
@@ -243,11 +401,7 @@ impl Made {
         let sent = [&frame[..], self.tag, &[8, 0], &ip].concat();
         frame.extend([8, 0]);
         frame.extend(&ip);
-        let is_ethernet = self
-            .device
-            .inside(|| Device::lookup(self.device.device))?
-            .has_ethernet_header();
-        Ok(if is_ethernet {
+        Ok(if self.is_ethernet()? {
             (sent, frame)
         } else {
             (ip.clone(), ip)
@@ -296,7 +450,7 @@ fn umem() -> xsk::Result<Umem> {
     Umem::builder().chunks(256).build()
 }
 
-/// Opens sockets on a device of the kind in each mode.
+/// Opens sockets on a device of the kind in each mode, and prints what became of them as a line of a table.
 fn walk(kind: &Kind) -> Outcome {
     let made = (kind.make)()?;
     let to_port = Filter::any([Rule::udp().destination_port(PORT)]);
@@ -314,25 +468,11 @@ fn walk(kind: &Kind) -> Outcome {
             Some(filter) => builder.filter(filter),
             None => builder,
         });
-        let result = match opened {
-            Ok(mut socket) => {
-                let obtained = socket.mode();
-                if !made.delivers(&mut socket, number)? {
-                    let silence = made.device.inside(|| socket.explain_silence())?;
-                    let text = silence.map(|silence| silence.to_string());
-                    panic!(
-                        "{}, {mode:?}: a socket in mode {obtained} gets nothing: {text:?}",
-                        kind.name
-                    );
-                }
-                assert_eq!(kind.delivers_in(mode), Some(obtained), "{mode:?}");
-                let silence = made.device.inside(|| socket.explain_silence())?;
-                assert_eq!(silence, None, "it got packets");
-                check_refusals(kind, mode, &socket);
-                obtained.to_string()
-            }
+        row.push(match opened {
+            Ok(socket) if kind.gets == Gets::Silence => explained(&made, &socket, number)?,
+            Ok(socket) => delivered(kind, &made, mode, socket, number)?,
             Err(error) => {
-                let by_header = filtered && kind.name == "tun";
+                let by_header = filtered && !made.is_ethernet()?;
                 assert!(
                     by_header || kind.delivers_in(mode).is_none(),
                     "{mode:?}: {error}"
@@ -340,14 +480,43 @@ fn walk(kind: &Kind) -> Outcome {
                 check_cure(kind, by_header, &error);
                 "refused".to_owned()
             }
-        };
-        row.push(format!(
-            "{mode:?}{} {result}",
-            if filtered { " filtered" } else { "" }
-        ));
+        });
     }
-    println!("{:<18} {}", kind.name, row.join(", "));
+    println!("| {} | {} |", kind.name, row.join(" | "));
     Ok(())
+}
+
+/// A socket that is open gets what arrives.
+fn delivered(
+    kind: &Kind,
+    made: &Made,
+    asked: Mode,
+    mut socket: Socket,
+    number: u8,
+) -> Result<String> {
+    let obtained = socket.mode();
+    let arrived = made.delivers(&mut socket, number)?;
+    let silence = made.device.inside(|| socket.explain_silence())?;
+    let text = silence.map(|silence| silence.to_string());
+    assert!(
+        arrived,
+        "{}, {asked:?}: a socket in mode {obtained} gets nothing: {text:?}",
+        kind.name
+    );
+    assert_eq!(kind.delivers_in(asked), Some(obtained), "{asked:?}");
+    assert_eq!(text, None, "it got packets");
+    check_refusals(kind, asked, &socket);
+    Ok(obtained.to_string())
+}
+
+/// A socket on a device that receives nothing says so.
+fn explained(made: &Made, socket: &Socket, number: u8) -> Result<String> {
+    // What is sent by the device does not come back; some take nothing to send.
+    let _ = made.feed.send(&made.datagram(number)?.0);
+    let silence = made.device.inside(|| socket.explain_silence())?;
+    let text = silence.ok_or("a silence without a reason")?.to_string();
+    assert!(text.contains("receives no packets"), "{text}");
+    Ok("no packets".to_owned())
 }
 
 impl Kind {
@@ -384,8 +553,10 @@ fn check_refusals(kind: &Kind, mode: Mode, socket: &Socket) {
 fn check_cure(kind: &Kind, by_header: bool, error: &Error) {
     let (is, cure) = match (kind.name, kind.gets) {
         _ if by_header => (ErrorKind::InvalidConfig, "leave `filter` out"),
-        (_, Gets::Nothing) => (ErrorKind::ModeRefused, "on the device that they came from"),
-        ("bond" | "bridge", _) => (ErrorKind::ModeRefused, "a socket on each of them (rx0)"),
+        ("ifb", _) => (ErrorKind::ModeRefused, "on the device that they came from"),
+        ("bond" | "team" | "bridge" | "VRF", _) => {
+            (ErrorKind::ModeRefused, "a socket on each of them (rx0)")
+        }
         (_, Gets::Native) => (ErrorKind::ModeRefused, "use copy mode"),
         _ => (ErrorKind::ModeRefused, "try another mode"),
     };
