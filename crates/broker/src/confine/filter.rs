@@ -122,7 +122,7 @@ fn rule(call: &Call) -> Result<(i64, Option<SeccompRule>)> {
 
 fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)
-        .context("the seccomp filter is for x86_64 and aarch64")?;
+        .context("the seccomp filter is for x86_64, aarch64 and riscv64")?;
     let filter = SeccompFilter::new(rules, otherwise, matched, arch)?;
     Ok(filter.try_into()?)
 }

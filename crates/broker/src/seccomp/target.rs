@@ -102,6 +102,7 @@ impl Target {
     ///
     /// `EFAULT` when it cannot be read; `ENAMETOOLONG` when it has no end.
     pub fn read_string(&self, address: u64, most: usize) -> Result<CString, Errno> {
+        // The smallest that a machine has: larger ones end at such a border as well.
         const PAGE: u64 = 4096;
         let mut string = Vec::new();
         while string.len() < most {

@@ -35,7 +35,7 @@ pub struct Hierarchies {
     pids: Option<OwnedFd>,
 }
 
-/// A version-1 limit that is none: pages of 4 KiB up to `PAGE_COUNTER_MAX`, and more.
+/// A version-1 limit that is none: the kernel shows `LONG_MAX`, rounded down to whole pages of whatever size.
 const UNLIMITED: u64 = 1 << 60;
 
 impl Hierarchies {

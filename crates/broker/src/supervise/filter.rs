@@ -7,12 +7,20 @@ use super::rule::{Action, Condition, Rule};
 use libc::sock_filter;
 use rustix::io::Errno;
 
-/// `AUDIT_ARCH_…` of this program, of the calls that are supervised.
-pub const ARCH: u32 = if cfg!(target_arch = "x86_64") {
-    0xc000_003e
+/// `AUDIT_ARCH_…` of this program (`include/uapi/linux/audit.h`), of the calls that are supervised.
+pub const ARCH: u32 = MACHINE.0;
+
+/// The same as the OCI runtime specification has it.
+pub const ARCH_NAME: &str = MACHINE.1;
+
+const MACHINE: (u32, &str) = if cfg!(target_arch = "x86_64") {
+    (0xc000_003e, "SCMP_ARCH_X86_64")
+} else if cfg!(target_arch = "aarch64") {
+    (0xc000_00b7, "SCMP_ARCH_AARCH64")
+} else if cfg!(target_arch = "riscv64") {
+    (0xc000_00f3, "SCMP_ARCH_RISCV64")
 } else {
-    // AUDIT_ARCH_AARCH64.
-    0xc000_00b7
+    panic!("the seccomp filters are for x86_64, aarch64 and riscv64")
 };
 
 /// In the number of an x32 call, on x86-64 only.
@@ -211,6 +219,19 @@ mod tests {
         ] {
             assert_eq!(verdict(20, [0, 0, 0, 0, 0, size]), expected, "{size:#x}");
         }
+    }
+
+    /// The kernel's number is the machine of an ELF program, with flags for 64 bits and little endian.
+    #[test]
+    fn the_architecture_is_this_programs() {
+        use std::io::Read as _;
+        let mut header = [0; 20];
+        let mut program = std::fs::File::open("/proc/self/exe").expect("this program");
+        program.read_exact(&mut header).expect("an ELF header");
+        let machine = u16::from_le_bytes([header[18], header[19]]);
+        assert_eq!(ARCH, 0xc000_0000 | u32::from(machine));
+        let name = std::env::consts::ARCH.to_uppercase();
+        assert_eq!(ARCH_NAME, format!("SCMP_ARCH_{name}"));
     }
 
     #[test]

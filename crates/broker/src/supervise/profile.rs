@@ -1,6 +1,7 @@
 //! The seccomp profile of a container whose runtime hands the listener to the broker (`linux.seccomp` of
 //! the OCI runtime specification).
 
+use super::filter::ARCH_NAME;
 use super::rule::{Action, Condition, Rule};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
@@ -10,13 +11,6 @@ pub const OCI_SOCKET: &str = "/run/weir/broker-oci.sock";
 
 const NOTIFY: &str = "SCMP_ACT_NOTIFY";
 const ALLOW: &str = "SCMP_ACT_ALLOW";
-
-/// The architecture of this program, whose calls only are supervised.
-const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") {
-    "SCMP_ARCH_X86_64"
-} else {
-    "SCMP_ARCH_AARCH64"
-};
 
 /// A signal does not interrupt a notified call then, so that no effect happens twice.
 const FLAG: &str = "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV";
@@ -62,7 +56,7 @@ pub fn profile<'a>(
     profile.insert("syscalls".to_owned(), notified.into());
     // A profile with archMap has the runtime choose.
     if !profile.contains_key("architectures") && !profile.contains_key("archMap") {
-        profile.insert("architectures".to_owned(), json!([ARCHITECTURE]));
+        profile.insert("architectures".to_owned(), json!([ARCH_NAME]));
     }
     let mut flags = list(&mut profile, "flags")?;
     if !flags.iter().any(|flag| flag == FLAG) {

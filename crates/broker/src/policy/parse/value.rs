@@ -164,7 +164,7 @@ pub(super) fn size(value: &Value<'_>, out: &mut Diagnostics) -> Option<u64> {
         })?
     };
     if !(4096..=i128::from(MOST)).contains(&bytes) {
-        let message = "a size is from 4096 bytes, one page, to 1024 GiB";
+        let message = "a size is from 4096 bytes to 1024 GiB";
         out.error(value.span(), message);
         return None;
     }

@@ -114,3 +114,23 @@ pub fn of_calls(calls: &Calls, redirections: &Arc<connect::Redirections>) -> Vec
     handlers.push(Box::new(filters::Filters));
     handlers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A filter knows a call by its number, which each architecture has its own of, and a runtime by its name.
+    #[test]
+    fn each_call_has_one_name_and_each_name_one_call() {
+        let rules = || RULES.iter().flat_map(|(_, rules)| rules.iter());
+        let names: BTreeMap<i64, &str> = rules().map(|rule| (rule.call, rule.name)).collect();
+        let calls: BTreeMap<&str, i64> = rules().map(|rule| (rule.name, rule.call)).collect();
+        for rule in rules() {
+            assert_eq!(
+                (names[&rule.call], calls[rule.name]),
+                (rule.name, rule.call)
+            );
+        }
+    }
+}
