@@ -40,14 +40,24 @@ impl Journal {
     /// Opens the journal of a state directory; returns also the leases that it has.
     pub(super) fn open(directory: &Path) -> Result<(Self, BTreeMap<LeaseId, Record>)> {
         let shown = directory.display();
-        let mut builder = fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(directory);
-        made.map_err(|error| {
-            let why = file_note(&error, directory, FileStep::Write);
-            anyhow!(error).context(format!(
-                "cannot make the state directory {shown}{why} (--state gives another)"
-            ))
-        })?;
+        let make = |path: &Path, mode| {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(mode)
+                .create(path)
+        };
+        // Users find the sockets in one above.
+        let above = directory
+            .parent()
+            .map_or(Ok(()), |above| make(above, 0o755));
+        above
+            .and_then(|()| make(directory, 0o700))
+            .map_err(|error| {
+                let why = file_note(&error, directory, FileStep::Write);
+                anyhow!(error).context(format!(
+                    "cannot make the state directory {shown}{why} (--state gives another)"
+                ))
+            })?;
         let lock = private(
             &directory.join("lock"),
             OpenOptions::new().create(true).write(true).truncate(false),
@@ -155,6 +165,7 @@ fn boot() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::time::SystemTime;
 
     fn lease(id: u64) -> Record {
@@ -176,6 +187,19 @@ mod tests {
             uid: 1,
             since: SystemTime::UNIX_EPOCH,
         }
+    }
+
+    /// As /run/weir is for /run/weir/broker, on a machine on which no broker ran yet.
+    #[test]
+    fn its_directory_is_private_and_those_above_are_not() {
+        let above = directory("above");
+        drop(Journal::open(&above.join("weir/broker")).expect("directories"));
+        let modes = ["", "weir", "weir/broker"].map(|path| {
+            let found = fs::metadata(above.join(path)).expect("it is there");
+            found.permissions().mode() & 0o777
+        });
+        assert_eq!(modes, [0o755, 0o755, 0o700]);
+        fs::remove_dir_all(above).expect("they go");
     }
 
     fn directory(name: &str) -> PathBuf {
