@@ -107,7 +107,7 @@ impl Options {
         Self { buffer, ..self }
     }
 
-    /// Receives into a ring of `frames` frames of 2048 bytes (`TPACKET_V2`).
+    /// Receives into a ring of `frames` frames of 2048 bytes, which fill whole pages (`TPACKET_V2`).
     pub const fn ring(self, frames: u32) -> Self {
         Self {
             ring: frames,
@@ -176,12 +176,13 @@ impl Options {
 
 fn make_ring(socket: &OwnedFd, frames: u32) -> io::Result<()> {
     const FRAME: u32 = 2048;
-    const BLOCK: u32 = 4096;
+    // The kernel takes blocks of whole pages.
+    let block = u32::try_from(rustix::param::page_size()).map_err(io::Error::other)?;
     let version: libc::c_int = 1; // TPACKET_V2
     set_option(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
     let request = libc::tpacket_req {
-        tp_block_size: BLOCK,
-        tp_block_nr: frames * FRAME / BLOCK,
+        tp_block_size: block,
+        tp_block_nr: frames * FRAME / block,
         tp_frame_size: FRAME,
         tp_frame_nr: frames,
     };

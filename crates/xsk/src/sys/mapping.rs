@@ -195,12 +195,16 @@ impl Mapping {
     }
 }
 
-/// Bytes that an entry in the upper level of a page table maps: 2 MiB, or 32 MiB with pages of 16 KiB.
-fn huge_page() -> usize {
+/// Bytes in an ordinary page.
+pub(crate) fn page_size() -> usize {
     // SAFETY: needed because it is a function of C. It takes a number and returns one.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = usize::try_from(page).unwrap_or(4096);
-    page * (page / size_of::<u64>())
+    usize::try_from(page).unwrap_or(4096)
+}
+
+/// Bytes that an entry in the upper level of a page table maps: 2 MiB, or 32 MiB with pages of 16 KiB.
+fn huge_page() -> usize {
+    page_size() * (page_size() / size_of::<u64>())
 }
 
 /// Where `len` bytes fit, at an address that can have huge pages: the kernel chooses one for memory of

@@ -35,7 +35,7 @@ pub(crate) use kernel_functions::kernel_functions;
 #[cfg(feature = "libxdp")]
 pub(crate) use libxdp::{Attachments, Libxdp};
 pub(crate) use linux::Linux;
-pub(crate) use mapping::Mapping;
+pub(crate) use mapping::{Mapping, page_size};
 pub(crate) use prefetch::prefetch;
 pub use xdp::TX_METADATA_LEN;
 pub(crate) use xdp::{Desc, XDP_PKT_CONTD, XDP_TX_METADATA, open_socket, register, set_tx_budget};

@@ -152,7 +152,8 @@ impl UmemBuilder {
 }
 
 impl Geometry {
-    /// Refuses sizes that the kernel would.
+    /// Refuses sizes that the kernel would. A chunk has at most a page, of which 4096 bytes are the least that a machine has: so
+    /// a UMEM of one machine is possible on each.
     pub(crate) fn check(self) -> Result<()> {
         let Self {
             chunks,

@@ -1,7 +1,7 @@
 //! The memory of a UMEM: a memfd, of huge pages on request.
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::sys::Mapping;
+use crate::sys::{Mapping, page_size};
 use hostnet::cgroup;
 use hostnet::cpulist::CpuList;
 use hostnet::privilege::Feature;
@@ -53,11 +53,11 @@ pub enum Pages {
 }
 
 impl Pages {
-    /// Bytes in a page, at the least.
+    /// Bytes in a page.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Huge => HUGE_PAGE,
-            Self::Ordinary | Self::FellBack(_) => 4096,
+            Self::Ordinary | Self::FellBack(_) => page_size(),
         }
     }
 }
