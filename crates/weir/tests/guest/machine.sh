@@ -25,6 +25,8 @@ link_can_be_made() {
     ip link add "$name" "$@" && ip link del "$name"
 }
 
+tap_can_be_made() { ip tuntap add dev t0 mode tap && ip link del t0; }
+
 qdisc_can_be_set() { tc qdisc replace dev d0 root "$@" && tc qdisc show dev d0 | grep "qdisc $1 "; }
 
 namespace_works() {
@@ -48,7 +50,7 @@ check dummy link_can_be_made d1 type dummy
 check vrf link_can_be_made r0 type vrf table 10
 check vlan link_can_be_made d0.5 link d0 type vlan id 5
 check macvlan link_can_be_made m0 link d0 type macvlan
-check tap ip tuntap add dev t0 mode tap
+check tap tap_can_be_made
 check openvswitch modprobe openvswitch
 check fq_codel qdisc_can_be_set fq_codel
 check fq qdisc_can_be_set fq
