@@ -18,7 +18,8 @@ deep_targets() {
     targets_oldest
     for triple in "${targets_checked[@]}"; do targets_check "$triple" --workspace --all-targets --all-features; done
     # The libraries that others depend on: here bytes have the other order, and some C types another width.
-    targets_check s390x-unknown-linux-gnu --package xsk --package hostnet --package pf-filter --all-features
+    targets_check s390x-unknown-linux-gnu --package xsk --package xsk-c --package xsk-libxdp --package hostnet \
+        --package pf-filter --all-features
     # The rules' library reads nothing of the machine that it runs on, so it also builds for a browser.
     targets_check wasm32-unknown-unknown --package pf-filter --lib
     targets_musl
