@@ -14,7 +14,7 @@ deep_parts=(
     "targets|crates/|other architectures, musl, WebAssembly, the oldest Rust: every crate"
     "guests|crates/(weir|hostnet)/|weir in a kernel of its own, and instructions that repeat"
     "cards|crates/xsk/|scripts/guests\.sh|zero-copy on emulated network cards, and each kind of device"
-    "arm64|crates/(xsk|hostnet|broker|testkit)/|scripts/guests?\.sh|the libraries and the broker on emulated arm64, with pages of 4 and 16 KiB"
+    "arm64|crates/(xsk|hostnet|broker|weir|testkit)/|scripts/guests?\.sh|libraries, program and broker on emulated arm64, with pages of 4 and 16 KiB"
     "dispatcher|crates/xsk/|XDP programs beside others, in libxdp's dispatcher"
     "switch|crates/weir/(src/switch|bpf|tests/guest)|the switch on VLANs and bonds, in a kernel of its own"
     "switch-fuzz|crates/(testbpf/|weir/(src/switch|bpf|tests/weir/switch_fuzz))|an accelerated bridge against a plain one, and with each defect"
