@@ -165,16 +165,19 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
 #[cfg(not(loom))]
 impl<T: super::Slot, P: Protocol> Consumer<T, super::Mapped<T>, P> {
     /// The ring for other code, which reads slots and releases them.
+    #[cfg(xsk_internals)]
     pub(crate) fn raw(&self) -> super::RawRing {
         self.shared.raw(self.next, self.limit)
     }
 
     /// The place of our side, for a [`RawRing`](super::RawRing).
+    #[cfg(xsk_internals)]
     pub(crate) fn place(&self) -> (u32, u32) {
         (self.next, self.limit)
     }
 
     /// Goes on after such code; returns the number of slots that it has read.
+    #[cfg(xsk_internals)]
     pub(crate) fn go_on(&mut self, raw: &super::RawRing) -> u32 {
         let read = raw.next.wrapping_sub(self.next);
         (self.next, self.released, self.limit) = (raw.next, raw.next, raw.limit);

@@ -1,7 +1,9 @@
 //! A ring in memory mapped from an AF_XDP socket.
 #![allow(unsafe_code)] // Slots are read and written through the mapping's raw pointer.
 
-use super::{RawRing, Shared};
+#[cfg(xsk_internals)]
+use super::RawRing;
+use super::Shared;
 use crate::sys::{Desc, Mapping, Offsets};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -206,6 +208,7 @@ impl<T: Slot> Mapped<T> {
     }
 }
 
+#[cfg(xsk_internals)]
 impl<T> Mapped<T> {
     /// The ring for other code, with a side of it at these indices.
     pub(crate) fn raw(&self, next: u32, limit: u32) -> RawRing {

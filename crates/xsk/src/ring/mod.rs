@@ -16,19 +16,20 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod mapped;
 mod producer;
+#[cfg(xsk_internals)]
+mod raw;
 
 pub(crate) use consumer::Consumer;
 #[cfg(not(loom))]
 pub(crate) use mapped::{Mapped, SharedSlot, Size, Slot};
 pub(crate) use producer::Producer;
+#[cfg(xsk_internals)]
+pub use raw::RawRing;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use std::ffi::c_void;
-use std::ptr::null_mut;
 
 /// `XDP_RING_NEED_WAKEUP`: the kernel sleeps and needs a system call to read the ring again.
 const NEED_WAKEUP: u32 = 1;
@@ -86,47 +87,6 @@ fn filled<T: Slot>(ring: &Mapped<T>) -> Option<impl Iterator<Item = T>> {
     let count = producer.wrapping_sub(consumer);
     let slots = (0..count).map(move |at| ring.slot(consumer.wrapping_add(at)).read());
     (count <= ring.size()).then_some(slots)
-}
-
-/// A ring for code outside of this library that moves slots itself: its memory, and the place of our side in it.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct RawRing {
-    /// The producer's index.
-    pub producer: *mut u32,
-    /// The consumer's index.
-    pub consumer: *mut u32,
-    /// The flag word.
-    pub flags: *mut u32,
-    /// The first slot.
-    pub slots: *mut c_void,
-    /// The next slot to read or to write, free-running.
-    pub next: u32,
-    /// The first slot that cannot be read, or is not ours to write.
-    pub limit: u32,
-    /// Number of slots, less one.
-    pub mask: u32,
-    /// 0
-    pub reserved: u32,
-}
-
-impl RawRing {
-    /// Moves the place of our side.
-    pub(crate) fn set_place(&mut self, (next, limit): (u32, u32)) {
-        (self.next, self.limit) = (next, limit);
-    }
-
-    /// No ring.
-    pub const NONE: Self = Self {
-        producer: null_mut(),
-        consumer: null_mut(),
-        flags: null_mut(),
-        slots: null_mut(),
-        next: 0,
-        limit: 0,
-        mask: 0,
-        reserved: 0,
-    };
 }
 
 /// A range of slots being read or written, apart from the ring so that the compiler can keep it in

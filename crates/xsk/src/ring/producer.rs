@@ -180,17 +180,20 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
 #[cfg(not(loom))]
 impl<T: super::Slot, P: Protocol> Producer<T, super::Mapped<T>, P> {
     /// The ring for other code, which writes slots.
+    #[cfg(xsk_internals)]
     pub(crate) fn raw(&self) -> super::RawRing {
         self.shared.raw(self.next, self.limit)
     }
 
     /// The place of our side, for a [`RawRing`](super::RawRing).
+    #[cfg(xsk_internals)]
     pub(crate) fn place(&self) -> (u32, u32) {
         (self.next, self.limit)
     }
 
     /// Goes on after such code, which may have published the slots as well; returns the number of those that it has
     /// written.
+    #[cfg(xsk_internals)]
     pub(crate) fn go_on(&mut self, raw: &super::RawRing, are_published: bool) -> u32 {
         let written = raw.next.wrapping_sub(self.next);
         (self.next, self.limit) = (raw.next, raw.limit);

@@ -7,6 +7,7 @@ mod frames;
 mod half;
 mod hand_over;
 mod mode;
+#[cfg(xsk_internals)]
 mod raw;
 mod receiver;
 mod sender;

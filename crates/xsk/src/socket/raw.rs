@@ -52,7 +52,6 @@ pub struct RawSocket {
 
 impl Socket {
     /// The socket for such code; `None` where its packets have several chunks, unaligned ones or metadata.
-    #[doc(hidden)]
     pub fn raw(&mut self) -> Option<RawSocket> {
         let Self {
             receiver,
@@ -89,7 +88,6 @@ impl Socket {
     }
 
     /// Writes the places where such code is to go on into a value of [`raw`](Self::raw).
-    #[doc(hidden)]
     pub fn refresh(&self, raw: &mut RawSocket) {
         let Self {
             receiver, sender, ..
@@ -116,7 +114,6 @@ impl Socket {
     /// The value came from [`raw`](Self::raw) of this socket, which was not used since, and has changed as that code
     /// moved packets by it: each chunk that it took from a ring or from the free ones is in another ring, free, or a frame
     /// of the program's; its owner says so; and it is in no two places.
-    #[doc(hidden)]
     pub unsafe fn go_on_after(&mut self, raw: &RawSocket) {
         let Self {
             receiver, sender, ..
@@ -137,7 +134,6 @@ impl Socket {
     /// # Errors
     ///
     /// Those of [`flush`](Self::flush).
-    #[doc(hidden)]
     pub fn flush_raw(&mut self) -> Result<()> {
         let Sender {
             main,
@@ -150,7 +146,6 @@ impl Socket {
 
     /// Reclaims completed chunks, refills FILL, wakes the kernel if it asks for that, and gets free chunks until `want`
     /// are at hand, if there are as many.
-    #[doc(hidden)]
     pub fn look_after_raw(&mut self, want: u32) {
         self.look_after();
         // Counts an impossible index of RX, which such code leaves alone.
@@ -161,7 +156,6 @@ impl Socket {
 
 impl Frame {
     /// Leaves the frame to such code, which has its place in the memory.
-    #[doc(hidden)]
     pub fn leave(self) {
         self.into_chunk().leave();
     }
@@ -173,7 +167,6 @@ impl Frame {
     ///
     /// A chunk of the UMEM there is a frame that such code has, or was [left](Self::leave), and is neither free nor
     /// a [`Frame`] already.
-    #[doc(hidden)]
     pub unsafe fn left(umem: &Umem, data: *const u8) -> Option<Self> {
         let addr = data.addr().wrapping_sub(umem.raw().0.addr()) as u64;
         let size = u64::from(umem.chunk_size());
@@ -188,7 +181,6 @@ impl Frame {
     /// # Safety
     ///
     /// At least as many are [left](Self::leave), and are not used again.
-    #[doc(hidden)]
     pub unsafe fn forget_left(umem: &Umem, count: u32) {
         // SAFETY: needed to give up what they keep of the memory. As the caller promises.
         unsafe { umem.forget_left(count as usize) };

@@ -91,6 +91,7 @@ impl Chunk {
     }
 }
 
+#[cfg(xsk_internals)]
 impl Chunk {
     /// Leaves the chunk, which stays ours, and its reference to the memory: [`Umem::left`] makes it a `Chunk` again.
     pub(crate) fn leave(self) {
@@ -191,6 +192,7 @@ impl Cache {
     }
 
     /// Takes chunks from the pool until `want` are here, as far as there are some and there is room.
+    #[cfg(xsk_internals)]
     pub(crate) fn stock(&mut self, want: usize) {
         if self.len < want {
             self.restock(want);
@@ -198,6 +200,7 @@ impl Cache {
     }
 
     /// The places of the indices of free chunks, for other code.
+    #[cfg(xsk_internals)]
     pub(crate) fn raw(&mut self) -> *mut u32 {
         self.indices.as_mut_ptr()
     }
@@ -207,6 +210,7 @@ impl Cache {
     /// # Safety
     ///
     /// There are `len` indices of chunks that are ours, that have left a reference, and that are nowhere else.
+    #[cfg(xsk_internals)]
     pub(crate) unsafe fn go_on(&mut self, len: u32) {
         self.len = self.indices.len().min(len as usize);
     }
@@ -478,6 +482,7 @@ impl Umem {
     /// # Safety
     ///
     /// If it is ours, it is neither free nor a [`Chunk`].
+    #[cfg(xsk_internals)]
     pub(crate) unsafe fn left(&self, index: u64) -> Option<Chunk> {
         let is_ours = self
             .area()
@@ -495,12 +500,14 @@ impl Umem {
     /// # Safety
     ///
     /// At least as many are left, and are not resumed.
+    #[cfg(xsk_internals)]
     pub(crate) unsafe fn forget_left(&self, count: usize) {
         // SAFETY: needed to give up the references that they left, as the caller promises.
         unsafe { self.0.withdraw(count) };
     }
 
     /// The start of the memory and of the table of owners, for other code.
+    #[cfg(xsk_internals)]
     pub(crate) fn raw(&self) -> (*mut u8, *mut u32) {
         let owners = self.area().owners.entries().as_ptr();
         (self.area().memory().at(0), owners.cast_mut().cast())

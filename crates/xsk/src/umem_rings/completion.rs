@@ -5,7 +5,9 @@ use crate::counter::Counter;
 use crate::delay::{self, Point};
 use crate::fragments::Fragments;
 use crate::frame::Frame;
-use crate::ring::{Consumer, Cursor, Mapped, Producer, RawRing};
+#[cfg(xsk_internals)]
+use crate::ring::RawRing;
+use crate::ring::{Consumer, Cursor, Mapped, Producer};
 use crate::send_error::{SendError, SendErrorKind};
 use crate::sys::{Desc, XDP_PKT_CONTD, XDP_TX_METADATA};
 use crate::tx_metadata::{Requests, TxRequest, TxSupport, TxTimestamp};
@@ -84,6 +86,7 @@ impl CompletionRing {
     }
 
     /// Goes on after other code, which has put `sent` packets into TX, and taken chunks from this ring.
+    #[cfg(xsk_internals)]
     pub(crate) fn go_on(&mut self, raw: &RawRing, sent: u32) {
         let returned = self.ring.go_on(raw);
         self.lent = self.lent.wrapping_add(sent).wrapping_sub(returned);

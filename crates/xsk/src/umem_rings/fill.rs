@@ -3,7 +3,9 @@
 use super::RxRing;
 use super::completion::CompletionRing;
 use crate::counter::Counter;
-use crate::ring::{Cursor, Mapped, Producer, RawRing, Size};
+#[cfg(xsk_internals)]
+use crate::ring::RawRing;
+use crate::ring::{Cursor, Mapped, Producer, Size};
 use crate::umem::{Area, Burst, Cache, Chunk, LentChunks, RingsId, UNALIGNED, Umem};
 use std::time::{Duration, Instant};
 
@@ -134,6 +136,7 @@ impl FillRing {
     }
 
     /// Goes on after such code, which has published what it wrote, and taken `received` packets from RX.
+    #[cfg(xsk_internals)]
     pub(crate) fn go_on(&mut self, raw: &RawRing, received: u32) {
         let lent = self.ring.go_on(raw, true);
         self.lent = self.lent.wrapping_add(lent).wrapping_sub(received);
