@@ -85,6 +85,16 @@ WEIR_XSK_INLINE void weir_xsk_inline_write(struct weir_xsk_desc *desc, uint64_t 
 	desc->size = (uint64_t)len << WEIR_XSK_LEN_SHIFT;
 }
 
+/* The packet of a descriptor, in chunks of `size` bytes. Its address was read once. */
+WEIR_XSK_INLINE void weir_xsk_inline_show(struct weir_xsk_frame *packet,
+					  const struct weir_xsk_desc *desc, uint64_t addr,
+					  uint8_t *memory, uint64_t size)
+{
+	packet->data = memory + addr;
+	packet->len = weir_xsk_inline_len(desc);
+	packet->room = (uint32_t)(size - (addr & (size - 1)));
+}
+
 WEIR_XSK_INLINE struct weir_xsk_view *weir_xsk_inline_view(struct weir_xsk_socket *socket)
 {
 	return (struct weir_xsk_view *)((uintptr_t)socket & ~(uintptr_t)(WEIR_XSK_VIEW_SIZE - 1));
@@ -224,9 +234,7 @@ WEIR_XSK_INLINE int weir_xsk_inline_receive_each(struct weir_xsk_socket *socket,
 			struct weir_xsk_frame packet;
 			int verdict;
 
-			packet.data = memory + addr;
-			packet.len = weir_xsk_inline_len(in);
-			packet.room = (uint32_t)(size - (addr & (size - 1)));
+			weir_xsk_inline_show(&packet, in, addr, memory, size);
 			packet.handle[0] = packet.handle[1] = 0;
 			verdict = each(&packet, context);
 			if (verdict == WEIR_XSK_KEEP) {
@@ -379,9 +387,7 @@ WEIR_XSK_INLINE int weir_xsk_inline_forward_each(struct weir_xsk_socket *socket,
 			struct weir_xsk_frame packet;
 			int verdict;
 
-			packet.data = memory + addr;
-			packet.len = weir_xsk_inline_len(in);
-			packet.room = (uint32_t)(size - (addr & (size - 1)));
+			weir_xsk_inline_show(&packet, in, addr, memory, size);
 			packet.handle[0] = packet.handle[1] = 0;
 			verdict = each(&packet, context);
 			if (WEIR_XSK_LIKELY(verdict == WEIR_XSK_SEND)) {
@@ -481,9 +487,7 @@ WEIR_XSK_INLINE int weir_xsk_inline_recv(struct weir_xsk_socket *socket,
 		for (end = in + run; in < end; in++, frame++) {
 			const uint64_t addr = in->addr;
 
-			frame->data = memory + addr;
-			frame->len = weir_xsk_inline_len(in);
-			frame->room = (uint32_t)(size - (addr & (size - 1)));
+			weir_xsk_inline_show(frame, in, addr, memory, size);
 			owners[addr >> shift] = 0;
 		}
 		from += run;

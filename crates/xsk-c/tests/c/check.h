@@ -113,6 +113,30 @@ static inline void wait_for_packet(struct weir_xsk_socket *socket)
 	CHECK(!"no packet in 10 seconds");
 }
 
+/* Callbacks: one drops each packet, and one writes packet 0. */
+static inline int recycle(struct weir_xsk_frame *packet, void *context)
+{
+	(void)packet;
+	(void)context;
+	return WEIR_XSK_RECYCLE;
+}
+
+static inline uint32_t write_packet_0(uint8_t *room, uint32_t size, void *context)
+{
+	(void)size;
+	(void)context;
+	packet_write(room, 0);
+	return PACKET;
+}
+
+/* Sends packet 0 so many times, and waits until one has come. */
+static inline void deliver(struct weir_xsk_socket *from, struct weir_xsk_socket *to, uint32_t count)
+{
+	CHECK(OK(weir_xsk_send_each(from, count, write_packet_0, NULL)) == (int)count);
+	OK(weir_xsk_flush(from));
+	wait_for_packet(to);
+}
+
 /* The program has so many frames, and every chunk has an owner. */
 static inline void check_accounts(struct weir_xsk_umem *umem, uint32_t chunks, uint32_t frames)
 {

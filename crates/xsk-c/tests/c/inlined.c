@@ -14,26 +14,11 @@ enum {
 static struct weir_xsk_umem *umem;
 static struct weir_xsk_socket *here, *there;
 
-static int recycle(struct weir_xsk_frame *packet, void *context)
-{
-	(void)packet;
-	(void)context;
-	return WEIR_XSK_RECYCLE;
-}
-
 static int say_99(struct weir_xsk_frame *packet, void *context)
 {
 	(void)packet;
 	(void)context;
 	return 99;
-}
-
-static uint32_t write_packet(uint8_t *room, uint32_t size, void *context)
-{
-	(void)size;
-	(void)context;
-	packet_write(room, 0);
-	return PACKET;
 }
 
 /* Writes one packet, and then too much. */
@@ -52,7 +37,7 @@ static void refuse_moves(int code, struct weir_xsk_socket *socket)
 
 	REFUSED(code, weir_xsk_receive_each(socket, 1, recycle, NULL));
 	REFUSED(code, weir_xsk_forward_each(socket, 1, recycle, NULL));
-	REFUSED(code, weir_xsk_send_each(socket, 1, write_packet, NULL));
+	REFUSED(code, weir_xsk_send_each(socket, 1, write_packet_0, NULL));
 	REFUSED(code, weir_xsk_recv(socket, &frame, 1));
 	REFUSED(code, weir_xsk_alloc(socket, &frame, 1));
 	REFUSED(code, weir_xsk_send(socket, &frame, 1));
@@ -70,13 +55,6 @@ static void arguments(void)
 	REFUSED(EFAULT, weir_xsk_send(here, NULL, 1));
 	REFUSED(EFAULT, weir_xsk_free(here, NULL, 1));
 	refuse_moves(EFAULT, NULL);
-}
-
-static void deliver(void)
-{
-	CHECK(OK(weir_xsk_send_each(here, 1, write_packet, NULL)) == 1);
-	OK(weir_xsk_flush(here));
-	wait_for_packet(there);
 }
 
 /* The socket is in a call; but any thread reads its counters. */
@@ -101,13 +79,13 @@ static void callbacks(void)
 {
 	int written = 0;
 
-	deliver();
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_receive_each(there, 8, say_99, NULL));
-	deliver();
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_forward_each(there, 8, say_99, NULL));
-	deliver();
+	deliver(here, there, 1);
 	CHECK(OK(weir_xsk_receive_each(there, 8, use_socket, NULL)) == 1);
-	deliver();
+	deliver(here, there, 1);
 	CHECK(OK(weir_xsk_forward_each(there, 8, use_socket, NULL)) == 1);
 	REFUSED(EMSGSIZE, weir_xsk_send_each(here, 8, write_too_much, &written));
 	/* The one before is sent. */
@@ -151,7 +129,7 @@ static void wait_for_burst(struct weir_xsk_socket *socket)
 
 static void deliver_burst(void)
 {
-	CHECK(OK(weir_xsk_send_each(here, BURST, write_packet, NULL)) == BURST);
+	CHECK(OK(weir_xsk_send_each(here, BURST, write_packet_0, NULL)) == BURST);
 	OK(weir_xsk_flush(here));
 	wait_for_burst(there);
 }
@@ -233,7 +211,7 @@ static void refill(void)
 	CHECK(OK(weir_xsk_alloc(there, frames, 32)) == 32);
 	CHECK(OK(weir_xsk_free(there, frames, 32)) == 32);
 	for (int burst = 0; burst < 6; burst++)
-		CHECK(OK(weir_xsk_send_each(here, BURST, write_packet, NULL)) == BURST);
+		CHECK(OK(weir_xsk_send_each(here, BURST, write_packet_0, NULL)) == BURST);
 	OK(weir_xsk_flush(here));
 	for (int burst = 0; burst < 6; burst++) {
 		wait_for_burst(there);
@@ -256,7 +234,7 @@ static void full_ring(void)
 	}
 	deliver_burst();
 	CHECK(OK(weir_xsk_forward_each(there, BURST, forward, NULL)) == 0);
-	CHECK(OK(weir_xsk_send_each(there, 1, write_packet, NULL)) == 0);
+	CHECK(OK(weir_xsk_send_each(there, 1, write_packet_0, NULL)) == 0);
 	CHECK(OK(weir_xsk_recv(there, frames, BURST)) == BURST);
 	CHECK(packet_is(frames[0].data, frames[0].len, 0));
 	CHECK(OK(weir_xsk_send(there, frames, BURST)) == 0);
@@ -287,7 +265,7 @@ static void missing_rings(void)
 	CHECK(OK(weir_xsk_alloc(socket, &frame, 1)) == 1);
 	frame.len = PACKET;
 	REFUSED(EOPNOTSUPP, weir_xsk_send(socket, &frame, 1));
-	REFUSED(EOPNOTSUPP, weir_xsk_send_each(socket, 1, write_packet, NULL));
+	REFUSED(EOPNOTSUPP, weir_xsk_send_each(socket, 1, write_packet_0, NULL));
 	REFUSED(EOPNOTSUPP, weir_xsk_forward_each(socket, 1, recycle, NULL));
 	OK(weir_xsk_close(socket));
 	/* The frame outlives its socket. */
@@ -309,7 +287,7 @@ static void children(void)
 	}
 	CHECK(waitpid(child, &status, 0) == child);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-	deliver();
+	deliver(here, there, 1);
 	CHECK(OK(weir_xsk_receive_each(there, 8, recycle, NULL)) == 1);
 }
 

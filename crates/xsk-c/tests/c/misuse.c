@@ -12,32 +12,6 @@ enum {
 static struct weir_xsk_umem *umem, *other_umem;
 static struct weir_xsk_socket *here, *there;
 
-static int recycle(struct weir_xsk_frame *packet, void *context)
-{
-	(void)packet;
-	(void)context;
-	return WEIR_XSK_RECYCLE;
-}
-
-static uint32_t write_packet(uint8_t *room, uint32_t size, void *context)
-{
-	(void)size;
-	(void)context;
-	packet_write(room, 0);
-	return PACKET;
-}
-
-/* Puts `count` packets on their way to `there`, and waits until one is. */
-static void deliver(uint32_t count)
-{
-	CHECK(OK(weir_xsk_send_each(here, count, write_packet, NULL)) == (int)count);
-	OK(weir_xsk_flush(here));
-	for (int tries = 0; tries < 100; tries++)
-		if (OK(weir_xsk_wait(there, WEIR_XSK_RECEIVE, 100)) == WEIR_XSK_RECEIVE)
-			return;
-	CHECK(!"no packet in 10 seconds");
-}
-
 /* Each function that is for the socket's thread refuses the handle with the error. */
 static void refuse_use(int code, struct weir_xsk_socket *socket)
 {
@@ -51,7 +25,7 @@ static void refuse_use(int code, struct weir_xsk_socket *socket)
 	REFUSED(code, weir_xsk_fault(socket));
 	REFUSED(code, weir_xsk_receive_each(socket, 1, recycle, NULL));
 	REFUSED(code, weir_xsk_forward_each(socket, 1, recycle, NULL));
-	REFUSED(code, weir_xsk_send_each(socket, 1, write_packet, NULL));
+	REFUSED(code, weir_xsk_send_each(socket, 1, write_packet_0, NULL));
 	REFUSED(code, weir_xsk_recv(socket, &frame, 1));
 	REFUSED(code, weir_xsk_alloc(socket, &frame, 1));
 	REFUSED(code, weir_xsk_send(socket, &frame, 1));
@@ -328,7 +302,7 @@ static void wrong_umem(void)
 	CHECK(OK(weir_xsk_alloc(sender, &theirs, 1)) == 1);
 	theirs.len = PACKET;
 	REFUSED(EOPNOTSUPP, weir_xsk_send(sender, &theirs, 1));
-	REFUSED(EOPNOTSUPP, weir_xsk_send_each(sender, 1, write_packet, NULL));
+	REFUSED(EOPNOTSUPP, weir_xsk_send_each(sender, 1, write_packet_0, NULL));
 	REFUSED(EOPNOTSUPP, weir_xsk_forward_each(sender, 1, recycle, NULL));
 	OK(weir_xsk_close(sender));
 	/* The frame outlives its socket, and needs another on its UMEM to be freed. */
@@ -404,24 +378,24 @@ static void callbacks(int debug)
 {
 	struct weir_xsk_frame it;
 
-	deliver(1);
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_receive_each(there, 8, say_99, NULL));
-	deliver(1);
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_receive_each(there, 8, say_send, NULL));
-	deliver(1);
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_forward_each(there, 8, say_99, NULL));
-	deliver(1);
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_forward_each(there, 8, send_outside, NULL));
-	deliver(1);
+	deliver(here, there, 1);
 	REFUSED(EINVAL, weir_xsk_forward_each(there, 8, send_nothing, NULL));
-	deliver(1);
+	deliver(here, there, 1);
 	CHECK(OK(weir_xsk_receive_each(there, 8, use_socket, NULL)) == 1);
-	deliver(1);
+	deliver(here, there, 1);
 	CHECK(OK(weir_xsk_receive_each(there, 8, copy_frame, &it)) == 1);
 	REFUSED(ESTALE, weir_xsk_free(there, &it, 1));
 	if (debug)
 		CHECK(it.data[0] == 0x5a && it.data[PACKET - 1] == 0x5a);
-	deliver(1);
+	deliver(here, there, 1);
 	CHECK(OK(weir_xsk_receive_each(there, 8, free_and_keep, &it)) == 1);
 	CHECK(packet_is(it.data, it.len, 0));
 	CHECK(OK(weir_xsk_free(there, &it, 1)) == 1);
@@ -430,7 +404,7 @@ static void callbacks(int debug)
 	REFUSED(EMSGSIZE, weir_xsk_send_each(here, 8, write_too_much, NULL));
 	check_accounts(umem, CHUNKS, 0);
 	/* After all that, packets are received as ever. */
-	deliver(4);
+	deliver(here, there, 4);
 	CHECK(OK(weir_xsk_receive_each(there, 8, recycle, NULL)) > 0);
 }
 
@@ -513,7 +487,7 @@ static void watched_worker(void)
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&readers[i], NULL, read_counters, there) == 0);
 	while (reads < 1000) {
-		deliver(4);
+		deliver(here, there, 4);
 		received += OK(weir_xsk_receive_each(there, 64, recycle, NULL));
 	}
 	is_over = 1;
