@@ -8,13 +8,8 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::owned_packet::OwnedPacket;
 use crate::ring::{Cursor, Size};
-use crate::send_error::SendError;
-use crate::tx_metadata::TxRequest;
 use crate::umem::{Area, Cache, Extent, LentChunks, Memory};
-use crate::umem_rings::{
-    FillRing, Outgoing, RxRing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
-    write_fragments,
-};
+use crate::umem_rings::{CompletionRing, FillRing, Outgoing, RxRing, frame_sending_methods};
 use std::iter::FusedIterator;
 
 /// Packets ahead of the one returned whose first bytes are loaded into the CPU's caches: a miss takes
@@ -92,10 +87,8 @@ pub struct RxBatch<'s> {
     received: Cursor,
     /// FILL slots for recycled chunks.
     recycled: Cursor,
-    /// TX slots for packets forwarded and frames sent.
+    /// TX slots for packets forwarded.
     send: Cursor,
-    /// Frames sent through those slots.
-    frames: u32,
 }
 
 impl<'s> RxBatch<'s> {
@@ -132,7 +125,6 @@ impl<'s> RxBatch<'s> {
             received,
             recycled,
             send,
-            frames: 0,
         }
     }
 
@@ -252,100 +244,31 @@ impl<'s> RxBatch<'s> {
         }
     }
 
-    /// Allocates a packet, as [`Socket::alloc_fragments`](crate::Socket::alloc_fragments) does.
-    pub fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
-        Fragments::alloc(len, || self.alloc())
+    frame_sending_methods!();
+
+    #[inline(always)]
+    fn free_chunks(&mut self) -> (Option<&mut CompletionRing>, &mut Cache) {
+        let completion = self.out.as_mut().map(|out| &mut *out.completion);
+        (completion, self.cache)
     }
 
-    /// Puts a packet into the TX ring, as [`Socket::send_fragments`](crate::Socket::send_fragments) does.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).
-    pub fn send_fragments(&mut self, packet: Fragments) -> Result<(), SendError<Fragments>> {
+    /// Sends by the rings themselves, between packets of the batch.
+    #[inline(always)]
+    fn with_outgoing<R>(&mut self, send: impl FnOnce(Option<Outgoing<'_>>) -> R) -> R {
         self.stage_sent();
-        if let Some(kind) = cannot_send_fragments(self.out.as_mut(), &packet) {
-            return Err(SendError { packet, kind });
-        }
+        let sent = send(self.out.as_mut().map(Outgoing::reborrow));
         if let Some(out) = &mut self.out {
-            let count = packet.frames().len() as u32;
-            self.send = out.tx.reserve(self.received.left() + count);
-            write_fragments(out, &mut self.send, packet);
-            self.frames += count;
-        }
-        Ok(())
-    }
-
-    /// Allocates a frame, as [`Socket::alloc`](crate::Socket::alloc) does.
-    #[inline]
-    pub fn alloc(&mut self) -> Option<Frame> {
-        if let Some(out) = &mut self.out
-            && self.cache.len() == 0
-        {
-            out.completion.reclaim_sent(self.cache);
-        }
-        self.cache.take().map(Frame::empty)
-    }
-
-    /// Puts a frame into the TX ring, as [`Socket::send`](crate::Socket::send) does.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send`](crate::Socket::send).
-    pub fn send(&mut self, frame: Frame) -> Result<(), SendError<Frame>> {
-        self.stage_sent();
-        let out = self.out.as_mut();
-        if let Some(out) = out {
+            // One for the packet at hand, too.
             self.send = out.tx.reserve(self.received.left() + 1);
         }
-        let extent = frame.extent();
-        if let Some(kind) = cannot_send(self.out.as_mut(), frame.umem(), extent.len) {
-            return Err(SendError {
-                packet: frame,
-                kind,
-            });
-        }
-        if let (Some(out), Some(slot)) = (&mut self.out, self.send.next()) {
-            let chunk_addr = frame.into_chunk().lend_to_send(out.completion.id());
-            let addr = chunk_addr + u64::from(extent.offset);
-            out.tx.slot(slot).write_packet(addr, extent.len);
-            self.frames += 1;
-        }
-        Ok(())
-    }
-
-    /// Puts a frame into the TX ring with a request, as
-    /// [`Socket::send_with`](crate::Socket::send_with) does.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send_with`](crate::Socket::send_with).
-    pub fn send_with(&mut self, frame: Frame, request: &TxRequest) -> Result<(), SendError<Frame>> {
-        self.stage_sent();
-        let (out, umem, at) = (self.out.as_mut(), frame.umem(), frame.extent());
-        if let Some(kind) = cannot_send_with(out, umem, at, request) {
-            return Err(SendError {
-                packet: frame,
-                kind,
-            });
-        }
-        if let Some(out) = &mut self.out {
-            self.send = out.tx.reserve(self.received.left() + 1);
-            if let Some(slot) = self.send.next() {
-                let desc = lend_with(out, frame, request);
-                out.tx.slot(slot).write(desc);
-                self.frames += 1;
-            }
-        }
-        Ok(())
+        sent
     }
 
     /// Hands the TX slots written so far to the ring, and counts their chunks.
     #[inline(always)]
     fn stage_sent(&mut self) {
         if let Some(out) = &mut self.out {
-            let frames = std::mem::take(&mut self.frames);
-            stage_sent(out, self.fill, &self.send, frames);
+            stage_sent(out, self.fill, &self.send);
         }
     }
 }
@@ -375,10 +298,10 @@ pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {
 }
 
 #[inline(always)]
-fn stage_sent(out: &mut Outgoing<'_>, fill: &mut FillRing, slots: &Cursor, frames: u32) {
+fn stage_sent(out: &mut Outgoing<'_>, fill: &mut FillRing, slots: &Cursor) {
     let sent = out.tx.stage(slots);
     out.completion.sent(sent);
-    fill.forwarded(sent - frames);
+    fill.forwarded(sent);
 }
 
 impl Drop for RxBatch<'_> {
@@ -396,7 +319,6 @@ impl Drop for RxBatch<'_> {
                 take(&mut self.recycled),
                 take(&mut self.send),
             ],
-            self.frames,
         );
     }
 }
@@ -410,7 +332,6 @@ fn end(
     cache: &mut Cache,
     lent: LentChunks<'_>,
     [received, mut recycled, send]: [Cursor; 3],
-    frames: u32,
 ) {
     if let Some(rx) = rx {
         if received.left() > 0 {
@@ -419,7 +340,7 @@ fn end(
         rx.release();
     }
     if let Some(mut out) = out {
-        stage_sent(&mut out, fill, &send, frames);
+        stage_sent(&mut out, fill, &send);
     }
     fill.publish(&recycled);
 }

@@ -70,9 +70,16 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
         if self.free(1) == 0 {
             return false;
         }
+        self.put(value);
+        true
+    }
+
+    /// Writes the next slot, which [`free`](Self::free) has found.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, value: T) {
+        debug_assert!(self.limit != self.next, "a free slot");
         self.shared.write(self.next, value);
         self.next = self.next.wrapping_add(1);
-        true
     }
 
     /// Up to `want` free slots, to be written with [`write_at`](Self::write_at) and returned with

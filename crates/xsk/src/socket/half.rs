@@ -3,17 +3,14 @@
 use super::each::{Done, Received, receive_each, try_receive_each};
 use super::receiver::Receiver;
 use super::sender::Sender;
+use super::sending::{Sending, sending_methods};
 use super::statistics::Statistics;
 use super::waiting::Waiting;
 use super::{Socket, recv_only};
 use crate::batch::RxBatch;
 use crate::error::Result;
-use crate::fragments::Fragments;
-use crate::frame::Frame;
-use crate::send_error::SendError;
-use crate::tx_metadata::{TxRequest, TxSupport, TxTimestamp};
 use crate::umem::{Cache, Umem};
-use crate::umem_rings::{RxRing, cache_size};
+use crate::umem_rings::{CompletionRing, RxRing, cache_size};
 use crate::wait::{Interest, Ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -188,76 +185,15 @@ impl RxHalf {
 }
 
 impl TxHalf {
-    /// Same as [`Socket::alloc`].
-    #[inline]
-    pub fn alloc(&mut self) -> Option<Frame> {
-        self.sender.alloc()
+    sending_methods!();
+
+    #[inline(always)]
+    fn sending(&mut self) -> Sending<'_> {
+        self.sender.sending()
     }
 
-    /// Same as [`Socket::send`].
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send`].
-    #[inline]
-    pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
-        self.sender.send(frame)
-    }
-
-    /// Same as [`Socket::send_with`].
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send_with`].
-    pub fn send_with(
-        &mut self,
-        frame: Frame,
-        request: &TxRequest,
-    ) -> std::result::Result<(), SendError<Frame>> {
-        self.sender.send_with(frame, request)
-    }
-
-    /// Same as [`Socket::tx_support`].
-    pub fn tx_support(&self) -> TxSupport {
-        self.sender.completion.support()
-    }
-
-    /// Same as [`Socket::take_tx_timestamp`].
-    pub fn take_tx_timestamp(&mut self) -> Option<TxTimestamp> {
-        self.sender.completion.take_timestamp()
-    }
-
-    /// Same as [`Socket::alloc_fragments`].
-    pub fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
-        self.sender.alloc_fragments(len)
-    }
-
-    /// Same as [`Socket::send_fragments`].
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send_fragments`].
-    pub fn send_fragments(
-        &mut self,
-        packet: Fragments,
-    ) -> std::result::Result<(), SendError<Fragments>> {
-        self.sender.send_fragments(packet)
-    }
-
-    /// Same as [`Socket::tx_room`].
-    #[inline]
-    pub fn tx_room(&mut self) -> u32 {
-        self.sender.tx_room()
-    }
-
-    /// Same as [`Socket::flush`].
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::flush`].
-    #[inline]
-    pub fn flush(&mut self) -> Result<()> {
-        self.sender.flush()
+    fn completion(&self) -> &CompletionRing {
+        &self.sender.completion
     }
 
     /// Waits until a packet can be sent, for at most `timeout`; returns whether one can. Same as
@@ -275,16 +211,6 @@ impl TxHalf {
         };
         let ready = waiting.wait_for(Interest::Send, timeout)?;
         Ok(ready.send)
-    }
-
-    /// Same as [`Socket::reclaim`].
-    pub fn reclaim(&mut self) -> u32 {
-        self.sender.reclaim()
-    }
-
-    /// Same as [`Socket::outstanding`].
-    pub fn outstanding(&self) -> u32 {
-        self.sender.completion.lent()
     }
 
     /// The UMEM of the socket's packets.

@@ -103,7 +103,7 @@ impl Socket {
         }
         let TxEnd { ring, sent, .. } = &mut self.sender.main;
         *sent += u64::from(ring.as_ref().map_or(0, TxRing::staged));
-        if let Some(mut out) = self.sender.outgoing() {
+        if let Some(mut out) = self.sender.sending().outgoing() {
             out.publish();
         }
     }

@@ -11,6 +11,7 @@ mod mode;
 mod raw;
 mod receiver;
 mod sender;
+mod sending;
 mod sibling;
 mod statistics;
 mod statistics_handle;
@@ -23,8 +24,6 @@ pub use each::{Done, Received};
 #[cfg(any(test, xsk_internals))]
 pub(crate) use each::{forward_each, receive_each};
 pub use fault::Fault;
-#[cfg(any(test, xsk_internals))]
-pub(crate) use frames::send_each;
 pub use half::{RxHalf, TxHalf};
 pub(crate) use hand_over::{Descriptors, RingSizes, State};
 pub use mode::{Mode, ModeObtained, Refusal};
@@ -34,6 +33,8 @@ pub(crate) use receiver::{Receiver, RxEnd};
 #[cfg(any(test, xsk_internals))]
 pub(crate) use sender::DRAIN;
 pub(crate) use sender::{Sender, TxEnd};
+#[cfg(any(test, xsk_internals))]
+pub(crate) use sending::send_each;
 pub use sibling::{Sibling, SiblingId};
 pub use statistics::Statistics;
 pub use statistics_handle::StatisticsHandle;
@@ -44,14 +45,11 @@ pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 use crate::batch::RxBatch;
 use crate::device::{Device, QueueCounts, Silence};
 use crate::error::Result;
-use crate::fragments::Fragments;
-use crate::frame::Frame;
 use crate::program::Program;
-use crate::send_error::SendError;
-use crate::tx_metadata::{TxRequest, TxSupport, TxTimestamp};
 use crate::umem::{Cache, Umem};
 use crate::umem_rings::{CompletionRing, FillRing, Outgoing, look_after};
 use crate::wait::{Interest, Ready};
+use sending::{Sending, sending_methods};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 use waiting::Waiting;
@@ -262,101 +260,15 @@ impl Socket {
         main.insert_into(&self.sender.bound, map, slot)
     }
 
-    /// Allocates a frame, empty, behind the UMEM's headroom; `None` when no chunk is free. It
-    /// reclaims completed chunks when its cache is empty.
-    #[inline]
-    pub fn alloc(&mut self) -> Option<Frame> {
-        self.sender.alloc()
+    sending_methods!();
+
+    #[inline(always)]
+    fn sending(&mut self) -> Sending<'_> {
+        self.sender.sending()
     }
 
-    /// Puts a frame into the TX ring. The next [`flush`](Self::flush) transmits it.
-    ///
-    /// # Errors
-    ///
-    /// A [`SendError`] with the frame when the ring is full, the frame is empty or in another UMEM,
-    /// or the socket has no TX ring.
-    #[inline]
-    pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
-        self.sender.send(frame)
-    }
-
-    /// Puts a frame into the TX ring, with requests to the kernel and the card. The next
-    /// [`flush`](Self::flush) transmits it. The UMEM has to be for [requests](crate::UmemBuilder::tx_metadata).
-    ///
-    /// ```no_run
-    /// # fn main() -> xsk::Result<()> {
-    /// use xsk::{Socket, TxRequest, Umem};
-    ///
-    /// let umem = Umem::builder().tx_metadata(true).build()?;
-    /// let mut socket = Socket::builder(&umem, "eth0", 0).open()?;
-    /// let mut frame = socket.alloc().expect("a free chunk");
-    /// frame.fill_with(&[0; 60])?;
-    /// let sent = socket.send_with(frame, &TxRequest::new().timestamp(1));
-    /// sent.map_err(|error| error.kind).expect("the socket supports timestamps");
-    /// socket.flush()?;
-    /// while let Some(time) = socket.take_tx_timestamp() {
-    ///     println!("packet {} was sent at {} ns", time.tag, time.nanoseconds);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`send`](Self::send); and [`SendErrorKind::NoMetadata`] on a UMEM without metadata,
-    /// [`SendErrorKind::Unsupported`] for a request that [`tx_support`](Self::tx_support) has not,
-    /// [`SendErrorKind::Checksum`] for a checksum outside the packet, [`SendErrorKind::NoHeadroom`] for a
-    /// packet with less than [`TX_METADATA_LEN`](crate::TX_METADATA_LEN) bytes in front of it.
-    ///
-    /// [`SendErrorKind::NoMetadata`]: crate::SendErrorKind::NoMetadata
-    /// [`SendErrorKind::Unsupported`]: crate::SendErrorKind::Unsupported
-    /// [`SendErrorKind::Checksum`]: crate::SendErrorKind::Checksum
-    /// [`SendErrorKind::NoHeadroom`]: crate::SendErrorKind::NoHeadroom
-    pub fn send_with(
-        &mut self,
-        frame: Frame,
-        request: &TxRequest,
-    ) -> std::result::Result<(), SendError<Frame>> {
-        self.sender.send_with(frame, request)
-    }
-
-    /// The requests that [`send_with`](Self::send_with) takes: in copy mode the kernel sums and takes the
-    /// time; in zero-copy mode it depends on the card. None on a UMEM without metadata.
-    pub fn tx_support(&self) -> TxSupport {
-        self.sender.completion.support()
-    }
-
-    /// The oldest time at which a packet was sent, of those [requested](TxRequest::timestamp) and not taken
-    /// yet, of all sockets on the queue. Times are known when chunks are [reclaimed](Self::reclaim); with
-    /// more than 16384 that nobody takes, the oldest are dropped and counted
-    /// ([`Statistics::lost_timestamps`]).
-    pub fn take_tx_timestamp(&mut self) -> Option<TxTimestamp> {
-        self.sender.completion.take_timestamp()
-    }
-
-    /// Allocates a packet of `len` bytes, in as many frames as it needs, each filled up behind the UMEM's
-    /// headroom; their bytes are the chunks' former content. `None` when fewer are free, or it would need
-    /// more than [`MAX_FRAGMENTS`](crate::MAX_FRAGMENTS).
-    pub fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
-        self.sender.alloc_fragments(len)
-    }
-
-    /// Puts a packet of one frame or several into the TX ring, all or none of them. The next
-    /// [`flush`](Self::flush) transmits it, without copying it together.
-    ///
-    /// In copy mode the kernel refuses a packet of more than 18 frames, in zero-copy mode of more than the
-    /// card has segments for one ([`Statistics::tx_invalid_descs`]).
-    ///
-    /// # Errors
-    ///
-    /// A [`SendError`] with the packet when the ring has not as many free slots, a frame is empty or in
-    /// another UMEM, the UMEM is without [fragments](crate::UmemBuilder::fragments) and they are several, or
-    /// the socket has no TX ring.
-    pub fn send_fragments(
-        &mut self,
-        packet: Fragments,
-    ) -> std::result::Result<(), SendError<Fragments>> {
-        self.sender.send_fragments(packet)
+    fn completion(&self) -> &CompletionRing {
+        &self.sender.completion
     }
 
     /// Reclaims completed chunks and refills FILL.
@@ -368,35 +280,6 @@ impl Socket {
         let Receiver { main, fill, .. } = &mut self.receiver;
         look_after(completion, fill, cache);
         main.wake_if_asked(fill);
-    }
-
-    /// Free slots of the TX ring; 0 without one.
-    #[inline]
-    pub fn tx_room(&mut self) -> u32 {
-        self.sender.tx_room()
-    }
-
-    /// Publishes the TX ring to the kernel, and wakes the kernel when it asks for that. While the
-    /// device is busy, packets may stay in the ring until the next call.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::DeviceDown`](crate::ErrorKind::DeviceDown) or [`ErrorKind::DeviceMissing`](crate::ErrorKind::DeviceMissing); the packets stay in the ring.
-    /// A packet that the kernel drops is no error; [`Statistics::send_drops`] counts it.
-    #[inline]
-    pub fn flush(&mut self) -> Result<()> {
-        self.sender.flush()
-    }
-
-    /// Reclaims the chunks of sent packets from the COMPLETION ring; returns the number of entries
-    /// read. [`recv`](Self::recv), [`alloc`](Self::alloc) and [`flush`](Self::flush) do so too.
-    pub fn reclaim(&mut self) -> u32 {
-        self.sender.reclaim()
-    }
-
-    /// Sent packets whose chunks have not been reclaimed, of all sockets on the queue.
-    pub fn outstanding(&self) -> u32 {
-        self.sender.completion.lent()
     }
 
     /// Adds a sibling on the same device queue.

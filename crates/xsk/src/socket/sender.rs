@@ -1,16 +1,13 @@
 //! The sending side of a socket: TX, COMPLETION, and waking the kernel for them.
 
 use super::bound::Bound;
+use super::sending::Sending;
 use crate::counter::Counter;
 use crate::delay::{self, Point};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fragments::Fragments;
-use crate::frame::Frame;
-use crate::send_error::SendError;
 use crate::sys::KernelSocket;
-use crate::tx_metadata::TxRequest;
 use crate::umem::Cache;
-use crate::umem_rings::{CompletionRing, Outgoing, TxRing, send, send_fragments, send_with};
+use crate::umem_rings::{CompletionRing, Outgoing, TxRing};
 use crate::wait::Wait;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -64,6 +61,12 @@ impl TxEnd {
 
     pub(super) fn is_zero_copy(&self) -> bool {
         self.zero_copy
+    }
+
+    /// Free slots of the ring; 0 without one.
+    #[inline]
+    pub(super) fn room(&mut self) -> u32 {
+        self.ring.as_mut().map_or(0, |tx| tx.free(tx.size()))
     }
 
     /// Whether a packet can be put into the ring.
@@ -208,52 +211,14 @@ impl Sender {
         }
     }
 
+    /// The ring of the queue's socket, to send through it.
     #[inline(always)]
-    pub(super) fn outgoing(&mut self) -> Option<Outgoing<'_>> {
-        Some(Outgoing {
-            tx: self.main.ring.as_mut()?,
+    pub(super) fn sending(&mut self) -> Sending<'_> {
+        Sending {
+            tx: &mut self.main,
             completion: &mut self.completion,
-        })
-    }
-
-    #[inline(always)]
-    pub(super) fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
-        send(self.outgoing(), frame)
-    }
-
-    pub(super) fn send_with(
-        &mut self,
-        frame: Frame,
-        request: &TxRequest,
-    ) -> std::result::Result<(), SendError<Frame>> {
-        send_with(self.outgoing(), frame, request)
-    }
-
-    #[inline]
-    pub(super) fn alloc(&mut self) -> Option<Frame> {
-        if self.cache.len() == 0 {
-            self.completion.reclaim_sent(&mut self.cache);
+            cache: &mut self.cache,
         }
-        self.cache.take().map(Frame::empty)
-    }
-
-    pub(super) fn alloc_fragments(&mut self, len: usize) -> Option<Fragments> {
-        Fragments::alloc(len, || self.alloc())
-    }
-
-    pub(super) fn send_fragments(
-        &mut self,
-        packet: Fragments,
-    ) -> std::result::Result<(), SendError<Fragments>> {
-        send_fragments(self.outgoing(), packet)
-    }
-
-    pub(super) fn flush(&mut self) -> Result<()> {
-        self.main.flush(&mut self.completion, &mut self.cache)
-    }
-
-    pub(super) fn reclaim(&mut self) -> u32 {
-        self.completion.reclaim(&mut self.cache)
     }
 
     /// Wakes the kernel until all sent packets are reclaimed, or the time is up.
@@ -261,7 +226,7 @@ impl Sender {
         let socket = Arc::clone(&self.main.socket);
         let deadline = socket.now() + DRAIN;
         loop {
-            self.reclaim();
+            self.completion.reclaim(&mut self.cache);
             let waiting = self.unfinished();
             if waiting == 0 || socket.now() >= deadline {
                 return;

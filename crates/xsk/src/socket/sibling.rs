@@ -4,18 +4,13 @@ use super::Socket;
 use super::bound::Bound;
 use super::receiver::RxEnd;
 use super::sender::{Sender, TxEnd};
+use super::sending::{Sending, sending_methods};
 use super::statistics::Statistics;
 use super::waiting::Waiting;
 use crate::batch::RxBatch;
 use crate::error::Result;
-use crate::fragments::Fragments;
-use crate::frame::Frame;
-use crate::send_error::SendError;
-use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Umem};
-use crate::umem_rings::{
-    CompletionRing, FillRing, Outgoing, RxRing, send, send_fragments, send_with,
-};
+use crate::umem_rings::{CompletionRing, FillRing, RxRing};
 use crate::wait::{Interest, Ready};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -159,53 +154,19 @@ impl Sibling<'_> {
         }
     }
 
-    /// Same as [`Socket::send`](crate::Socket::send).
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send`](crate::Socket::send).
-    pub fn send(&mut self, frame: Frame) -> std::result::Result<(), SendError<Frame>> {
-        let completion = &mut *self.completion;
-        let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
-        send(out, frame)
+    sending_methods!();
+
+    #[inline(always)]
+    pub(super) fn sending(&mut self) -> Sending<'_> {
+        Sending {
+            tx: self.tx,
+            completion: self.completion,
+            cache: self.cache,
+        }
     }
 
-    /// Same as [`Socket::send_with`](crate::Socket::send_with). The queue's socket has the timestamps.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send_with`](crate::Socket::send_with).
-    pub fn send_with(
-        &mut self,
-        frame: Frame,
-        request: &TxRequest,
-    ) -> std::result::Result<(), SendError<Frame>> {
-        let completion = &mut *self.completion;
-        let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
-        send_with(out, frame, request)
-    }
-
-    /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::send_fragments`](crate::Socket::send_fragments).
-    pub fn send_fragments(
-        &mut self,
-        packet: Fragments,
-    ) -> std::result::Result<(), SendError<Fragments>> {
-        let completion = &mut *self.completion;
-        let out = self.tx.ring.as_mut().map(|tx| Outgoing { tx, completion });
-        send_fragments(out, packet)
-    }
-
-    /// Same as [`Socket::flush`](crate::Socket::flush).
-    ///
-    /// # Errors
-    ///
-    /// Same as [`Socket::flush`](crate::Socket::flush).
-    pub fn flush(&mut self) -> Result<()> {
-        self.tx.flush(self.completion, self.cache)
+    fn completion(&self) -> &CompletionRing {
+        self.completion
     }
 
     /// Same as [`Socket::statistics`](crate::Socket::statistics).

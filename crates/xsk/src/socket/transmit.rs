@@ -5,7 +5,7 @@ use super::half::TxHalf;
 use super::sibling::Sibling;
 use crate::batch::Packet;
 use crate::send_error::SendError;
-use crate::umem_rings::{Outgoing, cannot_send, send};
+use crate::umem_rings::{cannot_send, send};
 use outlet::{Inside, Outlet, SendRings};
 
 /// A destination of [`Packet::send_on`]: a [`Socket`], its [`TxHalf`], a [`Sibling`], or a
@@ -51,7 +51,7 @@ impl Transmit for Socket {}
 impl Outlet for Socket {
     #[inline(always)]
     fn outlet(&mut self, _: u32, _: Inside) -> SendRings<'_> {
-        SendRings(self.sender.outgoing())
+        SendRings(self.sender.sending().outgoing())
     }
 }
 
@@ -60,7 +60,7 @@ impl Transmit for TxHalf {}
 impl Outlet for TxHalf {
     #[inline(always)]
     fn outlet(&mut self, _: u32, _: Inside) -> SendRings<'_> {
-        SendRings(self.sender.outgoing())
+        SendRings(self.sender.sending().outgoing())
     }
 }
 
@@ -69,9 +69,7 @@ impl Transmit for Sibling<'_> {}
 impl Outlet for Sibling<'_> {
     #[inline(always)]
     fn outlet(&mut self, _: u32, _: Inside) -> SendRings<'_> {
-        let completion = &mut *self.completion;
-        let tx = self.tx.ring.as_mut();
-        SendRings(tx.map(|tx| Outgoing { tx, completion }))
+        SendRings(self.sending().outgoing())
     }
 }
 

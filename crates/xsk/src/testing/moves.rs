@@ -10,7 +10,8 @@ use crate::sys::{Desc, Mapping, Offsets};
 use crate::tx_metadata::{TxRequest, TxSupport};
 use crate::umem::{Cache, Geometry, Umem, XDP_PACKET_HEADROOM};
 use crate::umem_rings::{
-    CompletionRing, FillRing, Outgoing, RxRing, TxRing, cache_size, look_after, send, send_with,
+    CompletionRing, FillRing, Outgoing, RxRing, TxRing, alloc, cache_size, look_after, send,
+    send_with,
 };
 use std::sync::Arc;
 
@@ -174,10 +175,7 @@ impl Moves {
     /// Same as [`Socket::alloc`](crate::Socket::alloc).
     #[inline(always)]
     pub fn alloc(&mut self) -> Option<Frame> {
-        if self.cache.len() == 0 {
-            self.completion.reclaim_sent(&mut self.cache);
-        }
-        self.cache.take().map(Frame::empty)
+        alloc(Some(&mut self.completion), &mut self.cache)
     }
 
     /// Same as [`Socket::send`](crate::Socket::send).

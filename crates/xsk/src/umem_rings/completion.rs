@@ -304,7 +304,7 @@ fn cannot_request(out: &Outgoing<'_>, at: Extent, request: &TxRequest) -> Option
 }
 
 /// Lends the chunk of a packet that can be sent so, with its request written; returns its descriptor.
-pub(crate) fn lend_with(out: &mut Outgoing<'_>, frame: Frame, request: &TxRequest) -> Desc {
+fn lend_with(out: &mut Outgoing<'_>, frame: Frame, request: &TxRequest) -> Desc {
     let Extent { offset, len } = frame.extent();
     let (mut chunk, mut options) = (frame.into_chunk(), 0);
     if *request != TxRequest::new()
@@ -326,6 +326,15 @@ pub(crate) fn lend_with(out: &mut Outgoing<'_>, frame: Frame, request: &TxReques
 }
 
 impl Outgoing<'_> {
+    /// The same rings, for a part of the time.
+    #[inline(always)]
+    pub(crate) fn reborrow(&mut self) -> Outgoing<'_> {
+        Outgoing {
+            tx: self.tx,
+            completion: self.completion,
+        }
+    }
+
     /// Publishes the slots of TX. Where packets have metadata, the drivers of many kernels read it in front of
     /// each zero-copy packet, whether its descriptor says so or not (before 6.18.52).
     #[inline(always)]
@@ -351,7 +360,7 @@ impl Outgoing<'_> {
 }
 
 /// The reason that a packet of several frames cannot be sent; `None` when it can.
-pub(crate) fn cannot_send_fragments(
+fn cannot_send_fragments(
     mut out: Option<&mut Outgoing<'_>>,
     packet: &Fragments,
 ) -> Option<SendErrorKind> {
@@ -376,7 +385,7 @@ pub(crate) fn cannot_send_fragments(
 }
 
 /// Writes a packet into slots of TX, of which there is one for each frame. The first one has the request.
-pub(crate) fn write_fragments(out: &mut Outgoing<'_>, slots: &mut Cursor, packet: Fragments) {
+fn write_fragments(out: &mut Outgoing<'_>, slots: &mut Cursor, packet: Fragments) {
     let mut request = *packet.request();
     let frames = packet.into_frames();
     let last = frames.len() - 1;
@@ -418,7 +427,7 @@ pub(crate) fn send(mut out: Option<Outgoing<'_>>, frame: Frame) -> Result<(), Se
     }
     if let Some(out) = out {
         let addr = frame.into_chunk().lend_to_send(out.completion.id) + u64::from(offset);
-        out.tx.push(Desc {
+        out.tx.put(Desc {
             addr,
             len,
             options: 0,
@@ -443,7 +452,7 @@ pub(crate) fn send_with(
     }
     if let Some(mut out) = out {
         let desc = lend_with(&mut out, frame, request);
-        out.tx.push(desc);
+        out.tx.put(desc);
         out.completion.lent += 1;
     }
     Ok(())

@@ -6,12 +6,13 @@
 
 mod completion;
 mod fill;
+mod sending;
 
 pub(crate) use completion::{
-    CompletionRing, Outgoing, cannot_send, cannot_send_fragments, cannot_send_with, lend_with,
-    send, send_fragments, send_with, write_fragments,
+    CompletionRing, Outgoing, cannot_send, cannot_send_with, send, send_fragments, send_with,
 };
 pub(crate) use fill::FillRing;
+pub(crate) use sending::{alloc, frame_sending_methods};
 
 use crate::ring::{Consumer, Mapped, Producer};
 use crate::sys::Desc;
