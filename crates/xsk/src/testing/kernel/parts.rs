@@ -1,6 +1,7 @@
 //! Descriptors of a packet of several chunks are invalid: whichever they are, the packet is dropped whole and counted once.
 
-use super::repeated::{Bench, CONFIG, Way};
+use super::repeated::{Bench, Way};
+use super::tests::SMALL;
 use super::{Config, umem_unaligned, umem_with_fragments};
 use crate::ring::Shared;
 use crate::sys::{Desc, XDP_PKT_CONTD};
@@ -93,7 +94,7 @@ fn walk(umem: impl Fn() -> Umem) {
                         rx: SLOTS,
                         tx: SLOTS,
                         first_index: 0_u32.wrapping_sub(wrap),
-                        ..CONFIG
+                        ..SMALL
                     };
                     let mut bench = Bench::new(config, umem(), way);
                     arrive(&mut bench, way, damaged, damage);

@@ -1,5 +1,7 @@
-//! A driver publishes a descriptor twice in one burst: whatever becomes of the first packet, there is no second one.
+//! A driver publishes a descriptor twice in one burst: whatever becomes of the first packet, there is no second one. With
+//! [`SMALL`] rings, whose runs of slots end in front of the third packet.
 
+use super::tests::{SMALL, announce, open};
 use super::{Config, Model, check, lock, umem, umem_unaligned, umem_with_fragments};
 use crate::batch::RxBatch;
 use crate::fragments::Fragments;
@@ -9,21 +11,8 @@ use crate::socket::{Done, Received};
 use crate::sys::{Desc, XDP_PKT_CONTD};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Burst, Umem};
-use crate::wait::Wait;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-
-/// A run of slots ends in front of the third packet.
-pub(super) const CONFIG: Config = Config {
-    fill: 4,
-    completion: 4,
-    rx: 4,
-    tx: 4,
-    first_index: u32::MAX - 1,
-    zero_copy: true,
-    wait: Wait::Poll,
-    refuse_after: None,
-};
 
 /// Every way to take the packets of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,7 +266,7 @@ fn walk(umem: impl Fn() -> Umem, packets: impl Fn(&Bench, Way, [Verdict; 2]) -> 
             for &second in way.verdicts() {
                 for (name, change) in CHANGES {
                     let case = format!("{way:?}: {first:?}, {second:?}, {name}");
-                    let mut bench = Bench::new(CONFIG, umem(), way);
+                    let mut bench = Bench::new(SMALL, umem(), way);
                     bench.arrive(way, change);
                     bench.take(way, [first, second]);
                     let expected = packets(&bench, way, [first, second]);
@@ -319,7 +308,7 @@ fn a_packet_is_dropped_if_a_chunk_of_it_came_before_in_the_burst() {
         (Way::Batch, Verdict::Fragments),
         (Way::ReceiveEach, Verdict::Keep),
     ] {
-        let mut bench = Bench::new(CONFIG, umem_with_fragments(16, 2048), way);
+        let mut bench = Bench::new(SMALL, umem_with_fragments(16, 2048), way);
         let model = &mut bench.models[0];
         assert_eq!(model.receive(0, &[1; 60]), Ok(true));
         model
@@ -341,10 +330,9 @@ fn a_packet_is_dropped_if_a_chunk_of_it_came_before_in_the_burst() {
 #[cfg_attr(miri, ignore = "as many bursts take Miri minutes")]
 fn numbers_of_bursts_start_again() {
     let umem = umem(16, 2048);
-    let mut model = Model::open(&umem, 0, CONFIG).expect("the model opens");
+    let mut model = open(&umem);
     for _ in 0..2 {
-        assert_eq!(model.receive(0, &[1; 60]), Ok(true));
-        model.announce();
+        announce(&mut model, [1]);
         model.recv(0, 8, |batch| assert_eq!(batch.len(), 1));
         let fill = &mut model.whole().expect("it is whole").receiver.fill;
         (0..Burst::LAST - 1).for_each(|_| fill.start_burst());
@@ -366,11 +354,8 @@ fn numbers_of_bursts_start_again() {
 #[test]
 fn a_slot_that_changes_before_a_panic_lends_no_chunk_twice() {
     let umem = umem(16, 2048);
-    let mut model = Model::open(&umem, 0, CONFIG).expect("the model opens");
-    for byte in [1, 2, 3] {
-        assert_eq!(model.receive(0, &[byte; 60]), Ok(true));
-    }
-    model.announce();
+    let mut model = open(&umem);
+    announce(&mut model, [1, 2, 3]);
     let kernel = Arc::clone(&model.queue);
     let mut packets = 0;
     let pass = || {

@@ -431,7 +431,8 @@ proptest! {
     }
 }
 
-const SMALL: Config = Config {
+/// Rings that are soon full, and whose indices soon wrap around.
+pub(super) const SMALL: Config = Config {
     fill: 4,
     completion: 4,
     rx: 4,
@@ -442,8 +443,16 @@ const SMALL: Config = Config {
     refuse_after: None,
 };
 
-fn open(umem: &Umem) -> Model {
+pub(super) fn open(umem: &Umem) -> Model {
     Model::open(umem, 0, SMALL).expect("the model opens")
+}
+
+/// Packets arrive, each of 60 of these bytes.
+pub(super) fn announce(model: &mut Model, bytes: impl IntoIterator<Item = u8>) {
+    for byte in bytes {
+        assert_eq!(model.receive(0, &[byte; 60]), Ok(true));
+    }
+    model.announce();
 }
 
 #[test]
@@ -451,8 +460,7 @@ fn packets_go_round_over_the_end_of_the_indices() {
     let umem = umem(CHUNKS, 2048);
     let mut model = open(&umem);
     for round in 0..32_u8 {
-        assert_eq!(model.receive(0, &[round; 60]), Ok(true));
-        model.announce();
+        announce(&mut model, [round]);
         model.recv(0, 8, |mut batch| {
             let packet = batch.next_packet().expect("the packet");
             assert_eq!(*packet, [round; 60]);
@@ -657,10 +665,7 @@ fn a_consumer_index_that_goes_back_frees_no_slot() {
 fn a_forgotten_batch_gives_no_chunk_twice() {
     let umem = umem(CHUNKS, 2048);
     let mut model = open(&umem);
-    for _ in 0..4 {
-        assert_eq!(model.receive(0, &[1; 60]), Ok(true));
-    }
-    model.announce();
+    announce(&mut model, [1; 4]);
     let mut frames = vec![model.recv(0, 8, |mut batch| {
         let first = batch.next_packet().expect("the first").keep();
         let second = batch.next_packet().expect("the second");
@@ -782,10 +787,7 @@ fn a_pass_that_ends_early_leaves_the_rest_in_rx() {
         if splits {
             model.split();
         }
-        for byte in [1, 2, 3] {
-            assert_eq!(model.receive(0, &[byte; 60]), Ok(true));
-        }
-        model.announce();
+        announce(&mut model, [1, 2, 3]);
         let (mut seen, mut kept) = (Vec::new(), Vec::new());
         let ended = model.try_receive_each(8, |packet| {
             seen.push(packet[0]);
