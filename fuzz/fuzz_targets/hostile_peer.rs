@@ -103,7 +103,7 @@ fn sending(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
     let len = input.int_in_range(0..=2049)?;
     let count = input.int_in_range(0..=8)?;
     let which = u8::arbitrary(input)?;
-    Ok(match input.int_in_range(0..=6)? {
+    Ok(match input.int_in_range(0..=7)? {
         0 => Step::Alloc { queue, len },
         1 => Step::Send {
             queue,
@@ -119,7 +119,14 @@ fn sending(queue: u8, input: &mut Unstructured<'_>) -> Result<Step> {
             panics: bool::arbitrary(input)?,
         },
         4 => Step::SendFrames { queue, count },
-        5 => Step::SendFragments {
+        5 => Step::SendBatch {
+            queue,
+            socket: u8::arbitrary(input)?,
+            max: input.int_in_range(0..=16)?,
+            len,
+            fates: fates(input)?,
+        },
+        6 => Step::SendFragments {
             queue,
             socket: u8::arbitrary(input)?,
             count,

@@ -90,14 +90,7 @@ impl Frame {
     /// [`capacity`](Self::capacity); the packet is unchanged.
     #[inline]
     pub fn resize(&mut self, len: usize) -> Result<(), Error> {
-        if len > self.capacity() as usize {
-            return Err(Error::invalid(format!(
-                "a packet of {len} bytes does not fit: the frame has room for {}",
-                self.capacity()
-            )));
-        }
-        self.extent.len = len as u32;
-        Ok(())
+        self.extent.resize(len, self.chunk.area().chunk_size())
     }
 
     /// Length of the packet, in bytes.

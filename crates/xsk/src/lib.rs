@@ -203,7 +203,7 @@ pub use crate::{
     send_error::{SendError, SendErrorKind},
     socket::{
         Done, Fault, Mode, ModeObtained, Received, Refusal, RxHalf, Sibling, SiblingId, Socket,
-        Statistics, StatisticsHandle, Transmit, TxHalf,
+        Statistics, StatisticsHandle, Transmit, TxBatch, TxHalf, TxPacket, TxPackets,
     },
     tx_metadata::{TxRequest, TxSupport, TxTimestamp},
     umem::{

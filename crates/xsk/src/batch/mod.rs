@@ -256,12 +256,12 @@ impl<'s> RxBatch<'s> {
     #[inline(always)]
     fn with_outgoing<R>(&mut self, send: impl FnOnce(Option<Outgoing<'_>>) -> R) -> R {
         self.stage_sent();
-        let sent = send(self.out.as_mut().map(Outgoing::reborrow));
+        let result = send(self.out.as_mut().map(Outgoing::reborrow));
         if let Some(out) = &mut self.out {
             // One for the packet at hand, too.
             self.send = out.tx.reserve(self.received.left() + 1);
         }
-        sent
+        result
     }
 
     /// Hands the TX slots written so far to the ring, and counts their chunks.

@@ -6,6 +6,7 @@
 //! | [`recv`], `for` | an [`OwnedPacket`] | held, looked up, changed, sent or freed, at any time |
 //! | [`receive_each`] | a [`Received`] in a closure | kept or recycled |
 //! | [`forward_each`] | a [`Received`] in a closure | sent through the same socket, kept or recycled |
+//! | [`send_batch`] | a [`TxPacket`], borrowed from its batch | written in place, then sent or not |
 //! | [`send_each`] | the bytes of a free chunk, in a closure | written and sent |
 //! | [`recv_frames`], [`send_frames`] | a [`Frame`] in a vector | held, looked up, changed, sent or freed, at any time |
 //!
@@ -112,7 +113,26 @@
 //!
 //! # Send
 //!
-//! The closure writes a packet and returns its length, or 0 to end.
+//! A batch of free chunks is iterated, and each packet written where the kernel will read it. Several can be held at a
+//! time, and a loop can end early: what was not sent stays free.
+//!
+//! ```no_run
+//! # fn main() -> xsk::Result<()> {
+//! # let umem = xsk::Umem::builder().build()?;
+//! # let mut socket = xsk::Socket::builder(&umem, "eth0", 0).open()?;
+//! # let queued: Vec<[u8; 60]> = Vec::new();
+//! let mut batch = socket.send_batch(64);
+//! for (mut packet, bytes) in batch.iter_mut().zip(&queued) {
+//!     packet.fill_with(bytes)?;
+//!     packet.send();
+//! }
+//! drop(batch);
+//! socket.flush()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The closure of [`send_each`] writes a packet and returns its length, or 0 to end; it takes the fewest instructions.
 //!
 //! ```no_run
 //! # fn main() -> xsk::Result<()> {
@@ -202,6 +222,8 @@
 //! [`try_receive_each`]: crate::Socket::try_receive_each
 //! [`forward_each`]: crate::Socket::forward_each
 //! [`send_each`]: crate::Socket::send_each
+//! [`send_batch`]: crate::Socket::send_batch
+//! [`TxPacket`]: crate::TxPacket
 //! [`recv_frames`]: crate::Socket::recv_frames
 //! [`send_frames`]: crate::Socket::send_frames
 //! [`free_frames`]: crate::Socket::free_frames

@@ -3,7 +3,7 @@
 
 #[cfg(xsk_internals)]
 use super::RawRing;
-use super::Shared;
+use super::{Cursor, Shared};
 use crate::sys::{Desc, Mapping, Offsets};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -205,6 +205,59 @@ impl<T: Slot> Mapped<T> {
         // `new` checked to lie in the mapping, aligned; they live as long as `self`. A
         // `SharedSlot` is an `UnsafeCell`, so others may write it.
         unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), count as usize) }
+    }
+}
+
+/// Slots that are ours until they are published, one after the other. They can go to other threads.
+#[derive(Debug)]
+pub(crate) struct OwnSlots<'r, T> {
+    ring: &'r Mapped<T>,
+    // Not a `Cursor`: the compiler would put its two numbers into one register, and take them apart for each slot.
+    next: usize,
+    left: usize,
+}
+
+/// A slot of [`OwnSlots`], of which there is no second value.
+#[derive(Debug)]
+pub(crate) struct OwnSlot<'r, T>(&'r SharedSlot<T>);
+
+// SAFETY: needed because a `Mapped` may be written by reference. `new` takes the producing side exclusively, and all that
+// this value does with the ring is to hand out each slot of its range once.
+unsafe impl<T: Slot> Send for OwnSlots<'_, T> {}
+
+// SAFETY: needed because a `SharedSlot` may be written by reference. There is one value for each slot, which is not copied,
+// so no two threads write the slot.
+unsafe impl<T: Slot> Send for OwnSlot<'_, T> {}
+
+impl<'r, T: Slot> OwnSlots<'r, T> {
+    /// Slots that the producing side has reserved.
+    #[inline(always)]
+    pub(super) fn new(ring: &'r mut Mapped<T>, slots: &Cursor) -> Self {
+        Self {
+            ring,
+            next: slots.next as usize,
+            left: slots.left() as usize,
+        }
+    }
+}
+
+impl<'r, T: Slot> Iterator for OwnSlots<'r, T> {
+    type Item = OwnSlot<'r, T>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<OwnSlot<'r, T>> {
+        self.left = self.left.checked_sub(1)?;
+        let slot = self.ring.slot(self.next as u32);
+        self.next = self.next.wrapping_add(1);
+        Some(OwnSlot(slot))
+    }
+}
+
+impl OwnSlot<'_, Desc> {
+    /// Writes a packet in one buffer.
+    #[inline(always)]
+    pub(crate) fn write_packet(self, addr: u64, len: u32) {
+        self.0.write_packet(addr, len);
     }
 }
 

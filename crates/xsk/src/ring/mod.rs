@@ -21,7 +21,7 @@ mod raw;
 
 pub(crate) use consumer::Consumer;
 #[cfg(not(loom))]
-pub(crate) use mapped::{Mapped, SharedSlot, Size, Slot};
+pub(crate) use mapped::{Mapped, OwnSlot, OwnSlots, SharedSlot, Size, Slot};
 pub(crate) use producer::Producer;
 #[cfg(xsk_internals)]
 pub use raw::RawRing;

@@ -221,6 +221,12 @@ impl<T: super::Slot, P: Protocol> Producer<T, super::Mapped<T>, P> {
         self.shared.slot(index)
     }
 
+    /// The slots of a [`Cursor`], each of which can be written apart from the others.
+    #[inline(always)]
+    pub(crate) fn own_slots(&mut self, cursor: &Cursor) -> super::OwnSlots<'_, T> {
+        super::OwnSlots::new(&mut self.shared, cursor)
+    }
+
     /// The next slots of a [`Cursor`] that lie next to each other.
     #[inline(always)]
     pub(crate) fn run(&self, cursor: &Cursor) -> &[super::SharedSlot<T>] {

@@ -16,6 +16,7 @@ mod sibling;
 mod statistics;
 mod statistics_handle;
 mod transmit;
+mod tx_batch;
 mod waiting;
 mod xskmap;
 
@@ -40,6 +41,7 @@ pub use statistics::Statistics;
 pub use statistics_handle::StatisticsHandle;
 pub use transmit::Transmit;
 pub(crate) use transmit::outlet::{Inside, Outlet, SendRings};
+pub use tx_batch::{TxBatch, TxPacket, TxPackets};
 pub(crate) use xskmap::{XskmapEntry, check_map, insert_error};
 
 use crate::batch::RxBatch;

@@ -184,6 +184,14 @@ macro_rules! sending_methods {
             self.sending().send_each(max, write)
         }
 
+        /// Reserves up to `max` free chunks and slots of TX, to write packets into while iterating: with one's own flow of
+        /// control, where [`send_each`](Self::send_each) takes a closure. The batch has fewer when TX has not as many
+        /// slots or no more chunks are free; the next [`flush`](Self::flush) after it transmits the packets sent.
+        #[inline(always)]
+        pub fn send_batch(&mut self, max: u32) -> $crate::TxBatch<'_> {
+            $crate::socket::TxBatch::of(self.sending(), max)
+        }
+
         /// Sends frames from the front of `frames`, as many as TX has room for; they leave the vector.
         /// Frames that are empty or in another UMEM are dropped. Returns the number sent.
         pub fn send_frames(&mut self, frames: &mut Vec<$crate::Frame>) -> usize {

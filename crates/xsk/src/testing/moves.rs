@@ -5,7 +5,7 @@ use crate::batch::RxBatch;
 use crate::frame::Frame;
 use crate::ring::{Consumer, Mapped, Producer, Slot};
 use crate::send_error::SendError;
-use crate::socket::{Done, Received, forward_each, receive_each, send_each};
+use crate::socket::{Done, Received, TxBatch, forward_each, receive_each, send_each};
 use crate::sys::{Desc, Mapping, Offsets};
 use crate::tx_metadata::{TxRequest, TxSupport};
 use crate::umem::{Cache, Geometry, Umem, XDP_PACKET_HEADROOM};
@@ -242,6 +242,13 @@ impl Moves {
         };
         let (fill, cache) = (&mut self.fill, &mut self.cache);
         forward_each(&mut self.rx, out, fill, cache, &self.umem, max, each)
+    }
+
+    /// Same as [`Socket::send_batch`](crate::Socket::send_batch).
+    #[inline(always)]
+    pub fn send_batch(&mut self, max: u32) -> TxBatch<'_> {
+        let (completion, cache) = (&mut self.completion, &mut self.cache);
+        TxBatch::new(Some(&mut self.tx), completion, cache, max)
     }
 
     /// Same as [`Socket::send_each`](crate::Socket::send_each).

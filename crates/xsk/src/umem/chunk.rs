@@ -3,9 +3,10 @@
 
 use super::owner::{OURS, OwnerTable};
 use super::{
-    AfterClose, Area, Burst, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN, Umem,
-    XDP_PACKET_HEADROOM,
+    AfterClose, Area, Burst, DeviceQueue, Extent, OwnedBy, Rings, RingsId, TX_METADATA_LEN,
+    UNALIGNED, Umem, XDP_PACKET_HEADROOM,
 };
+use crate::error::Error;
 use crate::hints::{HINTS_LEN, HintBytes, RxHints};
 use crate::ring::SharedSlot;
 use crate::sys::Desc;
@@ -53,7 +54,10 @@ impl Chunk {
     #[inline(always)]
     fn lend(self, owner: u32) -> u64 {
         let chunk = ManuallyDrop::new(self);
-        chunk.area().owners.set(chunk.index, owner);
+        let ours = chunk.area().any_chunks();
+        // SAFETY: needed because the check would be the second. The index was below the number of chunks when the chunk
+        // was made.
+        unsafe { ours.set_unchecked(chunk.index as usize, owner) };
         chunk.addr()
     }
 
@@ -352,6 +356,25 @@ impl Cache {
         }
     }
 
+    /// Takes up to `want` chunks out, after restocking, to be lent for sending through `rings`.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, want: usize, rings: RingsId) -> Reserved<'_> {
+        if self.len < want {
+            self.restock(want);
+        }
+        let from = self.len - want.min(self.len);
+        let indices = &mut self.indices[from..self.len];
+        // From here on they are in the cache no more, even if the value is forgotten.
+        self.len = from;
+        Reserved {
+            area: self.umem.area(),
+            sending: rings.sending(),
+            indices,
+            taken: 0,
+            len: &mut self.len,
+        }
+    }
+
     /// Takes back chunks of 2^`SHIFT` bytes that were lent for sending through `rings`, and whose
     /// completions are in `slots`. Returns their number: it ends at the first of a chunk that was not.
     #[inline(always)]
@@ -416,6 +439,196 @@ impl<const SHIFT: u32> Drop for Lending<'_, SHIFT> {
         if !rest.is_empty() {
             close_gap(self.indices, rest, self.from);
         }
+    }
+}
+
+/// Chunks taken out of a cache together. Those that are not lent [return](Self::return_rest) there.
+#[derive(Debug)]
+pub(crate) struct Reserved<'c> {
+    area: &'c Area,
+    /// The entry of a chunk that is lent.
+    sending: u32,
+    /// Their indices; [`LENT`] in the place of those that were lent.
+    indices: &'c mut [u32],
+    /// The number of those handed out as a [`Room`].
+    taken: usize,
+    /// The number of chunks in the cache, which are in front of these.
+    len: &'c mut usize,
+}
+
+/// No index of a chunk.
+const LENT: u32 = u32::MAX;
+
+impl Reserved<'_> {
+    /// Chunks in all.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Chunks that were not handed out.
+    #[inline(always)]
+    pub(crate) fn left(&self) -> usize {
+        self.indices.len() - self.taken
+    }
+
+    /// Chunks that were.
+    #[inline(always)]
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Whether one of them was lent.
+    #[inline(always)]
+    pub(crate) fn is_lent(&self, taken: usize) -> bool {
+        self.indices[taken] == LENT
+    }
+
+    /// The number of those that were lent.
+    #[inline(always)]
+    pub(crate) fn lent(&self) -> u32 {
+        // A sum, and not a search, which the compiler would not vectorize.
+        let taken = self.indices[..self.taken].iter();
+        taken.map(|&index| u32::from(index == LENT)).sum()
+    }
+
+    /// Hands out the chunks that are left, one after the other.
+    #[inline(always)]
+    pub(crate) fn rooms(&mut self) -> Rooms<'_> {
+        let (memory, chunk_size) = (self.area.memory(), self.area.chunk_size());
+        // Until `Rooms` ends: if that is forgotten, no chunk is handed out again.
+        let from = std::mem::replace(&mut self.taken, self.indices.len());
+        Rooms {
+            indices: self.indices[from..].iter_mut(),
+            taken: &mut self.taken,
+            owners: self.area.any_chunks(),
+            sending: self.sending,
+            memory,
+            chunk_size,
+            offset: self.area.frame_offset,
+        }
+    }
+
+    /// Returns the chunks that were not lent to the cache. If this is not called, they are lost.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn return_rest(&mut self) {
+        let mut kept = 0;
+        for at in 0..self.indices.len() {
+            let index = self.indices[at];
+            if index != LENT {
+                self.indices[kept] = index;
+                kept += 1;
+            }
+        }
+        *self.len += kept;
+    }
+}
+
+/// The chunks of a [`Reserved`] that are left.
+#[derive(Debug)]
+pub(crate) struct Rooms<'b> {
+    indices: std::slice::IterMut<'b, u32>,
+    /// All of the chunks, from which the end takes off those that are left.
+    taken: &'b mut usize,
+    owners: OwnedBy<'b, UNALIGNED>,
+    sending: u32,
+    memory: Memory,
+    chunk_size: u32,
+    offset: u32,
+}
+
+impl Rooms<'_> {
+    /// Chunks left.
+    #[inline(always)]
+    pub(crate) fn left(&self) -> usize {
+        self.indices.len()
+    }
+}
+
+impl Drop for Rooms<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.taken -= self.left();
+    }
+}
+
+impl<'b> Iterator for Rooms<'b> {
+    type Item = Room<'b>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Room<'b>> {
+        let index = self.indices.next()?;
+        let start = u64::from(*index) * u64::from(self.chunk_size);
+        let extent = Extent {
+            offset: self.offset,
+            len: 0,
+        };
+        Some(Room {
+            index,
+            start,
+            extent,
+            chunk_size: self.chunk_size,
+            owners: self.owners,
+            sending: self.sending,
+            memory: self.memory,
+        })
+    }
+}
+
+/// The right to read and write the bytes of one chunk of a [`Reserved`], and to lend it. The chunk is ours, no
+/// [`Chunk`] of it exists, and no other `Room`: each borrows its place among the indices exclusively.
+#[derive(Debug)]
+pub(crate) struct Room<'b> {
+    index: &'b mut u32,
+    start: u64,
+    extent: Extent,
+    chunk_size: u32,
+    owners: OwnedBy<'b, UNALIGNED>,
+    sending: u32,
+    memory: Memory,
+}
+
+impl Room<'_> {
+    /// Longest packet that fits, in bytes.
+    #[inline(always)]
+    pub(crate) fn capacity(&self) -> u32 {
+        self.chunk_size - self.extent.offset
+    }
+
+    /// Sets the packet's length.
+    #[inline(always)]
+    pub(crate) fn resize(&mut self, len: usize) -> Result<(), Error> {
+        self.extent.resize(len, self.chunk_size)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let addr = self.start + u64::from(self.extent.offset);
+        // SAFETY: needed because the memory is mapped. `resize` keeps the extent inside the chunk, which is one of this
+        // memory, and ours alone, as the type says; so nobody writes while `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.memory.at(addr), self.extent.len as usize) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let addr = self.start + u64::from(self.extent.offset);
+        // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.at(addr), self.extent.len as usize) }
+    }
+
+    /// Lends the chunk to the kernel for sending; returns the packet's address and length for TX. An empty packet is
+    /// not lent.
+    #[inline(always)]
+    pub(crate) fn lend_to_send(self) -> Option<(u64, u32)> {
+        let Extent { offset, len } = self.extent;
+        if len == 0 {
+            return None;
+        }
+        let index = std::mem::replace(self.index, LENT);
+        // SAFETY: needed because the check would cost as much as the rest. The index of a chunk.
+        unsafe { self.owners.set_unchecked(index as usize, self.sending) };
+        Some((self.start + u64::from(offset), len))
     }
 }
 

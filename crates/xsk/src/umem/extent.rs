@@ -47,6 +47,17 @@ impl Extent {
         }
     }
 
+    /// See [`Frame::resize`](crate::Frame::resize).
+    #[inline]
+    pub(crate) fn resize(&mut self, len: usize, chunk_size: u32) -> Result<(), Error> {
+        let capacity = chunk_size - self.offset;
+        if len > capacity as usize {
+            return Err(too_long(len, capacity));
+        }
+        self.len = len as u32;
+        Ok(())
+    }
+
     #[cold]
     fn out_of_room(self, end: &str, delta: i32, room: u32) -> Error {
         Error::invalid(format!(
@@ -54,6 +65,13 @@ impl Extent {
             self.len
         ))
     }
+}
+
+#[cold]
+fn too_long(len: usize, capacity: u32) -> Error {
+    Error::invalid(format!(
+        "a packet of {len} bytes does not fit: the frame has room for {capacity}"
+    ))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod share;
 
 pub use crate::sys::TX_METADATA_LEN;
 pub use builder::UmemBuilder;
-pub(crate) use chunk::{Cache, Chunk, Memory};
+pub(crate) use chunk::{Cache, Chunk, Memory, Reserved, Room, Rooms};
 pub(crate) use extent::Extent;
 pub(crate) use lease::RingsLease;
 pub use owner::Accounting;
@@ -549,8 +549,9 @@ impl Area {
         self.any_chunks().is_read(burst, addr)
     }
 
-    /// Chunks of any alignment.
-    fn any_chunks(&self) -> OwnedBy<'_, UNALIGNED> {
+    /// Our chunks, of any alignment.
+    #[inline(always)]
+    pub(super) fn any_chunks(&self) -> OwnedBy<'_, UNALIGNED> {
         OwnedBy {
             owners: self.owners.entries(),
             owner: owner::OURS,

@@ -3,14 +3,14 @@
 use crate::budget::STALL;
 use crate::netns::Lab;
 use crate::traffic::{
-    all_home, deliver, drain, exchange, receive_all, receive_checked, send_all, send_one,
+    Flight, all_home, deliver, drain, exchange, receive_all, receive_checked, send_all, send_one,
 };
 use crate::{Outcome, needs, packet};
 use std::time::{Duration, Instant};
 use testkit::limit::longest;
 use testkit::{Limit, Test, skip, wait_until};
 use xsk::testing::raw;
-use xsk::{ErrorKind, Mode, Pages, Umem, Wait};
+use xsk::{ErrorKind, Mode, Pages, TxPacket, Umem, Wait};
 
 const PACKETS: u64 = 1024;
 
@@ -50,6 +50,7 @@ pub fn tests() -> Vec<Test> {
         add("without need_wakeup", without_need_wakeup);
         add("statistics", statistics);
         add("small rings", small_rings);
+        add("packets written in place", written_in_place);
         add("the TX budget is the requested one", tx_budget);
     }
     tests
@@ -119,6 +120,62 @@ fn small_rings(mode: Mode) -> Outcome {
         .tx
         .open(&from, mode, |b| b.rx_ring(0).tx_ring(4).completion_ring(2))?;
     deliver(&mut tx, &mut rx, 4 * PACKETS, packet::MIN)?;
+    drop((rx, tx));
+    all_home(&from);
+    all_home(&to);
+    Ok(())
+}
+
+/// Writes packets into batches of many sizes, and sends all but each third. The burst sends a batch of so many packets,
+/// each after the closure has written it, and flushes.
+fn write_in_place(flight: &Flight, mut burst: impl FnMut(u32, &mut dyn FnMut(TxPacket<'_>))) {
+    let mut next = 0;
+    while next < 4 * PACKETS && !flight.stopped() {
+        flight.wait_for_room(next, || burst(0, &mut |_| {}));
+        let max = (next % 23 + 1).min(4 * PACKETS - next);
+        burst(max as u32, &mut |mut packet| {
+            packet.resize(packet::MIN).expect("room");
+            packet::write(&mut packet, 0, next);
+            if next % 3 != 2 {
+                packet.send();
+            }
+            next += 1;
+        });
+    }
+}
+
+/// By a socket whose rings are soon full, and by the half of one.
+fn written_in_place(mode: Mode) -> Outcome {
+    let (from, to, lab) = (umem()?, umem()?, Lab::new()?);
+    let mut rx = lab.rx.open(&to, mode, |b| b.tx_ring(0))?;
+    let open = || lab.tx.open(&from, mode, |b| b.rx_ring(0).tx_ring(16));
+    let mut receive = |flight: &Flight| {
+        let sent = (0..4 * PACKETS).filter(|sequence| sequence % 3 != 2);
+        receive_all(&mut rx, sent, packet::MIN, flight);
+    };
+
+    let mut tx = open()?;
+    let socket = |max, write: &mut dyn FnMut(TxPacket<'_>)| {
+        tx.send_batch(max).iter_mut().for_each(write);
+        tx.flush().expect("flush");
+    };
+    exchange(|flight| write_in_place(flight, socket), &mut receive);
+    drain(&mut tx);
+    let count = tx.statistics()?;
+    let faults = (count.invalid_descs, count.tx_invalid_descs);
+    assert_eq!((count.sent, faults), (count.completed, (0, 0)));
+    drop(tx);
+
+    let (_, mut tx) = open()?.split();
+    let half = |max, write: &mut dyn FnMut(TxPacket<'_>)| {
+        tx.send_batch(max).iter_mut().for_each(write);
+        tx.flush().expect("flush");
+    };
+    exchange(|flight| write_in_place(flight, half), &mut receive);
+    assert!(wait_until(STALL, || {
+        tx.flush().expect("flush");
+        tx.outstanding() == 0
+    }));
     drop((rx, tx));
     all_home(&from);
     all_home(&to);

@@ -20,6 +20,8 @@ mod queue;
 mod repeated;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tx_batches;
 
 pub use places::{check, check_user_space};
 pub use queue::Answer;
@@ -33,7 +35,7 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
-use crate::socket::{Done, Received, RxHalf, Socket, Statistics, StatisticsHandle, TxHalf};
+use crate::socket::{Done, Received, RxHalf, Socket, Statistics, StatisticsHandle, TxBatch, TxHalf};
 use crate::sys::{Clock, Desc};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Geometry, Umem};
@@ -304,6 +306,27 @@ impl Model {
         match self.user_mut() {
             User::Whole(socket, _) => socket.send_each(max, write),
             User::Halves(_, tx) => tx.send_each(max, write),
+        }
+    }
+
+    /// Sends a batch through one of the sockets.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such sibling.
+    pub fn send_batch<R>(
+        &mut self,
+        socket: usize,
+        max: u32,
+        with: impl FnOnce(TxBatch<'_>) -> R,
+    ) -> R {
+        match self.user_mut() {
+            User::Whole(main, _) if socket == 0 => with(main.send_batch(max)),
+            User::Whole(main, siblings) => {
+                let id = siblings[socket - 1];
+                with(main.sibling(id).expect("an open sibling").send_batch(max))
+            }
+            User::Halves(_, tx) => with(tx.send_batch(max)),
         }
     }
 

@@ -75,6 +75,15 @@ pub enum Step {
         count: u8,
         panics: bool,
     },
+    /// The program writes packets of so many bytes into a batch. Those that it is to keep are sent last, from the last
+    /// one on; those without a fate are not iterated.
+    SendBatch {
+        queue: u8,
+        socket: u8,
+        max: u8,
+        len: u16,
+        fates: Vec<Fate>,
+    },
     /// The program receives frames in bulk, and holds them.
     RecvFrames { queue: u8, max: u8 },
     /// The program sends frames that it holds in bulk.
@@ -325,6 +334,13 @@ impl Play {
                 count,
                 panics,
             } => self.send_each(queue, u32::from(max), len, (count, panics)),
+            Step::SendBatch {
+                queue,
+                socket,
+                max,
+                len,
+                ref fates,
+            } => self.send_batch(queue, socket, (u32::from(max), len.into()), fates),
             Step::Wait {
                 queue,
                 socket,
@@ -593,6 +609,58 @@ impl Play {
         }
         if model.outstanding() > before + written {
             return Err("more packets are being sent than were written".into());
+        }
+        Ok(())
+    }
+
+    fn send_batch(
+        &mut self,
+        queue: u8,
+        socket: u8,
+        (max, len): (u32, usize),
+        fates: &[Fate],
+    ) -> Checked<()> {
+        self.written = self.written.wrapping_add(1);
+        let byte = self.written;
+        let model = self.model(queue);
+        let socket = usize::from(socket) % model.sockets();
+        let before = model.outstanding();
+        let (mut sent, mut reserved) = (0, 0);
+        let ended = until_panic(|| {
+            model.send_batch(socket, max, |mut batch| {
+                reserved = batch.len();
+                let mut kept = Vec::new();
+                for (&fate, mut packet) in fates.iter().zip(&mut batch) {
+                    if packet.resize(len).is_err() {
+                        continue;
+                    }
+                    packet.fill(byte);
+                    match fate {
+                        Fate::Send => {
+                            sent += u32::from(len > 0);
+                            packet.send();
+                        }
+                        Fate::Keep => kept.push(packet),
+                        Fate::Panic => program_panics(),
+                        // To forget it is to drop it.
+                        Fate::Drop | Fate::Forget | Fate::SendElsewhere | Fate::Answer => {}
+                    }
+                }
+                for packet in kept.into_iter().rev() {
+                    sent += u32::from(len > 0);
+                    packet.send();
+                }
+                let left = reserved - reserved.min(fates.len());
+                same("packets left", batch.len() as u32, left as u32)
+            })
+        });
+        ended.unwrap_or(Ok(()))?;
+        if socket == 0 && reserved == 0 && max > 0 && model.tx_room() > 0 && model.alloc().is_some()
+        {
+            return Err("no packet, with room and a free chunk".into());
+        }
+        if model.outstanding() > before + sent {
+            return Err("more packets are being sent than were sent in place".into());
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ enum Napi {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) desc: Desc,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// A packet that a socket will find in RX.

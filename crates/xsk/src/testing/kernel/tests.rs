@@ -113,8 +113,11 @@ fn sending_step() -> impl Strategy<Value = Step> {
         3 => (queue.clone(), 0..2_u8, 0..8_u8)
             .prop_map(|(queue, socket, which)| Step::Send { queue, socket, which }),
         1 => (0..8_u8).prop_map(|which| Step::Drop { which }),
-        2 => (queue.clone(), 0..9_u8, len, count.clone(), any::<bool>()).prop_map(
+        2 => (queue.clone(), 0..9_u8, len.clone(), count.clone(), any::<bool>()).prop_map(
             |(queue, max, len, count, panics)| Step::SendEach { queue, max, len, count, panics }
+        ),
+        2 => (queue.clone(), 0..2_u8, 0..9_u8, len, fates(careless_fate())).prop_map(
+            |(queue, socket, max, len, fates)| Step::SendBatch { queue, socket, max, len, fates }
         ),
         1 => (queue.clone(), count.clone())
             .prop_map(|(queue, count)| Step::SendFrames { queue, count }),
