@@ -72,9 +72,9 @@ figures() {
         awk -v packets="$1" '
             { count[$1] = $2 / packets }
             END {
-                moves = split("receive iterate send forward receive_each send_each forward_each", move)
+                moves = split("receive iterate send forward receive_each send_each send_batch forward_each", move)
                 for (m = 1; m <= moves; m++) {
-                    batches = split(move[m] ~ /each/ ? "64 256 1024" : "1 8 64 256", batch)
+                    batches = split(move[m] ~ /each|batch/ ? "64 256 1024" : "1 8 64 256", batch)
                     for (b = 1; b <= batches; b++) row(move[m], batch[b], "weir", move[m])
                 }
                 row("receive", 64, "with_metadata", "hints")

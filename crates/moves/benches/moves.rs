@@ -23,6 +23,7 @@ const MOVES: [(&str, Move, &[u32]); 7] = [
     ("forward", Move::Forward, BATCHES),
     ("receive_each", Move::ReceiveEach, BULK_BATCHES),
     ("send_each", Move::SendEach, BULK_BATCHES),
+    ("send_batch", Move::SendBatch, BULK_BATCHES),
     ("forward_each", Move::ForwardEach, BULK_BATCHES),
 ];
 

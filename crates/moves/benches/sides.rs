@@ -21,6 +21,7 @@ pub(crate) enum Move {
     /// The same in bulk, where a side has calls for that.
     ReceiveEach,
     SendEach,
+    SendBatch,
     ForwardEach,
 }
 
@@ -42,6 +43,11 @@ pub(crate) trait Side: Default {
     }
 
     #[inline(always)]
+    fn send_batch(&mut self, batch: u32) {
+        self.send(batch);
+    }
+
+    #[inline(always)]
     fn forward_each(&mut self, batch: u32) {
         self.forward(batch);
     }
@@ -55,6 +61,7 @@ pub(crate) trait Side: Default {
             Move::Forward => self.forward(batch),
             Move::ReceiveEach => self.receive_each(batch),
             Move::SendEach => self.send_each(batch),
+            Move::SendBatch => self.send_batch(batch),
             Move::ForwardEach => self.forward_each(batch),
         }
     }
@@ -215,6 +222,13 @@ impl Side for Weir {
     }
 
     #[inline(always)]
+    fn send_batch(&mut self, batch: u32) {
+        send_batch(&mut self.moves, batch);
+        self.kernel.sends(batch);
+        black_box(self.moves.reclaim());
+    }
+
+    #[inline(always)]
     fn forward_each(&mut self, batch: u32) {
         self.kernel.receives(batch);
         forward_each(&mut self.moves, batch);
@@ -275,6 +289,15 @@ fn receive_each(moves: &mut Moves, batch: u32) -> u64 {
 fn send_each(moves: &mut Moves, batch: u32) {
     let sent = moves.send_each(batch, |_| 64);
     assert_eq!(sent, batch, "completed frames come back");
+    moves.publish();
+}
+
+#[inline(never)]
+fn send_batch(moves: &mut Moves, batch: u32) {
+    for mut packet in &mut moves.send_batch(batch) {
+        packet.resize(64).expect("there is room");
+        packet.send();
+    }
     moves.publish();
 }
 
