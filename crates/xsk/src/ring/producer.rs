@@ -65,6 +65,7 @@ impl<T, S: Shared<T>, P: Protocol> Producer<T, S, P> {
     }
 
     /// Writes the next slot, if one is free. [`publish`](Self::publish) makes it visible.
+    #[cfg(any(test, xsk_internals))]
     #[inline]
     pub(crate) fn push(&mut self, value: T) -> bool {
         if self.free(1) == 0 {

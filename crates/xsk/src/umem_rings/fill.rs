@@ -131,6 +131,7 @@ impl FillRing {
     }
 
     /// The number of chunks that it lacks.
+    #[cfg(xsk_internals)]
     pub(crate) fn lacking(&self) -> u32 {
         self.target.saturating_sub(self.lent)
     }
