@@ -1,7 +1,6 @@
 //! The sending side of a socket: TX, COMPLETION, and waking the kernel for them.
 
 use super::bound::Bound;
-use super::sending::Sending;
 use crate::counter::Counter;
 use crate::delay::{self, Point};
 use crate::error::{Error, ErrorKind, Result};
@@ -208,16 +207,6 @@ impl Sender {
             completion,
             cache,
             bound,
-        }
-    }
-
-    /// The ring of the queue's socket, to send through it.
-    #[inline(always)]
-    pub(super) fn sending(&mut self) -> Sending<'_> {
-        Sending {
-            tx: &mut self.main,
-            completion: &mut self.completion,
-            cache: &mut self.cache,
         }
     }
 

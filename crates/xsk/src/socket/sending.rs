@@ -1,6 +1,6 @@
 //! Sending through one TX ring: that of a socket, of its sending half, or of a sibling.
 
-use super::sender::TxEnd;
+use super::sender::{Sender, TxEnd};
 use crate::error::Result;
 use crate::frame::Frame;
 use crate::ring::Cursor;
@@ -13,6 +13,18 @@ pub(crate) struct Sending<'s> {
     pub(super) tx: &'s mut TxEnd,
     pub(super) completion: &'s mut CompletionRing,
     pub(super) cache: &'s mut Cache,
+}
+
+impl Sender {
+    /// The ring of the queue's socket, to send through it.
+    #[inline(always)]
+    pub(super) fn sending(&mut self) -> Sending<'_> {
+        Sending {
+            tx: &mut self.main,
+            completion: &mut self.completion,
+            cache: &mut self.cache,
+        }
+    }
 }
 
 impl<'s> Sending<'s> {
@@ -57,7 +69,7 @@ impl<'s> Sending<'s> {
     }
 }
 
-/// See [`Socket::send_each`](super::Socket::send_each).
+/// See [`Socket::send_each`](crate::Socket::send_each).
 #[inline(always)]
 pub(crate) fn send_each(
     tx: &mut TxRing,
@@ -189,7 +201,7 @@ macro_rules! sending_methods {
         /// slots or no more chunks are free; the next [`flush`](Self::flush) after it transmits the packets sent.
         #[inline(always)]
         pub fn send_batch(&mut self, max: u32) -> $crate::TxBatch<'_> {
-            $crate::socket::TxBatch::of(self.sending(), max)
+            $crate::TxBatch::of(self.sending(), max)
         }
 
         /// Sends frames from the front of `frames`, as many as TX has room for; they leave the vector.
