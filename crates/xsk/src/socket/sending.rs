@@ -69,7 +69,7 @@ impl<'s> Sending<'s> {
     }
 }
 
-/// See [`Socket::send_each`](crate::Socket::send_each).
+/// See `Socket::send_each`.
 #[inline(always)]
 pub(crate) fn send_each(
     tx: &mut TxRing,
@@ -223,7 +223,7 @@ macro_rules! sending_methods {
         ///
         /// [`ErrorKind::DeviceDown`](crate::ErrorKind::DeviceDown) or
         /// [`ErrorKind::DeviceMissing`](crate::ErrorKind::DeviceMissing); the packets stay in the ring.
-        /// A packet that the kernel drops is no error; [`Statistics::send_drops`](crate::Statistics::send_drops)
+        /// A packet that the kernel drops is no error; `Statistics::send_drops`
         /// counts it.
         #[inline]
         pub fn flush(&mut self) -> $crate::Result<()> {
@@ -231,7 +231,7 @@ macro_rules! sending_methods {
         }
 
         /// Reclaims the chunks of sent packets from the COMPLETION ring; returns the number of entries
-        /// read. [`alloc`](Self::alloc) and [`flush`](Self::flush) do so too, and [`recv`](crate::Socket::recv).
+        /// read. [`alloc`](Self::alloc) and [`flush`](Self::flush) do so too, and `recv`.
         pub fn reclaim(&mut self) -> u32 {
             self.sending().reclaim()
         }
@@ -250,7 +250,7 @@ macro_rules! sending_methods {
         /// The oldest time at which a packet was sent, of those [requested](crate::TxRequest::timestamp) and not
         /// taken yet, of all sockets on the queue. Times are known when chunks are [reclaimed](Self::reclaim); with
         /// more than 16384 that nobody takes, the oldest are dropped and counted
-        /// ([`Statistics::lost_timestamps`](crate::Statistics::lost_timestamps)).
+        /// (`Statistics::lost_timestamps`).
         pub fn take_tx_timestamp(&mut self) -> Option<$crate::TxTimestamp> {
             self.sending().completion.take_timestamp()
         }

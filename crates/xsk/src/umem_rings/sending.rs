@@ -1,7 +1,7 @@
 //! The methods that send frames, of all types that have a TX ring.
 //!
 //! A macro writes them as inherent methods, and no trait has them: so each type's own page has them with their whole
-//! text, and a program calls them without an import. The text is here once; [`crate::socket`] has those of whole
+//! text, and a program calls them without an import. The text is here once; the module of sockets has those of whole
 //! sockets in the same way.
 
 use super::CompletionRing;
@@ -38,7 +38,7 @@ macro_rules! frame_sending_methods {
             $crate::Fragments::alloc(len, || self.alloc())
         }
 
-        /// Puts a frame into the TX ring. The next [`flush`](crate::Socket::flush) of the socket transmits it.
+        /// Puts a frame into the TX ring. The next `flush` of the socket transmits it.
         ///
         /// # Errors
         ///
@@ -53,7 +53,7 @@ macro_rules! frame_sending_methods {
         }
 
         /// Puts a frame into the TX ring, with requests to the kernel and the card. The next
-        /// [`flush`](crate::Socket::flush) of the socket transmits it. The UMEM has to be for
+        /// `flush` of the socket transmits it. The UMEM has to be for
         /// [requests](crate::UmemBuilder::tx_metadata).
         ///
         /// ```no_run
@@ -77,7 +77,7 @@ macro_rules! frame_sending_methods {
         /// # Errors
         ///
         /// Those of [`send`](Self::send); and [`SendErrorKind::NoMetadata`] on a UMEM without metadata,
-        /// [`SendErrorKind::Unsupported`] for a request that [`tx_support`](crate::Socket::tx_support) has not,
+        /// [`SendErrorKind::Unsupported`] for a request that `tx_support` has not,
         /// [`SendErrorKind::Checksum`] for a checksum outside the packet, [`SendErrorKind::NoHeadroom`] for a
         /// packet with less than [`TX_METADATA_LEN`](crate::TX_METADATA_LEN) bytes in front of it.
         ///
@@ -94,10 +94,10 @@ macro_rules! frame_sending_methods {
         }
 
         /// Puts a packet of one frame or several into the TX ring, all or none of them. The next
-        /// [`flush`](crate::Socket::flush) of the socket transmits it, without copying it together.
+        /// `flush` of the socket transmits it, without copying it together.
         ///
         /// In copy mode the kernel refuses a packet of more than 18 frames, in zero-copy mode of more than the
-        /// card has segments for one ([`Statistics::tx_invalid_descs`](crate::Statistics::tx_invalid_descs)).
+        /// card has segments for one (`Statistics::tx_invalid_descs`).
         ///
         /// # Errors
         ///
