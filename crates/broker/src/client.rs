@@ -1,5 +1,6 @@
-//! Questions to a running broker.
+//! Questions to a running broker, at its admin socket.
 
+pub use crate::message::ADMIN_SOCKET;
 use crate::message::{connect_to, receive_ok, send_text};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -15,8 +16,8 @@ const MOST: u64 = 64 << 20;
 /// # Errors
 ///
 /// Without a broker, and without root.
-pub fn status(broker: &Path) -> Result<Value> {
-    ask(broker, "weir 1 status\n")
+pub fn status(admin: &Path) -> Result<Value> {
+    ask(admin, "weir 1 status\n")
 }
 
 /// The holders of a lease; they are killed where the policy says so.
@@ -24,12 +25,12 @@ pub fn status(broker: &Path) -> Result<Value> {
 /// # Errors
 ///
 /// Without a broker or such a lease, and without root.
-pub fn revoke(broker: &Path, lease: u64) -> Result<Value> {
-    ask(broker, &format!("weir 1 revoke\nlease={lease}\n"))
+pub fn revoke(admin: &Path, lease: u64) -> Result<Value> {
+    ask(admin, &format!("weir 1 revoke\nlease={lease}\n"))
 }
 
-fn ask(broker: &Path, request: &str) -> Result<Value> {
-    let socket = connect_to(broker)?;
+fn ask(admin: &Path, request: &str) -> Result<Value> {
+    let socket = connect_to(admin)?;
     send_text(&socket, request, None).context("cannot ask the broker")?;
     let reply = receive_ok(&socket).context("the broker refuses")?;
     let mut file = File::from(reply.fd.context("the broker's answer has no file")?);

@@ -4,8 +4,13 @@
 //! |---|---|---|
 //! | `weir 1 socket` | see [`xsk::broker::Request`] | `ok` and a socket |
 //! | `weir 1 supervise` | `policy=NAME`; after the reply a message `weir 1 listener` with the listener | `ok`, `handlers=…` |
-//! | `weir 1 status` | | `ok` and a memfd with JSON; for root |
-//! | `weir 1 revoke` | `lease=ID` | `ok` and the holders; for root |
+//!
+//! The admin socket is for root of the host alone: its mode says so, and no container needs it.
+//!
+//! | First line | Then | Reply |
+//! |---|---|---|
+//! | `weir 1 status` | | `ok` and a memfd with JSON |
+//! | `weir 1 revoke` | `lease=ID` | `ok` and the holders |
 
 use super::log::{self, event};
 use super::server::Server;
@@ -41,8 +46,20 @@ const UNREAD: Duration = Duration::from_millis(100);
 /// A reply, with descriptors.
 type Reply = (Vec<u8>, Vec<OwnedFd>);
 
+/// Answers a request with its descriptors.
+type Answer = fn(&Arc<Server>, &OwnedFd, &[u8], Vec<OwnedFd>) -> Result<Reply, Refusal>;
+
 /// Serves a connection of the control socket until it ends.
 pub(super) fn serve_control(server: &Arc<Server>, connection: &OwnedFd) {
+    serve(server, connection, answer);
+}
+
+/// Serves a connection of the admin socket until it ends.
+pub(super) fn serve_admin(server: &Arc<Server>, connection: &OwnedFd) {
+    serve(server, connection, answer_admin);
+}
+
+fn serve(server: &Arc<Server>, connection: &OwnedFd, answer: Answer) {
     for (way, patience) in [(Timeout::Recv, SILENCE), (Timeout::Send, UNREAD)] {
         if set_socket_timeout(connection, way, Some(patience)).is_err() {
             return;
@@ -88,21 +105,32 @@ fn answer(
     match first {
         "weir 1 socket" => lend(server, &peer, request),
         message::SUPERVISE => supervise(server, connection, &peer, rest),
-        "weir 1 status" => {
-            only_root(&peer)?;
-            give_file(&status::json(server).to_string())
-        }
-        "weir 1 revoke" => {
-            only_root(&peer)?;
-            revoke(server, rest)
-        }
         _ => {
             drop(fds);
-            Err(invalid(
-                "the request is not known: use programs of the broker's version",
-            ))
+            Err(unknown())
         }
     }
+}
+
+fn answer_admin(
+    server: &Arc<Server>,
+    connection: &OwnedFd,
+    request: &[u8],
+    _: Vec<OwnedFd>,
+) -> Result<Reply, Refusal> {
+    only_root(connection)?;
+    let text =
+        std::str::from_utf8(request).map_err(|_| invalid("the request is not UTF-8 text"))?;
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    match first {
+        "weir 1 status" => give_file(&status::json(server).to_string()),
+        "weir 1 revoke" => revoke(server, rest),
+        _ => Err(unknown()),
+    }
+}
+
+fn unknown() -> Refusal {
+    invalid("the request is not known here: use programs of the broker's version")
 }
 
 /// A user, for the log's limit.
@@ -114,8 +142,10 @@ fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::InvalidConfig, message)
 }
 
-fn only_root(peer: &Identity) -> Result<(), Refusal> {
-    if peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw() {
+/// Also if somebody has changed the socket's mode.
+fn only_root(connection: &OwnedFd) -> Result<(), Refusal> {
+    let uid = sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw());
+    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
     Err(Refusal::new(

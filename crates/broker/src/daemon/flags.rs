@@ -15,6 +15,8 @@ Options:
       --socket PATH      socket for `weir run` and the xsk library [default: /run/weir/broker.sock]
       --oci-socket PATH  socket for container runtimes (`listenerPath`)
                          [default: /run/weir/broker-oci.sock]
+      --admin PATH       socket for `weir broker status` and `revoke`, of root alone
+                         [default: /run/weir/broker-admin.sock]
       --metrics PATH     socket with metrics in Prometheus' text format
                          [default: /run/weir/broker-metrics.sock]
       --plugin-dir DIR   sockets DIR/DEVICE/afxdp.sock for clients of the AF_XDP device plugin (DPDK,
@@ -38,6 +40,7 @@ pub(super) struct Flags {
     pub(super) policy: PathBuf,
     pub(super) socket: PathBuf,
     pub(super) oci_socket: PathBuf,
+    pub(super) admin: PathBuf,
     pub(super) metrics: PathBuf,
     pub(super) plugin_dir: Option<PathBuf>,
     pub(super) state: PathBuf,
@@ -49,7 +52,7 @@ pub(super) struct Flags {
 /// Action that the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    Run(Flags),
+    Run(Box<Flags>),
     Help,
     Version,
 }
@@ -60,6 +63,7 @@ impl Default for Flags {
             policy: "/etc/weir/broker.toml".into(),
             socket: xsk::broker::DEFAULT_PATH.into(),
             oci_socket: "/run/weir/broker-oci.sock".into(),
+            admin: crate::message::ADMIN_SOCKET.into(),
             metrics: "/run/weir/broker-metrics.sock".into(),
             plugin_dir: None,
             state: "/run/weir/broker".into(),
@@ -78,6 +82,7 @@ pub(super) fn read(mut arguments: lexopt::Parser) -> Result<Asked, lexopt::Error
             Long("policy") => flags.policy = arguments.value()?.into(),
             Long("socket") => flags.socket = arguments.value()?.into(),
             Long("oci-socket") => flags.oci_socket = arguments.value()?.into(),
+            Long("admin") => flags.admin = arguments.value()?.into(),
             Long("metrics") => flags.metrics = arguments.value()?.into(),
             Long("plugin-dir") => flags.plugin_dir = Some(arguments.value()?.into()),
             Long("state") => flags.state = arguments.value()?.into(),
@@ -91,7 +96,7 @@ pub(super) fn read(mut arguments: lexopt::Parser) -> Result<Asked, lexopt::Error
         }
     }
     flags.make_absolute();
-    Ok(Asked::Run(flags))
+    Ok(Asked::Run(Box::new(flags)))
 }
 
 impl Flags {
@@ -101,6 +106,7 @@ impl Flags {
             &mut self.policy,
             &mut self.socket,
             &mut self.oci_socket,
+            &mut self.admin,
             &mut self.metrics,
             &mut self.state,
             &mut self.bpffs,
@@ -124,11 +130,12 @@ mod tests {
 
     #[test]
     fn each_flag_is_in_the_help() {
-        assert_eq!(parse(&[]), Ok(Asked::Run(Flags::default())));
+        assert_eq!(parse(&[]), Ok(Asked::Run(Box::default())));
         for flag in [
             "policy",
             "socket",
             "oci-socket",
+            "admin",
             "metrics",
             "plugin-dir",
             "state",

@@ -60,6 +60,7 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
     };
     let control = listening("weir", &flags.socket, SocketType::SEQPACKET, &flags.access)?;
     let runtimes = listening("oci", &flags.oci_socket, SocketType::STREAM, &flags.access)?;
+    let admin = listening("admin", &flags.admin, SocketType::SEQPACKET, &Access::Root)?;
     let scrapes = listening("metrics", &flags.metrics, SocketType::STREAM, &Access::Root)?;
     let pinned = match &flags.plugin_dir {
         Some(directory) => plugin::pin(directory, &policy, &leases),
@@ -92,6 +93,7 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
     let _ = manager.ready(&format!("{} tenants", server.policy().tenants.len()));
     let mut doors = vec![
         (&control, Serve::new(connection::serve_control)),
+        (&admin, Serve::new(connection::serve_admin)),
         (&runtimes, Serve::new(connection::serve_runtime)),
         (&scrapes, Serve::new(metrics::serve)),
     ];
@@ -126,7 +128,12 @@ fn paths(flags: &Flags, needs: &Needs) -> Paths {
         .write(&flags.state)
         .write(&flags.bpffs);
     // Their sockets are removed at the end.
-    let sockets = [&flags.socket, &flags.oci_socket, &flags.metrics];
+    let sockets = [
+        &flags.socket,
+        &flags.oci_socket,
+        &flags.admin,
+        &flags.metrics,
+    ];
     let paths = sockets
         .into_iter()
         .fold(paths, |paths, socket| paths.write(directory(socket)));

@@ -19,6 +19,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+/// Where the broker listens for root.
+pub const ADMIN_SOCKET: &str = "/run/weir/broker-admin.sock";
+
 /// Most descriptors of a message.
 pub const MOST_FDS: usize = 4;
 

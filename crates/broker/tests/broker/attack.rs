@@ -327,7 +327,7 @@ fn a_revoked_lease_kills_the_tenants_processes_only() -> Result<()> {
     assert_eq!(giver.line()?, "done");
     giver.wait()?;
     assert_eq!(victim.line()?, "has it");
-    let revoke = |id| broker::client::revoke(&lab.path("broker.sock"), id);
+    let revoke = |id| broker::client::revoke(&lab.path("admin.sock"), id);
     let answer = revoke(1)?;
     assert_eq!(answer["killed"], false, "{answer}");
     assert_eq!(answer["holders"][0]["pid"], victim.id(), "{answer}");

@@ -837,7 +837,7 @@ impl Drop for Group {
 fn holders_are_named_and_killed_where_granted() -> Result<()> {
     let group = Group::new()?;
     let lab = Lab::new(1)?;
-    let socket = lab.path("broker.sock");
+    let socket = lab.path("admin.sock");
     for (kill, expected) in [(false, false), (true, true)] {
         let policy = ALL.replace("leases = 2000", &format!("leases = 2000\nkill = {kill}"));
         let broker = Broker::start(&lab, &policy)?;

@@ -147,6 +147,7 @@ impl<'l> Broker<'l> {
             ("--policy", "policy.toml"),
             ("--socket", "broker.sock"),
             ("--oci-socket", "oci.sock"),
+            ("--admin", "admin.sock"),
             ("--metrics", "metrics.sock"),
             ("--plugin-dir", "plugin"),
             ("--state", "state"),
@@ -171,7 +172,7 @@ impl<'l> Broker<'l> {
 
     /// Its state.
     pub fn status(&self) -> Result<serde_json::Value> {
-        let status = broker::client::status(&self.lab.path("broker.sock"))?;
+        let status = broker::client::status(&self.lab.path("admin.sock"))?;
         Ok(status)
     }
 
@@ -214,7 +215,8 @@ pub fn neighbour(lab: &Lab, role: &str, arguments: &[&str]) -> Result<Process> {
     Ok(lab.at_broker(|| Process::start(&mut command))?)
 }
 
-fn tenant_command(lab: &Lab, user: u32, role: &str, arguments: &[&str]) -> Command {
+/// The command of a tenant.
+pub fn tenant_command(lab: &Lab, user: u32, role: &str, arguments: &[&str]) -> Command {
     // Wherever the project lies: this link needs no path that nobody can search.
     let mut command = Command::new("/proc/self/exe");
     command

@@ -767,8 +767,6 @@ fn names(arguments: &[String]) -> Result<()> {
         "weir 1 socket\ndevice=wan0\nqueue=1\nchunks=64\nrings=32\npolicy=own\n".to_owned(),
         format!("weir 1 socket\ndevice=wan0\nchunks=64\nrings=32\npolicy=own\npolicy={other}\n"),
         format!("weir 1 supervise\npolicy={other}\n"),
-        "weir 1 status\n".to_owned(),
-        "weir 1 revoke\nlease=1\n".to_owned(),
     ];
     for request in requests {
         let reply = ask(request.as_bytes(), 0)?;

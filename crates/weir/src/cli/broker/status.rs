@@ -10,7 +10,7 @@ use clap::Args;
 use comfy_table::{Cell, Row, presets};
 use serde_json::Value;
 
-use crate::cli::flags::{Format, broker_socket};
+use crate::cli::flags::Format;
 use crate::cli::output;
 use crate::report::text::{plain, table, unframed};
 
@@ -20,9 +20,9 @@ const STILL_HELD: u8 = 1;
 /// `weir broker status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Socket of the broker [default: /run/weir/broker.sock, or the environment's `WEIR_BROKER`]
-    #[arg(long, value_name = "PATH")]
-    pub broker: Option<PathBuf>,
+    /// Socket of the broker for root
+    #[arg(long, value_name = "PATH", default_value = client::ADMIN_SOCKET)]
+    pub admin: PathBuf,
     /// Format of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -33,14 +33,14 @@ pub struct StatusArgs {
 pub struct RevokeArgs {
     /// Number of the lease, of `weir broker status`
     pub lease: u64,
-    /// Socket of the broker [default: /run/weir/broker.sock, or the environment's `WEIR_BROKER`]
-    #[arg(long, value_name = "PATH")]
-    pub broker: Option<PathBuf>,
+    /// Socket of the broker for root
+    #[arg(long, value_name = "PATH", default_value = client::ADMIN_SOCKET)]
+    pub admin: PathBuf,
 }
 
 /// Runs `weir broker status`.
 pub fn status(args: &StatusArgs) -> Result<ExitCode> {
-    let status = client::status(&broker_socket(args.broker.as_deref()))?;
+    let status = client::status(&args.admin)?;
     output::print(match args.format {
         Format::Json => output::json(&status)?,
         Format::Table => text(&status),
@@ -50,7 +50,7 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode> {
 
 /// Runs `weir broker revoke`.
 pub fn revoke(args: &RevokeArgs) -> Result<ExitCode> {
-    let revoked = client::revoke(&broker_socket(args.broker.as_deref()), args.lease)?;
+    let revoked = client::revoke(&args.admin, args.lease)?;
     let holders = holders(&revoked["holders"]);
     if revoked["killed"] == true {
         output::line(&format!("lease {}: killed {holders}", args.lease))?;
