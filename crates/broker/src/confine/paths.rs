@@ -55,7 +55,7 @@ impl Paths {
         };
         if needs.devices {
             for name in [
-                "null", "zero", "full", "random", "urandom", "tty", "console",
+                "null", "zero", "full", "random", "urandom", "tty",
             ] {
                 paths.devices.push(Path::new("/dev").join(name));
             }

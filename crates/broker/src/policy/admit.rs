@@ -10,11 +10,14 @@ use std::fmt;
 pub struct Refusal {
     /// The process.
     who: String,
-    /// The tenant that lacks the fewest conditions, and the first that it lacks.
-    nearest: Option<(String, String)>,
+    /// The tenants that lack the fewest conditions, and the first that each lacks.
+    nearest: Vec<(String, String)>,
     /// The name asked for.
     name: Option<String>,
 }
+
+/// Most tenants whose reasons the log gets.
+const MAX_NEAREST: usize = 4;
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,10 +37,14 @@ impl std::error::Error for Refusal {}
 impl Refusal {
     /// Which condition failed, for the administrator.
     pub fn reason(&self) -> String {
-        match (&self.nearest, &self.name) {
-            (Some((tenant, why)), _) => format!("{self}; the nearest is \"{tenant}\", but {why}"),
-            (None, Some(_)) => format!("{self}; no tenant has this name"),
-            (None, None) => format!("{self}; the policy has no tenants"),
+        let reasons = self.nearest.iter();
+        let reasons: Vec<_> = reasons
+            .map(|(tenant, why)| format!("not \"{tenant}\", for {why}"))
+            .collect();
+        match (&self.name, reasons.is_empty()) {
+            (_, false) => format!("{self}; {}", reasons.join("; ")),
+            (Some(_), true) => format!("{self}; no tenant has this name"),
+            (None, true) => format!("{self}; the policy has no tenants"),
         }
     }
 }
@@ -51,44 +58,46 @@ impl Policy {
     ///
     /// A [`Refusal`], when there is none.
     pub fn admit(&self, process: &Identity, name: Option<&str>) -> Result<&Tenant, Refusal> {
-        let mut nearest: Option<(usize, &Tenant, String)> = None;
+        let (mut fewest, mut nearest) = (usize::MAX, Vec::new());
         let named = |tenant: &&Tenant| name.is_none_or(|name| tenant.name == name);
         for tenant in self.tenants.iter().filter(named) {
-            let failed = tenant.who.failed(process);
-            let Some(first) = failed.first() else {
+            let Some((distance, why)) = tenant.who.failed(process) else {
                 return Ok(tenant);
             };
-            let count = failed.len();
-            if nearest.as_ref().is_none_or(|(fewest, ..)| count < *fewest) {
-                nearest = Some((count, tenant, first.clone()));
+            if distance < fewest {
+                fewest = distance;
+                nearest.clear();
+            }
+            if distance == fewest && nearest.len() < MAX_NEAREST {
+                nearest.push((tenant.name.clone(), why));
             }
         }
         Err(Refusal {
             who: process.to_string(),
-            nearest: nearest.map(|(_, tenant, why)| (tenant.name.clone(), why)),
+            nearest,
             name: name.map(|name| name.chars().take(64).collect()),
         })
     }
 }
 
 impl Who {
-    /// The conditions that do not hold, as sentences. The executable is looked at only where all that
-    /// is cheaper holds.
-    fn failed(&self, process: &Identity) -> Vec<String> {
+    /// How far a process is from all conditions, and the first that does not hold, as a sentence; none if all
+    /// hold. The executable is looked at only if all that is cheaper holds, and then it alone is missing.
+    fn failed(&self, process: &Identity) -> Option<(usize, String)> {
         let cheap = [
             self.user(process),
             self.group(process),
             self.control_group(process),
             self.container(process),
         ];
-        let failed: Vec<_> = cheap.into_iter().flatten().collect();
-        if !failed.is_empty() {
-            return failed;
+        let count = cheap.iter().flatten().count();
+        if let Some(first) = cheap.into_iter().flatten().next() {
+            return Some((1 + count, first));
         }
         let costly = self
             .file(&process.executable)
             .or_else(|| self.bytes(&process.executable));
-        costly.into_iter().collect()
+        costly.map(|why| (1, why))
     }
 
     fn user(&self, process: &Identity) -> Option<String> {

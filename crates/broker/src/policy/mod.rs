@@ -32,7 +32,7 @@ pub struct Policy {
 /// A kind of process, and its grants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tenant {
-    /// Name in logs, `weir broker status` and `weir run --policy NAME`.
+    /// Name in logs, `weir broker status` and `weir run --tenant NAME`.
     pub name: String,
     /// All conditions must hold.
     pub who: Who,
@@ -201,7 +201,6 @@ pub enum CharacterDevice {
     Random,
     Urandom,
     Tty,
-    Console,
 }
 
 /// Filesystems that mount(2) mounts.
@@ -212,6 +211,10 @@ pub struct Mounts {
     /// Types that a FUSE program mounts, and its path below one of [`PROGRAMS`].
     pub fuse: BTreeMap<String, PathBuf>,
 }
+
+/// The types that the broker can have the kernel mount. Others either show the broker's view (proc,
+/// sysfs), or read images with all of the kernel's privilege.
+pub const FILESYSTEMS: &[&str] = &["tmpfs"];
 
 /// Directories of the programs and their libraries that a confined broker can run.
 pub const PROGRAMS: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];

@@ -204,7 +204,7 @@ fn refused_because(policy: &Policy, identity: &Identity, words: &str) -> Result<
     let reason = refusal.reason();
     assert!(reason.contains(words), "{reason}, not: {words}");
     let told = refusal.to_string();
-    assert!(!told.contains("nearest"), "{told}");
+    assert!(!told.contains("; not "), "{told}");
     assert!(told.contains(&format!("uid {}", identity.uid)), "{told}");
     Ok(())
 }
@@ -557,13 +557,27 @@ fn the_first_tenant_whose_conditions_hold() -> Result<()> {
     assert_eq!(policy.admit(&identity, None)?.name, "mine");
     let mut others = policy.clone();
     others.tenants.truncate(2);
-    refused_because(
-        &others,
-        &identity,
-        "the nearest is \"both\", but its gid is",
-    )?;
+    refused_because(&others, &identity, "to it; not \"both\", for its gid is")?;
     let twins = [("first", neither.clone()), ("second", neither)];
-    refused_because(&self::policy(twins), &identity, "nearest is \"first\"")?;
+    let both = "not \"first\", for its uid is UID; not \"second\", for its uid is UID";
+    let both = both.replace("UID", &uid.to_string());
+    refused_because(&self::policy(twins), &identity, &both)?;
+    // One that lacks its executable alone is nearer than one of another user.
+    let file = Who {
+        uids: vec![uid],
+        executable: Some("/proc/version".into()),
+        ..Who::default()
+    };
+    let user = Who {
+        uids: vec![uid + 1],
+        ..Who::default()
+    };
+    let policy = self::policy([("user", user), ("file", file)]);
+    refused_because(
+        &policy,
+        &identity,
+        "to it; not \"file\", for its executable is",
+    )?;
     refused_because(&Policy::default(), &identity, "the policy has no tenants")
 }
 

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::cli::output;
 
+/// The default profile of podman, buildah and CRI-O; Docker's and containerd's are in their sources alone.
+const DEFAULT_BASE: &str = "/usr/share/containers/seccomp.json";
+
 /// `weir profile`
 #[derive(Debug, Args)]
 pub struct ProfileArgs {
@@ -20,15 +23,19 @@ pub struct ProfileArgs {
 
     /// Policy of the broker
     #[arg(long, value_name = "FILE", default_value = broker::policy::DEFAULT_PATH)]
-    pub policy_file: PathBuf,
+    pub policy: PathBuf,
 
     /// Socket of the broker for container runtimes
     #[arg(long, value_name = "PATH", default_value = OCI_SOCKET)]
     pub listener: String,
 
-    /// Profile that decides on all other calls [default: they are allowed]
-    #[arg(long, value_name = "FILE")]
-    pub base: Option<PathBuf>,
+    /// Profile that decides on all other calls, such as the runtime's own
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_BASE)]
+    pub base: PathBuf,
+
+    /// Allow all other calls, also those that runtimes forbid by default
+    #[arg(long, conflicts_with = "base")]
+    pub allow_others: bool,
 
     /// Print on standard error how this runtime takes the profile
     #[arg(long, value_enum)]
@@ -50,7 +57,7 @@ pub enum Runtime {
 
 /// Runs `weir profile`.
 pub fn run(args: &ProfileArgs) -> Result<()> {
-    let policy = Policy::load(&args.policy_file)?;
+    let policy = Policy::load(&args.policy)?;
     let tenant = policy
         .tenants
         .iter()
@@ -63,12 +70,16 @@ pub fn run(args: &ProfileArgs) -> Result<()> {
             .collect();
         format!(
             "{} has no tenant {:?}: its tenants are {}",
-            args.policy_file.display(),
+            args.policy.display(),
             args.tenant,
             names.join(", ")
         )
     })?;
-    let base = args.base.as_deref().map(read_base).transpose()?;
+    let base = if args.allow_others {
+        None
+    } else {
+        Some(read_base(&args.base)?)
+    };
     let names = handlers::names(&tenant.calls);
     anyhow::ensure!(
         !names.is_empty(),
@@ -84,7 +95,12 @@ pub fn run(args: &ProfileArgs) -> Result<()> {
 }
 
 fn read_base(path: &Path) -> Result<Value> {
-    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read(path).with_context(|| {
+        format!(
+            "cannot read the profile {}: give that of your runtime with --base, or --allow-others for none",
+            path.display()
+        )
+    })?;
     serde_json::from_slice(&text).with_context(|| format!("{} is no JSON", path.display()))
 }
 

@@ -15,7 +15,7 @@ use crate::cli::flags::broker_socket;
 pub struct RunArgs {
     /// Tenant of the broker's policy, where several fit [default: the first that fits]
     #[arg(long, value_name = "NAME")]
-    pub policy: Option<String>,
+    pub tenant: Option<String>,
 
     /// Socket of the broker [default: /run/weir/broker.sock, or the environment's `WEIR_BROKER`]
     #[arg(long, value_name = "PATH")]
@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     supervise(
         &broker_socket(args.broker.as_deref()),
-        args.policy.as_deref(),
+        args.tenant.as_deref(),
     )?;
     let (code, error) = exec(command, arguments);
     eprintln!("weir: error: {error:#}");

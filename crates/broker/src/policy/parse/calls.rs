@@ -1,20 +1,20 @@
 //! `[tenant.calls]`: supervised system calls.
 
 use super::super::diagnostic::Diagnostics;
-use super::super::{Calls, CharacterDevice, Mounts, PROGRAMS, Redirect, Tenant};
+use super::super::{Calls, CharacterDevice, FILESYSTEMS, Mounts, PROGRAMS, Redirect, Tenant};
 use super::section::{Section, Value, shown};
 use super::value;
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
 /// Most backends of a redirection.
 const MOST_BACKENDS: usize = 1024;
 
-/// Filesystems whose images the kernel reads with all its privilege: a forged one attacks it.
-const IMAGES: [&str; 16] = [
-    "btrfs", "cramfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "hfs", "hfsplus",
-    "iso9660", "ntfs3", "squashfs", "udf", "vfat", "xfs",
+/// Programs that do whatever an image tells them.
+const INTERPRETERS: [&str; 14] = [
+    "ash", "awk", "bash", "busybox", "dash", "env", "gawk", "lua", "mawk", "node", "perl", "php",
+    "ruby", "sh",
 ];
 
 /// Reads the grants of a tenant whose devices are known.
@@ -69,9 +69,13 @@ fn character_devices(value: &Value<'_>, out: &mut Diagnostics) -> Vec<CharacterD
         ("random", CharacterDevice::Random),
         ("urandom", CharacterDevice::Urandom),
         ("tty", CharacterDevice::Tty),
-        ("console", CharacterDevice::Console),
     ];
     value::list(value, out, |it, out| {
+        if it.get_ref().as_str() == Some("console") {
+            let message = "a node of the console is the host's, which everyone with the node could write to: remove \"console\"; the runtime of a container mounts a terminal on its /dev/console";
+            out.error(it.span(), message);
+            return None;
+        }
         value::word(it, "device that does no harm", &words, out)
     })
 }
@@ -128,7 +132,15 @@ fn mounts(value: &Value<'_>, out: &mut Diagnostics) -> Option<Mounts> {
         filesystems: filesystems.map_or_else(Vec::new, |it| {
             value::list(it, out, |it, out| {
                 let name = value::text(it, "a filesystem, such as \"tmpfs\"", out)?;
-                filesystem(name, it, out)
+                let name = filesystem(name, it, out)?;
+                if !FILESYSTEMS.contains(&&*name) {
+                    let message = format!(
+                        "the broker has the kernel mount {} alone: an image is for a program to serve, fuse = {{ {name} = \"/usr/bin/…\" }}",
+                        FILESYSTEMS.join(", ")
+                    );
+                    out.error(it.span(), message);
+                }
+                Some(name)
             })
         }),
         fuse: fuse.map_or_else(BTreeMap::new, |it| fuse_programs(it, example, out)),
@@ -154,13 +166,14 @@ fn filesystem(name: &str, value: &Value<'_>, out: &mut Diagnostics) -> Option<St
         out.error(value.span(), message);
         return None;
     }
-    if IMAGES.contains(&name) && value.get_ref().as_str() == Some(name) {
-        let message = format!(
-            "the kernel would read {name} images of this tenant with all its privilege: a program is safer, fuse = {{ {name} = \"/usr/bin/…\" }}"
-        );
-        out.note(value.span(), message);
-    }
     Some(name.to_owned())
+}
+
+/// By the name, with or without a version: `python3.11`.
+fn is_interpreter(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    INTERPRETERS.contains(&name) || name == "python"
 }
 
 fn fuse_programs(
@@ -182,6 +195,10 @@ fn fuse_programs(
                 "the confined broker runs programs of {} alone: install it in /usr/local/bin",
                 PROGRAMS.join(", ")
             );
+            out.error(value.span(), message);
+        }
+        if is_interpreter(&path) || value::is_script(&path) {
+            let message = "an interpreter does whatever the tenant's image says: name a program that serves this filesystem alone";
             out.error(value.span(), message);
         }
         Some((name, path))

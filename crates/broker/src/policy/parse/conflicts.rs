@@ -37,7 +37,7 @@ fn shadows(tenants: &[Placed], out: &mut Diagnostics) {
     for Placed { tenant, at, .. } in tenants {
         if let Some(first) = everyone.or_else(|| seen.get(&tenant.who).copied()) {
             let message = format!(
-                "every process that this tenant is for is one of \"{first}\" first: it must ask by name, `weir run --policy {}`",
+                "every process that this tenant is for is one of \"{first}\" first: it must ask by name, `weir run --tenant {}`",
                 tenant.name
             );
             out.note(at.clone(), message);

@@ -2,11 +2,12 @@
 
 use super::super::diagnostic::Diagnostics;
 use super::super::names::Names;
-use super::super::{Calls, Tenant, Who};
+use super::super::{Calls, DeviceGrant, Tenant, Who};
 use super::section::{Section, Value, shown};
 use super::{calls, device, value};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use toml::de::DeValue;
 
 /// Most queues that a tenant can hold.
@@ -53,6 +54,8 @@ pub(super) fn read(value: &Value<'_>, names: &Names, out: &mut Diagnostics) -> O
         None => Calls::default(),
     };
     let at = given.map_or(section.at(), toml::Spanned::span);
+    check_container(&mut section, &tenant, &devices, out);
+    check_filters(&tenant, &devices, out);
     if section.get("device").is_none() && section.get("calls").is_none() {
         let message = "this tenant may have nothing: add [[tenant.device]] or [tenant.calls]";
         out.note(at.clone(), message);
@@ -63,6 +66,47 @@ pub(super) fn read(value: &Value<'_>, names: &Names, out: &mut Diagnostics) -> O
         at,
         devices,
     })
+}
+
+/// A container is known of supervised calls only: not of the process that asks for a socket, and not of one that
+/// holds it.
+fn check_container(
+    section: &mut Section<'_>,
+    tenant: &Tenant,
+    devices: &[Range<usize>],
+    out: &mut Diagnostics,
+) {
+    let key = ["container", "annotations"]
+        .into_iter()
+        .find(|key| section.get(key).is_some());
+    let Some(key) = key else { return };
+    if let Some(device) = devices.first()
+        && !tenant.calls.af_xdp
+    {
+        let message = format!(
+            "no process that asks for a socket has a `{key}`, which a runtime tells of supervised calls: add `af-xdp = true` to [tenant.calls], or know the tenant by `uid`, `gid` or `cgroup`"
+        );
+        out.error(device.clone(), message);
+    }
+    if let Some(kill) = section.get("kill")
+        && tenant.kill
+    {
+        let message = format!(
+            "no process that holds a socket has a `{key}`, so none is killed: remove `kill`, or know the tenant by `uid`, `gid` or `cgroup`"
+        );
+        out.error(kill.span(), message);
+    }
+}
+
+/// The program of an AF_XDP program would pass by the filter, so it is refused.
+fn check_filters(tenant: &Tenant, places: &[Range<usize>], out: &mut Diagnostics) {
+    let is_filtered = |grant: &DeviceGrant| !grant.filter.is_empty();
+    if tenant.calls.af_xdp && tenant.devices.iter().all(is_filtered) {
+        for place in places {
+            let message = "no AF_XDP program works on a device with a `filter`, which its own program would pass by: remove the filter, or `af-xdp`";
+            out.error(place.clone(), message);
+        }
+    }
 }
 
 /// A name for logs, the command line and metrics.
@@ -103,7 +147,7 @@ fn who(section: &mut Section<'_>, names: &Names, out: &mut Diagnostics) -> Who {
         });
     }
     let mut read = |key| section.get(key);
-    who.executable = read("executable").and_then(|it| value::path(it, out));
+    who.executable = read("executable").and_then(|it| executable(it, out));
     who.sha256 = read("sha256").and_then(|it| value::sha256(it, out));
     who.cgroup = read("cgroup").and_then(|it| value::cgroup(it, out));
     who.container = read("container").and_then(|it| value::filled(it, "a container's id", out));
@@ -111,6 +155,15 @@ fn who(section: &mut Section<'_>, names: &Names, out: &mut Diagnostics) -> Who {
     check_everyone(section, out);
     note_weak(section, &who, out);
     who
+}
+
+fn executable(value: &Value<'_>, out: &mut Diagnostics) -> Option<PathBuf> {
+    let path = value::path(value, out)?;
+    if value::is_script(&path) {
+        let message = "this is a script, and the executable of its process is the interpreter: name that, together with `uid`, `gid` or `cgroup`";
+        out.error(value.span(), message);
+    }
+    Some(path)
 }
 
 fn annotations(value: &Value<'_>, out: &mut Diagnostics) -> BTreeMap<String, String> {

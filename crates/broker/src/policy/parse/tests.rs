@@ -94,7 +94,6 @@ annotations = { "weir.dns" = "yes" }
 trusted = true
 leases = 8
 memory-total = "1 GiB"
-kill = true
 
 [[tenant.device]]
 name = "eth0"
@@ -109,6 +108,11 @@ filter = [
 ]
 busy-poll = { most-usecs = 50, most-budget = 64 }
 plugin = true
+
+[[tenant.device]]
+name = "eth1"
+queues = 0
+lease = "rx"
 
 [tenant.calls]
 af-xdp = true
@@ -131,11 +135,11 @@ sched-setscheduler = 10
     assert_eq!(cgroup, Some("/system.slice/nsd.service"));
     assert_eq!(tenant.who.container.as_deref(), Some("c1"));
     assert_eq!(tenant.who.annotations["weir.dns"], "yes");
-    assert!(tenant.trusted && tenant.kill);
+    assert!(tenant.trusted);
     assert_eq!((tenant.leases, tenant.memory_total), (8, 1 << 30));
 
-    let [device] = tenant.devices.as_slice() else {
-        panic!("one device");
+    let [device, _] = tenant.devices.as_slice() else {
+        panic!("two devices");
     };
     assert_eq!(device.device, "eth0");
     assert_eq!(device.queues, [0..=4]);
@@ -166,6 +170,59 @@ sched-setscheduler = 10
     assert_eq!(mount.filesystems, ["tmpfs"]);
     assert_eq!(mount.fuse["ext4"], PathBuf::from("/usr/bin/fuse2fs"));
     assert_eq!(calls.sched_setscheduler, Some(10));
+}
+
+#[test]
+fn what_can_never_work_is_refused() {
+    let device = "[[tenant.device]]\nname = 'eth0'\nqueues = 0\nlease = 'rx'\n";
+    let filter = "filter = { protocol = 'tcp' }\n";
+    for (keys, rest, words) in [
+        ("container = 'c'", device.to_owned(), "has a `container`"),
+        (
+            "annotations = { a = 'b' }",
+            format!("{device}[tenant.calls]\nsysinfo = true\n"),
+            "has a `annotations`",
+        ),
+        (
+            "annotations = { a = 'b' }\nkill = true",
+            "[tenant.calls]\nsysinfo = true\n".to_owned(),
+            "so none is killed",
+        ),
+        (
+            "uid = 1",
+            format!("{device}{filter}[tenant.calls]\naf-xdp = true\n"),
+            "no AF_XDP program works",
+        ),
+        (
+            "uid = 1",
+            device.replace("eth0", "eth*"),
+            "a pattern names none",
+        ),
+    ] {
+        let text = format!("[[tenant]]\nname = 'a'\n{keys}\n{rest}");
+        let errors = errors(&text);
+        assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+        assert!(errors[0].contains(words), "{text}: {errors:?}");
+    }
+    // Each has a neighbour that works.
+    valid(&format!(
+        "[[tenant]]\nname = 'a'\nannotations = {{ a = 'b' }}\n{device}[tenant.calls]\naf-xdp = true\n"
+    ));
+    let other = device.replace("eth0", "eth1");
+    valid(&format!(
+        "[[tenant]]\nname = 'a'\nuid = 1\nkill = true\n{device}{filter}{other}[tenant.calls]\naf-xdp = true\n"
+    ));
+}
+
+#[test]
+fn a_script_is_no_executable() {
+    let path = std::env::temp_dir().join(format!("weir-script-{}", std::process::id()));
+    std::fs::write(&path, "#!/bin/sh\n").expect("it can be written");
+    let text = with_tenant(&format!("uid = 1\nexecutable = '{}'", path.display()));
+    let errors = errors(&text);
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].contains("this is a script"), "{errors:?}");
 }
 
 #[test]
@@ -586,10 +643,22 @@ fn wrong_calls_are_refused() {
                 "install it in /usr/local/bin",
             ),
             (
-                "mount = { filesystems = 'a', fuse = { a = '/bin/x' } }",
-                37,
+                "mount = { filesystems = 'tmpfs', fuse = { tmpfs = '/bin/x' } }",
+                41,
                 "mounted by the kernel",
             ),
+            (
+                "mount = { filesystems = ['tmpfs', 'overlay'] }",
+                35,
+                "mount tmpfs alone",
+            ),
+            (
+                "mount = { fuse = { a = '/usr/bin/python3.11' } }",
+                24,
+                "an interpreter",
+            ),
+            ("mount = { fuse = { a = '/bin/sh' } }", 24, "an interpreter"),
+            ("mknod = ['null', 'console']", 18, "remove \"console\""),
             ("sched-setscheduler = 100", 22, "from 0 to 99"),
             ("sched-setscheduler = -1", 22, "from 0 to 99"),
             ("xattr = true", 1, "its keys are"),
@@ -676,7 +745,7 @@ fn a_tenant_that_no_process_gets_by_itself_is_worth_a_note() {
         assert!(
             notes
                 .iter()
-                .all(|note| note.contains("weir run --policy b")),
+                .all(|note| note.contains("weir run --tenant b")),
             "{notes:?}"
         );
     }
@@ -688,10 +757,6 @@ fn weak_grants_are_worth_a_note() {
         (
             with_tenant("executable = '/bin/x'"),
             "an executable alone is no proof",
-        ),
-        (
-            with_calls("mount.filesystems = 'ext4'"),
-            "a program is safer",
         ),
         (
             "[[tenant]]\nname = 'a'\nuid = 1\n".into(),

@@ -2,6 +2,7 @@
 
 use super::super::diagnostic::Diagnostics;
 use super::section::{Value, article, nearest, shown};
+use rustix::fs::{FileType, OFlags};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
@@ -324,8 +325,27 @@ pub(super) fn device(value: &Value<'_>, out: &mut Diagnostics) -> Option<String>
                 shown(name)
             ));
         }
+        if name.contains(['*', '?', '[']) {
+            return Err(format!(
+                "\"{}\" is no device, and a pattern names none: add one [[tenant.device]] for each",
+                shown(name)
+            ));
+        }
         Ok(name.to_owned())
     })
+}
+
+/// Whether a file is a script, as far as it is there and can be read: the executable of its process is the
+/// interpreter.
+pub(super) fn is_script(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else {
+        return false;
+    };
+    let is_file = rustix::fs::fstat(&file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    let mut first = [0; 2];
+    is_file && rustix::io::read(&file, &mut first) == Ok(2) && first == *b"#!"
 }
 
 /// An address and the length of its prefix; a bare address is that one alone.

@@ -71,7 +71,6 @@ fn device(device: CharacterDevice) -> Device {
         CharacterDevice::Random => (1, 8, c"/dev/random"),
         CharacterDevice::Urandom => (1, 9, c"/dev/urandom"),
         CharacterDevice::Tty => (5, 0, c"/dev/tty"),
-        CharacterDevice::Console => (5, 1, c"/dev/console"),
     };
     Device {
         number: makedev(major, minor),

@@ -256,7 +256,7 @@ impl<'l> Container<'l> {
         let mut profile = if let Some(weir) = weir {
             let mut command = Command::new(weir);
             command
-                .args(["profile", "--tenant", tenant, "--policy-file"])
+                .args(["profile", "--tenant", tenant, "--policy"])
                 .arg(&policy)
                 .arg("--listener")
                 .arg(&listener);
