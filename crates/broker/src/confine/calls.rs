@@ -89,6 +89,9 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
+/// statmount(2) (6.8), whose number the crate libc does not have.
+const STATMOUNT: libc::c_long = 457;
+
 const fn always(_: &Needs) -> bool {
     true
 }
@@ -267,6 +270,27 @@ pub(super) const TABLE: &[Group] = &[
         calls: int![SYS_ioctl [1]: ioctl(2, 0xb7, 6, 4)],
     },
     Group {
+        reason: "the user who made the user namespace of a container, whose runtime is that user's",
+        when: |needs| needs.supervision,
+        // NS_GET_OWNER_UID
+        calls: int![SYS_ioctl [1]: ioctl(0, 0xb7, 4, 0)],
+    },
+    Group {
+        reason: "whose a mount namespace is, and which of the broker's mounts are there",
+        when: |needs| needs.files,
+        calls: &[
+            // NS_GET_USERNS, NS_GET_MNTNS_ID
+            Call::Int(libc::SYS_ioctl, 1, ioctl(0, 0xb7, 1, 0)),
+            Call::Int(libc::SYS_ioctl, 1, ioctl(2, 0xb7, 5, 8)),
+            Call::Any(STATMOUNT),
+        ],
+    },
+    Group {
+        reason: "a limit of a process that restricts itself, set by a child with that process's user",
+        when: |needs| needs.supervision,
+        calls: any![SYS_prlimit64 SYS_setresuid SYS_setresgid],
+    },
+    Group {
         reason: "sockets and devices in the network namespace of a process",
         when: |needs| needs.namespaces,
         calls: int![SYS_setns [1]: libc::CLONE_NEWNET],
@@ -282,6 +306,8 @@ pub(super) const TABLE: &[Group] = &[
             ),
             // A thread's own root and working directory, before it enters a mount namespace.
             Call::Int(libc::SYS_unshare, 0, libc::CLONE_FS as u64),
+            // Of a child, before it enters a user namespace.
+            Call::Int(libc::SYS_prctl, 0, libc::PR_SET_DUMPABLE as u64),
             Call::Any(libc::SYS_fsopen),
             Call::Any(libc::SYS_fsconfig),
             Call::Any(libc::SYS_fsmount),
@@ -313,11 +339,30 @@ pub(super) const TABLE: &[Group] = &[
         reason: "FUSE programs that the policy names; the filter is theirs as well",
         when: |needs| needs.fuse,
         calls: any![
-            SYS_execve SYS_execveat SYS_prlimit64 SYS_splice SYS_vmsplice SYS_tee SYS_setsid
+            SYS_execve SYS_execveat SYS_splice SYS_vmsplice SYS_tee SYS_setsid
             SYS_setpgid SYS_getsid SYS_getgroups SYS_fallocate SYS_fadvise64 SYS_preadv SYS_pwritev
             SYS_preadv2 SYS_pwritev2 SYS_statfs SYS_utimensat SYS_sysinfo SYS_linkat SYS_symlinkat
-            SYS_ioctl SYS_prctl SYS_get_robust_list SYS_getxattr SYS_fgetxattr SYS_listxattr
+            SYS_prctl SYS_get_robust_list SYS_getxattr SYS_fgetxattr SYS_listxattr
             SYS_flistxattr
+        ],
+    },
+    Group {
+        reason: "what these programs ask of /dev/fuse, and of an image that is a block device",
+        when: |needs| needs.fuse,
+        calls: int![SYS_ioctl [1]: 0x8004_e500_u32 /* FUSE_DEV_IOC_CLONE */ 0x1260 /* BLKGETSIZE */
+            0x8008_1272_u32 /* BLKGETSIZE64 */ 0x1268 /* BLKSSZGET */ 0x127b /* BLKPBSZGET */
+            0x125e /* BLKROGET */ 0x1261 /* BLKFLSBUF */],
+    },
+    Group {
+        reason: "their namespaces, and a filter of their own",
+        when: |needs| needs.fuse,
+        calls: &[
+            Call::Int(
+                libc::SYS_unshare,
+                0,
+                (libc::CLONE_NEWPID | libc::CLONE_NEWNET) as u64,
+            ),
+            Call::Int(libc::SYS_seccomp, 0, libc::SECCOMP_SET_MODE_FILTER as u64),
         ],
     },
     #[cfg(target_arch = "x86_64")]

@@ -62,8 +62,8 @@ const TABLE: &[Row] = &[
     ),
     (
         CapabilitySet::SETUID.union(CapabilitySet::SETGID),
-        |needs| needs.files,
-        "file system calls made as the user that asked",
+        |needs| needs.supervision,
+        "file system calls and limits made as the user that asked",
     ),
     (
         CapabilitySet::SYS_NICE,

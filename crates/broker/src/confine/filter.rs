@@ -76,6 +76,32 @@ pub(super) fn load_table(groups: &[&Group], otherwise: SeccompAction) -> Result<
     Ok(count)
 }
 
+/// A filter that refuses some calls with `EPERM`, to be installed in the process of a program.
+#[derive(Debug)]
+pub struct Refusal(BpfProgram);
+
+impl Refusal {
+    /// Of these calls.
+    ///
+    /// # Errors
+    ///
+    /// On an architecture that the filter is not for.
+    pub fn of(calls: &[libc::c_long]) -> Result<Self> {
+        let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
+        let refuse = SeccompAction::Errno(libc::EPERM as u32);
+        program(rules, SeccompAction::Allow, refuse).map(Self)
+    }
+
+    /// Installs it. Allocates no memory, but for an error.
+    ///
+    /// # Errors
+    ///
+    /// Without `no_new_privs`.
+    pub fn install(&self) -> std::io::Result<()> {
+        load(&self.0, LOG).map_err(std::io::Error::other)
+    }
+}
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn rules<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Result<Rules> {

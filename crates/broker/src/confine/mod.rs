@@ -24,7 +24,7 @@ pub mod worker;
 
 use anyhow::{Context as _, Result, ensure};
 pub use capabilities::{keep_at_most, names};
-pub use filter::Refused;
+pub use filter::{Refusal, Refused};
 pub use needs::Needs;
 pub use paths::Paths;
 pub use report::{Layer, Report, State};

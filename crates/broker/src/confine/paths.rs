@@ -48,15 +48,13 @@ impl Paths {
             // Names in a policy that is reloaded. A list that is replaced is seen after a restart.
             .read("/etc/passwd")
             .read("/etc/group");
-        paths = match (needs.kill, needs.supervision) {
+        paths = match (needs.kill || needs.fuse, needs.supervision) {
             (true, _) => paths.write("/sys/fs/cgroup"),
             (false, true) => paths.read("/sys/fs/cgroup"),
             (false, false) => paths,
         };
         if needs.devices {
-            for name in [
-                "null", "zero", "full", "random", "urandom", "tty",
-            ] {
+            for name in ["null", "zero", "full", "random", "urandom", "tty"] {
                 paths.devices.push(Path::new("/dev").join(name));
             }
         }

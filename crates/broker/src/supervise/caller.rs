@@ -7,9 +7,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{chroot, fchdir, umask};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid, capabilities,
-    move_into_link_name_space, set_capabilities, set_thread_groups, set_thread_res_gid,
-    set_thread_res_uid,
+    CapabilitySet, CapabilitySets, Gid, Uid, capabilities, set_capabilities, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
 };
 use std::fs::File;
 use std::io::Read as _;
@@ -35,6 +34,38 @@ pub fn read_all(fd: OwnedFd) -> Result<String, Errno> {
     let result = File::from(fd).take(MOST_PROC).read_to_string(&mut text);
     result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(text)
+}
+
+/// Soft and hard limit of a line of /proc/TID/limits, such as `Max open files`; none for `unlimited`.
+pub fn limit(limits: &str, name: &str) -> Option<[Option<u64>; 2]> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
+    Some([numbers.next()?, numbers.next()?])
+}
+
+/// Sets soft and hard limit of a caller's process: with `CAP_SYS_RESOURCE` any, else as its own user could.
+///
+/// # Errors
+///
+/// `EPERM` without the capability, if the hard limit is lower, or if the caller's user or group ids differ as those
+/// of a set-user-id program.
+pub fn set_limit(target: &Target, resource: i32, limits: [u64; 2]) -> Result<(), Errno> {
+    let set = || sys::set_limit(target.tid(), resource, limits);
+    match set() {
+        Err(Errno::PERM) => {}
+        result => return result,
+    }
+    let status = Status::of(target)?;
+    let same = |field: &str| {
+        let first = status.number(field, 0)?;
+        for at in [1, 2] {
+            if status.number(field, at)? != first {
+                return Err(Errno::PERM);
+            }
+        }
+        Ok(first)
+    };
+    sys::in_child(same("Uid")?, same("Gid")?, set)
 }
 
 /// `/proc/TID/status`.
@@ -185,25 +216,12 @@ impl Place {
     }
 }
 
-/// Runs `act` in a thread of its own inside the caller's mount namespace, with all capabilities.
+/// Runs `act` on a thread, whose changes to itself end with it.
 ///
 /// # Errors
 ///
-/// Those of `act`; `EAGAIN` without a thread; `EPERM` without `CAP_SYS_ADMIN` and `CAP_SYS_CHROOT`.
-pub fn inside_mounts<T: Send>(
-    target: &Target,
-    act: impl FnOnce() -> Result<T, Errno> + Send,
-) -> Result<T, Errno> {
-    let namespace = target.open_proc("ns/mnt", OFlags::RDONLY)?;
-    on_a_thread(|| {
-        sys::unshare_filesystem()?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
-        act()
-    })
-}
-
-/// Runs `act` on a thread, whose changes to itself end with it.
-fn on_a_thread<T: Send>(act: impl FnOnce() -> Result<T, Errno> + Send) -> Result<T, Errno> {
+/// Those of `act`; `EAGAIN` without a thread.
+pub fn on_a_thread<T: Send>(act: impl FnOnce() -> Result<T, Errno> + Send) -> Result<T, Errno> {
     scope(|scope| {
         let thread = Builder::new()
             .name("for a caller".to_owned())
@@ -224,18 +242,28 @@ fn keep(wanted: CapabilitySet) -> Result<(), Errno> {
     set_capabilities(None, sets)
 }
 
-/// Whether the caller's namespace, such as `mnt`, is another than this process's.
+/// Whether the caller's namespace, such as `user`, is another than this process's: no right by itself, see
+/// [`mounts`](super::mounts).
 ///
 /// # Errors
 ///
 /// `ESRCH` when the caller is gone.
 pub fn is_in_another_namespace(target: &Target, name: &str) -> Result<bool, Errno> {
-    let of = |fd: OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-    let theirs = of(target.open_proc(&format!("ns/{name}"), OFlags::PATH)?)?;
+    let theirs = id_of_namespace(&target.open_proc(&format!("ns/{name}"), OFlags::PATH)?)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let path = format!("/proc/self/ns/{name}");
-    let ours = of(rustix::fs::open(path, flags, Mode::empty())?)?;
+    let ours = id_of_namespace(&rustix::fs::open(path, flags, Mode::empty())?)?;
     Ok(theirs != ours)
+}
+
+/// Device and inode, which name a namespace while it is open.
+///
+/// # Errors
+///
+/// Those of fstat(2).
+pub fn id_of_namespace(namespace: &OwnedFd) -> Result<(u64, u64), Errno> {
+    let status = rustix::fs::fstat(namespace)?;
+    Ok((status.st_dev, status.st_ino))
 }
 
 /// The id in this process's pid namespace of a thread by its id in the caller's.
@@ -251,5 +279,27 @@ pub fn translate_pid(target: &Target, id: i32) -> Result<u32, Errno> {
         }
         Err(Errno::NOTTY | Errno::INVAL) => Err(Errno::SRCH),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_by_their_names() {
+        let text = std::fs::read_to_string("/proc/self/limits").expect("it is there");
+        let own = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        assert_eq!(
+            limit(&text, "Max open files"),
+            Some([own.current, own.maximum])
+        );
+        let text =
+            "Max file locks            unlimited            18446744073709551614 locks     \n";
+        assert_eq!(
+            limit(text, "Max file locks"),
+            Some([None, Some(u64::MAX - 1)])
+        );
+        assert_eq!(limit(text, "Max open files"), None);
     }
 }

@@ -56,6 +56,24 @@ impl Hierarchies {
         }
     }
 
+    /// Moves a process to the groups that a `/proc/TID/cgroup` names, as far as the kernel lets it.
+    pub fn admit(&self, groups: &str, process: u32) {
+        let hierarchies = [
+            (&self.unified, ""),
+            (&self.memory, "memory"),
+            (&self.pids, "pids"),
+        ];
+        for (root, controller) in hierarchies {
+            let (Some(root), Some(path)) = (root, group(groups, controller)) else {
+                continue;
+            };
+            // A hierarchy that is mounted read-only, and a group of threads, take none.
+            if let Ok(file) = open(root, path, "cgroup.procs", OFlags::WRONLY) {
+                let _ = rustix::io::write(&file, process.to_string().as_bytes());
+            }
+        }
+    }
+
     /// The usage of the groups that a `/proc/TID/cgroup` names. Without a memory controller there is
     /// no limit.
     pub fn usage(&self, groups: &str) -> Usage {
@@ -94,17 +112,15 @@ fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-fn read(root: &OwnedFd, group: &str, file: &str) -> Result<String, Errno> {
+fn open(root: &OwnedFd, group: &str, file: &str, access: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("{}/{file}", group.trim_start_matches('/'));
     let path = path.trim_start_matches('/');
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    read_all(openat2(
-        root,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::BENEATH,
-    )?)
+    let flags = access | OFlags::CLOEXEC;
+    openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH)
+}
+
+fn read(root: &OwnedFd, group: &str, file: &str) -> Result<String, Errno> {
+    read_all(open(root, group, file, OFlags::RDONLY)?)
 }
 
 /// A file's number; `max` is none.

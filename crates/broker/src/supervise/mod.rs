@@ -6,6 +6,7 @@ pub mod filter;
 pub mod handlers;
 pub mod log;
 pub mod metrics;
+pub mod mounts;
 pub mod oci;
 pub mod profile;
 pub mod rule;

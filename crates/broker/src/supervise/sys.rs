@@ -1,9 +1,13 @@
 //! Calls of threads that act for a caller.
-#![allow(unsafe_code)] // unshare(2), sched_setscheduler(2), and an ioctl of namespaces.
+#![allow(unsafe_code)] // fork(2), unshare(2), sched_setscheduler(2), statmount(2), prlimit(2), ioctls of namespaces.
 
-use rustix::io::Errno;
-use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{
+    Gid, Pid, PidfdFlags, Signal, Uid, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
+use rustix::thread::{UnshareFlags, set_thread_res_gid, set_thread_res_uid, unshare_unsafe};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// Gives this thread a root, a working directory and a umask of its own.
 pub(super) fn unshare_filesystem() -> Result<(), Errno> {
@@ -57,6 +61,134 @@ pub(super) fn owner_of_namespace(namespace: BorrowedFd<'_>) -> Result<u32, Errno
     let result = unsafe { libc::ioctl(namespace.as_raw_fd(), GET_OWNER_UID as _, pointer) };
     check(result.into())?;
     Ok(owner)
+}
+
+/// `NS_GET_USERNS` (4.9).
+const GET_USERNS: u64 = (0xb7 << 8) | 0x1;
+
+/// The user namespace that owns a namespace.
+pub(super) fn owner(namespace: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // SAFETY: needed because rustix has no such ioctl. It has no argument.
+    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), GET_USERNS as _) };
+    let fd = check(result.into())?;
+    // SAFETY: needed to own it: the kernel has just made it for this call.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// `NS_GET_MNTNS_ID` (6.11).
+const GET_MNTNS_ID: u64 = (2 << 30) | (8 << 16) | (0xb7 << 8) | 0x5;
+
+/// The number of a mount namespace, which no other will have.
+///
+/// # Errors
+///
+/// `ENOTTY` before Linux 6.11.
+pub(super) fn id_of_mounts(namespace: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let mut id = 0_u64;
+    let pointer = &raw mut id;
+    // SAFETY: needed because rustix has no such ioctl. It writes one `u64`.
+    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), GET_MNTNS_ID as _, pointer) };
+    check(result.into())?;
+    Ok(id)
+}
+
+/// statmount(2) (6.8), whose number the crate libc does not have.
+const STATMOUNT: libc::c_long = 457;
+
+/// Whether a mount is in a mount namespace, both by their unique numbers.
+pub(super) fn is_mounted(mount: u64, namespace: u64) -> bool {
+    // `struct mnt_id_req`: its size, the mount, no parameter, the namespace.
+    let request: [u64; 4] = [32, mount, 0, namespace];
+    // `struct statmount`, without the strings that nothing asks for.
+    let mut answer = [0_u64; 64];
+    // SAFETY: needed because there is no wrapper. The kernel reads one request of the size that it states,
+    // and writes at most as many bytes as it is told.
+    let result = unsafe {
+        libc::syscall(
+            STATMOUNT,
+            &raw const request,
+            answer.as_mut_ptr(),
+            size_of_val(&answer),
+            0,
+        )
+    };
+    check(result) != Err(Errno::NOENT)
+}
+
+/// Sets soft and hard limit of a thread's process.
+///
+/// # Errors
+///
+/// `EPERM` unless this process has `CAP_SYS_RESOURCE`, or all ids of the other process and the limit is no higher.
+pub(super) fn set_limit(thread: u32, resource: i32, [soft, hard]: [u64; 2]) -> Result<(), Errno> {
+    let limit = libc::rlimit64 {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    let none = std::ptr::null_mut::<libc::rlimit64>();
+    // SAFETY: needed because rustix knows no thread by a number that may be anyone's. The kernel reads one
+    // `rlimit64`, which outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            thread,
+            resource,
+            &raw const limit,
+            none,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Makes a call in a process of its own, all of whose ids are these. That process may be signalled by others of
+/// the user: a thread of the broker's that they could kill would take the broker with it.
+///
+/// # Errors
+///
+/// Those of `act`; `ETIMEDOUT` if the child is stopped or killed.
+pub(super) fn in_child(
+    uid: u32,
+    gid: u32,
+    act: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    // SAFETY: needed because a thread's credentials would not do. The child makes system calls only, without the C
+    // library's memory or locks, and ends by _exit.
+    let child = unsafe { libc::fork() };
+    if child < 0 {
+        return Err(Errno::AGAIN);
+    }
+    if child == 0 {
+        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        let done = set_thread_res_gid(group, group, group)
+            .and_then(|()| set_thread_res_uid(user, user, user))
+            .and_then(|()| act());
+        // SAFETY: needed to end without the parent's exit handlers.
+        unsafe { libc::_exit(done.err().map_or(0, Errno::raw_os_error)) }
+    }
+    wait_for(child)
+}
+
+/// How long a child may take for its call.
+const CHILD_TIMEOUT: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
+
+/// The errno that a child exits with.
+fn wait_for(child: libc::pid_t) -> Result<(), Errno> {
+    let child = Pid::from_raw(child).ok_or(Errno::CHILD)?;
+    let pidfd = pidfd_open(child, PidfdFlags::empty())?;
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    let ended = retry_on_intr(|| poll(&mut fds, Some(&CHILD_TIMEOUT)));
+    if ended != Ok(1) {
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+    }
+    let status = retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED))?;
+    match status.and_then(|status| status.exit_status()) {
+        Some(0) => Ok(()),
+        Some(code) => Err(Errno::from_raw_os_error(code)),
+        None => Err(Errno::TIMEDOUT),
+    }
 }
 
 fn check(result: i64) -> Result<i64, Errno> {

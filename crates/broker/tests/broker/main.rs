@@ -8,6 +8,8 @@ mod confine;
 mod connect;
 mod containers;
 mod daemon;
+mod deputy;
+mod grants;
 mod identity;
 mod lab;
 mod mknod;
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         connect::tests(),
         containers::tests(),
         daemon::tests(),
+        deputy::tests(),
+        grants::tests(),
         mknod::tests(),
         mount::tests(),
         plugin::tests(),

@@ -108,7 +108,8 @@ pub fn mount_in_a_namespace(words: &[&str]) -> Result<()> {
     give_up_capabilities()?;
     ensure!(mount(own, "ramfs", 0, "") == NO, "the kernel permits it");
 
-    let outcome = mount(own, "tmpfs", 0, "size=1m,nr_inodes=10,mode=750");
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    let outcome = mount(own, "tmpfs", flags, "size=1m,nr_inodes=10,mode=750");
     ensure!(outcome == 0, "{outcome}");
     let root = std::fs::metadata(own)?;
     ensure!(

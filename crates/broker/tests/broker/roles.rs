@@ -24,6 +24,9 @@ pub fn play(role: &str) -> ExitCode {
         "rogue" => crate::rogue::play(&arguments),
         "tree" => crate::containers::tree(&arguments),
         "leaf" => crate::containers::leaf(&arguments),
+        "probe" => crate::grants::probe(&arguments),
+        "asks" => crate::deputy::asks(&arguments),
+        "contained" => crate::grants::contained(&arguments),
         "plugin" => crate::plugin::client(&arguments),
         _ => Err(format!("no role {role}").into()),
     };

@@ -1,19 +1,21 @@
 //! mknod(2), mknodat(2): character devices that do no harm.
 
-use super::super::caller::{Place, inside_mounts, is_in_another_namespace};
+use super::super::caller::{Place, is_in_another_namespace};
+use super::super::mounts::{Made, Mounts};
 use super::super::rule::{Condition, Rule};
 use super::super::{Call, Handler};
 use crate::policy::CharacterDevice;
 use crate::seccomp::{Answer, Notification, Target};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, makedev, mknodat, openat, openat2,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstat, fstatvfs,
+    makedev, mknodat, openat, openat2, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::thread::CapabilitySet;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// The handler's name.
 pub const NAME: &str = "mknod";
@@ -40,10 +42,12 @@ pub const RULES: &[Rule] = &[
 /// Makes the nodes of the devices granted, with the caller's user, umask and access to the directory.
 ///
 /// On a filesystem that was mounted in a user namespace the kernel opens no device. There a bind mount
-/// of this host's device over an empty file does the same.
+/// of this host's device over an empty file does the same, in a mount namespace that the caller owns; not
+/// on a mount with the flag `nodev`, whoever has set it.
 #[derive(Debug)]
 pub struct Mknod {
     granted: Vec<Device>,
+    made: Arc<Made>,
 }
 
 /// A device and its file on this host.
@@ -54,10 +58,11 @@ struct Device {
 }
 
 impl Mknod {
-    /// Grants these devices.
-    pub fn new(granted: &[CharacterDevice]) -> Self {
+    /// Grants these devices; `made` are the mounts of the session.
+    pub fn new(granted: &[CharacterDevice], made: Arc<Made>) -> Self {
         Self {
             granted: granted.iter().copied().map(device).collect(),
+            made,
         }
     }
 }
@@ -128,7 +133,7 @@ impl Handler for Mknod {
             device: *device,
         };
         call.check_alive()?;
-        node.make(target)?;
+        node.make(target, &self.made)?;
         Ok(Answer::Value(0))
     }
 }
@@ -169,7 +174,7 @@ struct Node {
 }
 
 impl Node {
-    fn make(&self, target: &Target) -> Result<(), Errno> {
+    fn make(&self, target: &Target, made: &Made) -> Result<(), Errno> {
         let (parent, node) = self.place.act(CapabilitySet::MKNOD, || {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let no_links = ResolveFlags::NO_MAGICLINKS;
@@ -186,13 +191,19 @@ impl Node {
             let node = openat(&parent, &self.name, flags, Mode::empty())?;
             Ok((parent, node))
         })?;
-        // A host that forbids devices on a mount of its own has its reasons.
-        let is_foreign =
-            is_in_another_namespace(target, "user")? && is_in_another_namespace(target, "mnt")?;
-        if is_foreign && !self.can_be_opened(&node)? {
-            self.mount(target, parent.as_fd())?;
+        // A filesystem of the caller's user namespace; all others are as the host has them.
+        if !is_in_another_namespace(target, "user")?
+            || fstatvfs(&parent)?.f_flag.contains(StatVfsMountFlags::NODEV)
+            || self.can_be_opened(&node)?
+        {
+            return Ok(());
         }
-        Ok(())
+        match Mounts::of(target) {
+            Ok(mounts) => self.mount(&mounts, made, parent.as_fd()),
+            // The node stays, and cannot be opened.
+            Err(Errno::PERM) => Ok(()),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Whether the kernel opens a device there. Only the node just made is tried: the caller may have
@@ -214,7 +225,7 @@ impl Node {
     }
 
     /// Replaces the node by an empty file, and mounts this host's device over it.
-    fn mount(&self, target: &Target, parent: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn mount(&self, mounts: &Mounts, made: &Made, parent: BorrowedFd<'_>) -> Result<(), Errno> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(CWD, self.device.path, flags)?;
         if !self.is_device(tree.as_fd())? {
@@ -225,9 +236,7 @@ impl Node {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             openat(parent, &self.name, flags, self.mode)
         })?;
-        let both =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        let mounted = inside_mounts(target, || move_mount(&tree, c"", &file, c"", both));
+        let mounted = mounts.put(made, &tree, &file);
         if mounted.is_err() {
             let _ = self.place.act(CapabilitySet::empty(), || {
                 unlinkat(parent, &self.name, AtFlags::empty())

@@ -11,6 +11,7 @@ pub mod setxattr;
 pub mod sysinfo;
 
 use super::Handler;
+use super::mounts::Made;
 use super::rule::Rule;
 use crate::confine::worker::Worker;
 use crate::policy::{Calls, Tenant};
@@ -93,8 +94,9 @@ pub fn of(tenant: &Tenant, world: &World) -> Result<Vec<Box<dyn Handler>>, Errno
 /// Those that need nothing but the grants and the redirections of them.
 pub fn of_calls(calls: &Calls, redirections: &Arc<connect::Redirections>) -> Vec<Box<dyn Handler>> {
     let mut handlers: Vec<Box<dyn Handler>> = Vec::new();
+    let made = Arc::new(Made::default());
     if !calls.mknod.is_empty() {
-        handlers.push(Box::new(mknod::Mknod::new(&calls.mknod)));
+        handlers.push(Box::new(mknod::Mknod::new(&calls.mknod, Arc::clone(&made))));
     }
     if calls.setxattr {
         handlers.push(Box::new(setxattr::Setxattr));
@@ -109,7 +111,7 @@ pub fn of_calls(calls: &Calls, redirections: &Arc<connect::Redirections>) -> Vec
         handlers.push(Box::new(connect::Connect::new(Arc::clone(redirections))));
     }
     if let Some(mounts) = &calls.mount {
-        handlers.push(Box::new(mount::Mount::new(mounts)));
+        handlers.push(Box::new(mount::Mount::new(mounts, made)));
     }
     handlers.push(Box::new(filters::Filters));
     handlers

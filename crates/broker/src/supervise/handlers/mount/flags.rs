@@ -36,10 +36,16 @@ impl Flags {
         self.0 & libc::MS_RDONLY != 0
     }
 
-    /// Those of the mount itself, of a filesystem that the caller fills.
-    pub(super) fn attributes(self) -> MountAttrFlags {
-        let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    /// Those of the mount itself; of one that `is_limited`, whose filesystem the caller fills, device nodes
+    /// and set-user-id bits never count.
+    pub(super) fn attributes(self, is_limited: bool) -> MountAttrFlags {
+        let mut attributes = MountAttrFlags::empty();
+        if is_limited {
+            attributes |= MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        }
         for (flag, attribute) in [
+            (libc::MS_NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+            (libc::MS_NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
             (libc::MS_RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
             (libc::MS_NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
             (libc::MS_NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
@@ -80,14 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_set_user_ids_never_count() {
+    fn devices_and_set_user_ids_never_count_on_a_limited_mount() {
         let least = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        assert_eq!(Flags::of(0).attributes(), least);
+        assert_eq!(Flags::of(0).attributes(true), least);
+        assert_eq!(Flags::of(0).attributes(false), MountAttrFlags::empty());
+        let asked = Flags::of(libc::MS_NOSUID | libc::MS_NODEV);
+        assert_eq!(asked.attributes(false), least);
         let flags = libc::MS_RDONLY | libc::MS_NOEXEC | libc::MS_NOATIME;
         let expected = least
             | MountAttrFlags::MOUNT_ATTR_RDONLY
             | MountAttrFlags::MOUNT_ATTR_NOEXEC
             | MountAttrFlags::MOUNT_ATTR_NOATIME;
-        assert_eq!(Flags::of(flags).attributes(), expected);
+        assert_eq!(Flags::of(flags).attributes(true), expected);
     }
 }

@@ -2,22 +2,22 @@
 //!
 //! The broker builds the filesystem detached, with the options that it knows, and moves it to the
 //! directory that the caller's path means, followed with the caller's user, root and working
-//! directory. Not where that would reach beyond the caller: its mount namespace is another than the
-//! host's and the broker's, and the directory is its own, or the namespace is its user namespace's and
-//! it is root there. Device nodes and set-user-id bits count on none of these mounts.
+//! directory. Not where that would reach beyond the caller: it owns its mount namespace
+//! ([`Mounts`](super::super::mounts::Mounts)), and the directory is its own, or it is root there. The host opens no device
+//! node there and heeds no set-user-id bit: the filesystem is made in the caller's user namespace, or its mount forbids both.
 
 mod flags;
 mod fuse;
 mod options;
 mod point;
 mod request;
-mod sys;
 mod tmpfs;
 
 use super::super::caller::Place;
+use super::super::mounts::Made;
 use super::super::rule::Rule;
 use super::super::{Call, Handler};
-use crate::policy::Mounts;
+use crate::policy::{FILESYSTEMS, Mounts};
 use crate::seccomp::{Answer, Notification};
 use flags::Flags;
 use fuse::Programs;
@@ -25,8 +25,8 @@ use point::{Point, Users};
 use request::Request;
 use rustix::io::Errno;
 use std::ffi::CStr;
-use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The handler's name.
 pub const NAME: &str = "mount";
@@ -43,10 +43,6 @@ pub const RULES: &[Rule] = &[
     Rule::fails(libc::SYS_mount_setattr, "mount_setattr", Errno::NOSYS),
 ];
 
-/// The types that the broker can have the kernel mount. Others either show the broker's view (proc,
-/// sysfs), or read images with all of the kernel's privilege.
-pub const FILESYSTEMS: &[&str] = &["tmpfs"];
-
 /// Longest name of a type, and longest options: a page.
 const MOST_TYPE: usize = 64;
 const MOST_OPTIONS: usize = 4096;
@@ -56,14 +52,16 @@ const MOST_OPTIONS: usize = 4096;
 pub struct Mount {
     granted: Mounts,
     programs: Programs,
+    made: Arc<Made>,
 }
 
 impl Mount {
-    /// Grants these types.
-    pub fn new(granted: &Mounts) -> Self {
+    /// Grants these types; `made` are the mounts of the session.
+    pub fn new(granted: &Mounts, made: Arc<Made>) -> Self {
         Self {
             granted: granted.clone(),
             programs: Programs::default(),
+            made,
         }
     }
 
@@ -135,26 +133,18 @@ impl Handler for Mount {
         };
         match kind {
             Kind::Tmpfs => {
-                let mount = tmpfs::build(&request)?;
-                move_to(call, &mount, &directory)?;
+                let mount = tmpfs::build(target, &request)?;
+                call.check_alive()?;
+                point.mounts().put(&self.made, &mount, &directory)?;
             }
             Kind::Fuse(program) => {
                 self.programs.check_number()?;
                 let (mount, program) = fuse::serve(call, program, &request, &place)?;
-                move_to(call, &mount, &directory)?;
+                call.check_alive()?;
+                point.mounts().put(&self.made, &mount, &directory)?;
                 self.programs.keep(program);
             }
         }
         Ok(Answer::Value(0))
     }
-}
-
-/// Moves a detached mount to a directory of the caller's.
-fn move_to(call: &Call<'_>, mount: &OwnedFd, directory: &OwnedFd) -> Result<(), Errno> {
-    use rustix::mount::{MoveMountFlags, move_mount};
-    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    call.check_alive()?;
-    super::super::caller::inside_mounts(call.target()?, || {
-        move_mount(mount, c"", directory, c"", both)
-    })
 }

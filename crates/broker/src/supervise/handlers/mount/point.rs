@@ -1,7 +1,7 @@
 //! Where a caller may mount.
 
 use super::super::super::caller::{Place, Status, is_in_another_namespace, read_proc};
-use super::sys;
+use super::super::super::mounts::Mounts;
 use crate::seccomp::Target;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, fstat, openat2, statx};
 use rustix::io::Errno;
@@ -73,7 +73,8 @@ fn inside(map: &str, outside: u32) -> Option<u32> {
 #[derive(Debug)]
 pub(super) struct Point<'a> {
     target: &'a Target,
-    /// It is root of the user namespace that the mount namespace belongs to.
+    mounts: Mounts,
+    /// The caller is root of the user namespace that the mount namespace belongs to.
     is_root: bool,
     /// The mount namespace belongs to the broker's user namespace: mounts may propagate to others of
     /// the host.
@@ -81,18 +82,19 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
+    /// `EPERM` unless the caller owns its mount namespace.
     pub(super) fn of(target: &'a Target, users: &Users) -> Result<Self, Errno> {
-        let namespace = target.open_proc("ns/mnt", OFlags::RDONLY)?;
-        if !is_in_another_namespace(target, "mnt")? || is_inits(&namespace)? {
-            return Err(Errno::PERM);
-        }
-        let owner = id(&sys::owner(namespace.as_fd())?)?;
-        let own = id(&target.open_proc("ns/user", OFlags::RDONLY)?)?;
         Ok(Self {
             target,
-            is_root: users.uid() == 0 && owner == own,
-            is_hosts: users.namespace().is_none() || owner != own,
+            mounts: Mounts::of(target)?,
+            is_root: users.uid() == 0,
+            is_hosts: users.namespace().is_none(),
         })
+    }
+
+    /// The mount namespace.
+    pub(super) fn mounts(&self) -> &Mounts {
+        &self.mounts
     }
 
     /// Follows a path as the kernel would for the caller, to where it may mount.
@@ -127,25 +129,6 @@ impl<'a> Point<'a> {
         // Not below the caller's root.
         Err(Errno::PERM)
     }
-}
-
-/// Device and inode, which name a namespace.
-fn id(namespace: &OwnedFd) -> Result<(u64, u64), Errno> {
-    let status = fstat(namespace)?;
-    Ok((status.st_dev, status.st_ino))
-}
-
-/// Whether it is the mount namespace of the host's first process; of the second one, a thread of the
-/// kernel, where that is not to be seen.
-fn is_inits(namespace: &OwnedFd) -> Result<bool, Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    for process in [1, 2] {
-        let path = format!("/proc/{process}/ns/mnt");
-        if let Ok(inits) = rustix::fs::open(path, flags, Mode::empty()) {
-            return Ok(id(&inits)? == id(namespace)?);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Device {
             gid: DecInt::new(users.gid()),
             is_read_only,
             is_for_all: users.namespace().is_some(),
-            attributes: request.flags.attributes(),
+            attributes: request.flags.attributes(true),
         };
         let Some(namespace) = users.namespace() else {
             let fuse = open()?;

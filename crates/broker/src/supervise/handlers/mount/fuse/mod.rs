@@ -3,9 +3,9 @@
 //! The broker makes the mount, and the program only answers on its descriptor: `PROGRAM IMAGE
 //! /dev/fd/N -f`, as libfuse 3.3 and later understand it. The image is opened with the caller's rights.
 //! The program is the host's, not one of the caller's root, which could be anything and would run
-//! outside the caller's filter and control group. It has the caller's user and groups, no capability,
-//! and by Landlock no file but the image and the host's libraries, and no network: an image that
-//! takes it over gains nothing.
+//! outside the caller's filter. It has the caller's user, groups, limits and control groups, no capability,
+//! by Landlock no file but the image and the host's libraries, no socket, and pid and network namespaces of
+//! its own: an image that takes it over gains nothing, and its processes end with the program.
 
 mod device;
 mod program;
@@ -24,6 +24,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+pub(super) use sys::in_user_namespace;
 
 /// Most programs of a session.
 const MOST: usize = 64;
@@ -61,9 +62,10 @@ pub(super) fn serve(
 ) -> Result<(OwnedFd, Program), Errno> {
     let is_read_only = is_read_only(request)? || request.flags.is_read_only();
     let image = open_image(request, place, is_read_only)?;
-    let Device { fuse, mount } = Device::make(call.target()?, request, is_read_only)?;
+    let target = call.target()?;
+    let Device { fuse, mount } = Device::make(target, request, is_read_only)?;
     call.check_alive()?;
-    let mut program = Program::start(path, &image, &fuse, place, is_read_only)?;
+    let mut program = Program::start(path, &image, &fuse, (target, place), is_read_only)?;
     wait_for(&mut program, &fuse)?;
     Ok((mount, program))
 }

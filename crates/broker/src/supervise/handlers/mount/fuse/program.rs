@@ -1,16 +1,21 @@
 //! The program that serves a mount, confined.
 
-use super::super::super::super::caller::Place;
-use super::sys::let_inherit;
+use super::super::super::super::caller::{Place, limit, read_proc};
+use super::super::super::super::cgroup::Hierarchies;
+use super::sys::{before_exec, unshare_children};
+use crate::confine::Refusal;
+use crate::seccomp::Target;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
+    CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
 };
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,17 +26,35 @@ const NEWEST: ABI = ABI::V6;
 /// Where a program finds its libraries.
 const LIBRARIES: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"];
 
-/// A program that serves a mount. Dropped, it is killed; it ends by itself when the mount does.
+/// Most address space of a program.
+const MAX_ADDRESS_SPACE: u64 = 4 << 30;
+
+/// Limits that a program has of its caller; the broker's own are those of its unit.
+const LIMITS: [(&str, Resource); 6] = [
+    ("Max address space", Resource::As),
+    ("Max core file size", Resource::Core),
+    ("Max file size", Resource::Fsize),
+    ("Max locked memory", Resource::Memlock),
+    ("Max open files", Resource::Nofile),
+    ("Max processes", Resource::Nproc),
+];
+
+/// The lowest one that a process has who was not given another.
+const OOM_SCORE: i32 = 0;
+
+/// A program that serves a mount, the first process of a pid namespace. Dropped, it is killed, and with
+/// it all that it has started; it ends by itself when the mount does.
 #[derive(Debug)]
 pub(in super::super) struct Program(Child);
 
 impl Program {
-    /// Starts it as the caller's user.
+    /// Starts it as the caller's user, in pid and network namespaces of its own, with the limits and as far as
+    /// the kernel lets it in the control groups of the caller.
     pub(super) fn start(
         path: &Path,
         image: &OwnedFd,
         fuse: &OwnedFd,
-        place: &Place,
+        (target, place): (&Target, &Place),
         is_read_only: bool,
     ) -> Result<Self, Errno> {
         let mut command = Command::new(path);
@@ -47,19 +70,34 @@ impl Program {
         if is_read_only {
             command.args(["-o", "ro"]);
         }
-        let_inherit(&mut command, [image.as_fd(), fuse.as_fd()]);
-        // This thread gives up privileges for the program only: it ends here.
+        let groups = read_proc(target, "cgroup")?;
+        let mut confinement = Confinement::new(path, image, target, place)?;
+        let inherited = [image.as_fd(), fuse.as_fd()];
+        before_exec(&mut command, inherited, move || confinement.apply());
+        // The namespaces are this thread's children's: it ends here.
         let child = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, || {
-                give_up(place)?;
-                restrict(path, image)?;
+                unshare_children()?;
                 let spawned = command.spawn();
                 spawned.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             });
             let thread = thread.map_err(|_| Errno::AGAIN)?;
             thread.join().unwrap_or(Err(Errno::IO))
         })?;
-        Ok(Self(child))
+        let program = Self(child);
+        program.charge(target, &groups);
+        Ok(program)
+    }
+
+    /// Its memory and its processes are the caller's, and it is no less likely to be killed.
+    fn charge(&self, target: &Target, groups: &str) {
+        let process = self.0.id();
+        Hierarchies::find().admit(groups, process);
+        let score = read_proc(target, "oom_score_adj").ok();
+        let score = score.and_then(|score| score.trim().parse::<i32>().ok());
+        let score = score.unwrap_or(OOM_SCORE).max(OOM_SCORE);
+        // It may have ended.
+        let _ = std::fs::write(format!("/proc/{process}/oom_score_adj"), score.to_string());
     }
 
     pub(super) fn is_running(&mut self) -> bool {
@@ -75,30 +113,72 @@ impl Drop for Program {
     }
 }
 
-/// Becomes the caller's user, for good.
-fn give_up(place: &Place) -> Result<(), Errno> {
-    set_no_new_privs(true)?;
-    set_thread_groups(place.groups())?;
-    let (user, group) = (place.user(), place.group());
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(user, user, user)?;
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets {
-        effective: none,
-        permitted: none,
-        inheritable: none,
-    };
-    set_capabilities(None, sets)
+/// What a program gives up, in its own process: a thread of the broker's with the caller's user could be
+/// killed by the caller, and the broker with it.
+struct Confinement {
+    limits: Vec<(Resource, Rlimit)>,
+    groups: Vec<Gid>,
+    group: Gid,
+    user: Uid,
+    files: Option<RulesetCreated>,
+    sockets: Refusal,
 }
 
-/// Leaves it the image and the libraries. Without Landlock (5.13) there is no program.
-fn restrict(program: &Path, image: &OwnedFd) -> Result<(), Errno> {
-    match rules(program, image).and_then(|rules| Ok(rules.restrict_self()?)) {
-        Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(()),
-        _ => Err(Errno::NOSYS),
+impl Confinement {
+    fn new(program: &Path, image: &OwnedFd, target: &Target, place: &Place) -> Result<Self, Errno> {
+        Ok(Self {
+            limits: limits(&read_proc(target, "limits")?),
+            groups: place.groups().to_vec(),
+            group: place.group(),
+            user: place.user(),
+            files: Some(rules(program, image).map_err(|_| Errno::NOSYS)?),
+            // It has all that it needs, and the broker's own sockets are in sight.
+            sockets: Refusal::of(&[libc::SYS_socket, libc::SYS_socketpair])
+                .map_err(|_| Errno::NOSYS)?,
+        })
+    }
+
+    /// Allocates no memory.
+    fn apply(&mut self) -> io::Result<()> {
+        for (resource, limit) in &self.limits {
+            setrlimit(*resource, *limit)?;
+        }
+        set_no_new_privs(true)?;
+        set_thread_groups(&self.groups)?;
+        set_thread_res_gid(self.group, self.group, self.group)?;
+        set_thread_res_uid(self.user, self.user, self.user)?;
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        };
+        set_capabilities(None, sets)?;
+        // Without Landlock (5.13) there is no program.
+        match self.files.take().map(RulesetCreated::restrict_self) {
+            Some(Ok(status)) if status.ruleset != RulesetStatus::NotEnforced => {}
+            _ => return Err(Errno::NOSYS.into()),
+        }
+        self.sockets.install()?;
+        Ok(())
     }
 }
 
+/// The caller's limits as far as this process can have them, and no more address space than
+/// [`MAX_ADDRESS_SPACE`].
+fn limits(of_caller: &str) -> Vec<(Resource, Rlimit)> {
+    let limits = LIMITS.into_iter().map(|(name, resource)| {
+        let [current, maximum] = limit(of_caller, name).unwrap_or_default();
+        let own = getrlimit(resource).maximum;
+        let most = (resource == Resource::As).then_some(MAX_ADDRESS_SPACE);
+        let maximum = [maximum, own, most].into_iter().flatten().min();
+        let current = [current, maximum].into_iter().flatten().min();
+        (resource, Rlimit { current, maximum })
+    });
+    limits.collect()
+}
+
+/// Leaves it the image and the libraries.
 fn rules(program: &Path, image: &OwnedFd) -> anyhow::Result<RulesetCreated> {
     let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
     let mut rules = Ruleset::default()
@@ -121,4 +201,23 @@ fn rules(program: &Path, image: &OwnedFd) -> anyhow::Result<RulesetCreated> {
         .add_rule(PathBeneath::new(PathFd::new("/dev/null")?, write))?
         .add_rule(PathBeneath::new(image.as_fd(), write))?;
     Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_its_callers_limits_and_little_address_space() {
+        let text = "Max address space         unlimited            unlimited            bytes     \n\
+                    Max open files            64                   128                  files     \n";
+        let limits = limits(text);
+        let of = |wanted: Resource| {
+            let found = limits.iter().find(|(resource, _)| *resource == wanted);
+            found.map(|(_, limit)| (limit.current, limit.maximum))
+        };
+        let most = Some(MAX_ADDRESS_SPACE);
+        assert_eq!(of(Resource::As), Some((most, most)));
+        assert_eq!(of(Resource::Nofile), Some((Some(64), Some(128))));
+    }
 }

@@ -1,5 +1,5 @@
 //! A process in another user namespace, and descriptors for a program.
-#![allow(unsafe_code)] // fork(2), _exit(2), waitpid(2), and a child's calls before its program.
+#![allow(unsafe_code)] // fork(2), _exit(2), waitpid(2), unshare(2), and a child's calls before its program.
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
@@ -7,7 +7,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use std::process::Command;
 
 /// Runs `build` in a process of its own, which joins a user namespace: only a process with one thread
 /// can. `build` allocates no memory: other threads' locks are never released there.
-pub(super) fn in_user_namespace(
+pub(in super::super) fn in_user_namespace(
     namespace: BorrowedFd<'_>,
     build: impl FnOnce() -> Result<[OwnedFd; 2], Errno>,
 ) -> Result<[OwnedFd; 2], Errno> {
@@ -106,18 +106,31 @@ fn receive(socket: &OwnedFd) -> Result<[OwnedFd; 2], Errno> {
     }
 }
 
-/// Lets a program inherit descriptors, by the numbers that they have here.
-pub(super) fn let_inherit(command: &mut Command, fds: [BorrowedFd<'_>; 2]) {
+/// The children of this thread are in pid and network namespaces of their own.
+pub(super) fn unshare_children() -> Result<(), Errno> {
+    // SAFETY: needed because the general call can part threads that share descriptors. These flags
+    // leave those alone.
+    unsafe { unshare_unsafe(UnshareFlags::NEWPID | UnshareFlags::NEWNET) }
+}
+
+/// Lets a program inherit descriptors, by the numbers that they have here, and calls `confine` in its process
+/// before it is executed, which allocates no memory.
+pub(super) fn before_exec(
+    command: &mut Command,
+    fds: [BorrowedFd<'_>; 2],
+    mut confine: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static,
+) {
     let numbers = fds.map(|fd| fd.as_raw_fd());
-    let inherit = move || {
+    let prepare = move || {
         for number in numbers {
             // SAFETY: needed to name it in the child, where it is open: the caller's borrows last
             // until the program is started.
             let fd = unsafe { BorrowedFd::borrow_raw(number) };
             fcntl_setfd(fd, FdFlags::empty())?;
         }
-        Ok(())
+        confine()
     };
-    // SAFETY: needed because std closes all descriptors but three. It makes system calls only.
-    unsafe { command.pre_exec(inherit) };
+    // SAFETY: needed because std closes all descriptors but three, and knows no confinement. It makes system
+    // calls only.
+    unsafe { command.pre_exec(prepare) };
 }
