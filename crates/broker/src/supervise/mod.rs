@@ -4,6 +4,7 @@ pub mod caller;
 pub mod cgroup;
 pub mod filter;
 pub mod handlers;
+pub mod landlock;
 pub mod log;
 pub mod metrics;
 pub mod mounts;

@@ -2,7 +2,7 @@
 
 use super::log::{Decision, Log};
 use super::metrics::{HandlerMetrics, Metrics, Outcome};
-use super::{Call, Handler, filter};
+use super::{Call, Handler, filter, landlock};
 use crate::seccomp::{Answer, Listener, Notification};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -277,6 +277,15 @@ impl Supervisor {
             metrics: &self.others,
             answer: Answer::Continue,
         };
+        // What such a process may still do is for the kernel to say.
+        match call.target().and_then(landlock::is_restricted) {
+            Ok(false) => {}
+            Ok(true) => {
+                call.describe("left to the kernel: the process has restricted itself".to_owned());
+                return verdict;
+            }
+            Err(errno) => return self.no_handler(errno),
+        }
         for Supervised { handler, metrics } in self.of(notification) {
             let asked = catch_unwind(AssertUnwindSafe(|| handler.handle(call)));
             let answer = asked.unwrap_or_else(|_| {

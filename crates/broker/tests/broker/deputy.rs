@@ -5,6 +5,7 @@ use crate::ensure;
 use crate::lab::{Broker, Lab, NOBODY, tenant_command};
 use crate::supervised::Result;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         a_tmpfs_mounted_again_opens_no_device,
         state_and_revoke_are_asked_at_roots_socket,
         a_program_that_an_image_takes_over_is_alone,
+        landlock_holds_for_calls_made_by_the_broker,
     ]
 }
 
@@ -345,4 +347,109 @@ fn processes(name: &str) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+const CALLS: &str = "[[tenant]]\nname = \"one\"\nuid = 65534\n[tenant.calls]\nmknod = [\"null\"]\nconnect = [ { from = \"192.0.2.1:80\", to = [\"127.0.0.1:PORT\"] } ]\n";
+
+/// A program that forbids itself connections, and its descendants, are not helped to them.
+fn landlock_holds_for_calls_made_by_the_broker() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port().to_string();
+    let broker = Broker::start(&lab, &CALLS.replace("PORT", &port))?;
+    let directory = Directory::new(&lab)?;
+    let mut command = tenant_command(&lab, NOBODY, "landlocked", &[&port]);
+    let output = command.current_dir(&directory.path).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if said.contains("no Landlock") {
+        return Err(Skip::new("needs Landlock of TCP (6.7)").into());
+    }
+    let lines: BTreeSet<_> = said.lines().collect();
+    let (denied, not_permitted) = ("Permission denied", "Operation not permitted");
+    let mut expected = BTreeSet::new();
+    for who in ["itself", "child", "orphan"] {
+        expected.insert(format!("{who} 127.0.0.1:{port}: {denied}"));
+        expected.insert(format!("{who} 192.0.2.1:80: {denied}"));
+        expected.insert(format!("{who} mknod: {not_permitted}"));
+    }
+    // The rest of the tree has its grants.
+    for call in [&format!("127.0.0.1:{port}"), "192.0.2.1:80", "mknod"] {
+        expected.insert(format!("parent {call}: done"));
+    }
+    let expected: BTreeSet<_> = expected.iter().map(String::as_str).collect();
+    ensure!(lines == expected, "{lines:#?}\n{}", broker.log());
+    drop(directory);
+    broker.stop()
+}
+
+/// Role `landlocked PORT`: has a child restrict itself, and prints what all of them can do.
+pub fn landlocked(arguments: &[String]) -> Result<()> {
+    let port = arguments.first().ok_or("a port")?;
+    let broker = std::env::var("WEIR_BROKER")?;
+    broker::supervise::run::supervise(broker.as_ref(), None)?;
+    part("sandbox", port).status()?;
+    tries("parent", port);
+    Ok(())
+}
+
+/// This program in another part.
+fn part(name: &str, port: &str) -> std::process::Command {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command
+        .env(crate::roles::ROLE, "sandbox")
+        .args([name, port]);
+    command
+}
+
+/// Role `sandbox NAME PORT`: restricts itself and starts others, or is one of those.
+pub fn sandbox(arguments: &[String]) -> Result<()> {
+    use landlock::{AccessNet, RulesetStatus};
+    use landlock::{Ruleset, RulesetAttr as _};
+    let [name, port] = arguments else {
+        return Err("NAME PORT".into());
+    };
+    match name.as_str() {
+        "sandbox" => {
+            let rules = Ruleset::default()
+                .handle_access(AccessNet::ConnectTcp)?
+                .create()?;
+            if rules.restrict_self()?.ruleset == RulesetStatus::NotEnforced {
+                println!("no Landlock");
+                return Ok(());
+            }
+            tries("itself", port);
+            part("child", port).status()?;
+            // Its parent ends before it begins.
+            part("middle", port).status()?;
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        "middle" => drop(part("orphan", port).spawn()?),
+        "orphan" => {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            tries(name, port);
+        }
+        name => tries(name, port),
+    }
+    Ok(())
+}
+
+/// Connects without and with a redirection, and makes a node.
+fn tries(name: &str, port: &str) {
+    let own = format!("127.0.0.1:{port}");
+    let say = |call: &str, outcome: std::io::Result<()>| match outcome {
+        Ok(()) => println!("{name} {call}: done"),
+        Err(error) => {
+            let text = error.to_string();
+            let text = text.split(" (os").next().unwrap_or_default();
+            println!("{name} {call}: {text}");
+        }
+    };
+    for address in [own.as_str(), "192.0.2.1:80"] {
+        let connected = std::net::TcpStream::connect(address).map(drop);
+        say(address, connected);
+    }
+    let kind = rustix::fs::FileType::CharacterDevice;
+    let (mode, device) = (rustix::fs::Mode::RUSR, rustix::fs::makedev(1, 3));
+    let node = rustix::fs::mknodat(rustix::fs::CWD, name, kind, mode, device);
+    say("mknod", node.map_err(Into::into));
 }

@@ -26,6 +26,8 @@ pub fn play(role: &str) -> ExitCode {
         "leaf" => crate::containers::leaf(&arguments),
         "probe" => crate::grants::probe(&arguments),
         "asks" => crate::deputy::asks(&arguments),
+        "landlocked" => crate::deputy::landlocked(&arguments),
+        "sandbox" => crate::deputy::sandbox(&arguments),
         "contained" => crate::grants::contained(&arguments),
         "plugin" => crate::plugin::client(&arguments),
         _ => Err(format!("no role {role}").into()),

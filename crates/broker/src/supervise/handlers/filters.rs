@@ -1,8 +1,9 @@
-//! seccomp(2), prctl(2): filters that a supervised process adds to the broker's.
+//! seccomp(2), prctl(2), `landlock_restrict_self(2)`: a supervised process forbids itself more.
 
+use super::super::landlock;
 use super::super::rule::{Condition, Rule};
 use super::super::{Call, Handler};
-use crate::seccomp::{Answer, Target};
+use crate::seccomp::{Answer, Notification, Target};
 use rustix::io::Errno;
 
 /// The handler's name.
@@ -26,13 +27,14 @@ pub const RULES: &[Rule] = &[
             Condition::int(1, libc::SECCOMP_MODE_FILTER.cast_signed()),
         ],
     ),
+    Rule::always(libc::SYS_landlock_restrict_self, "landlock_restrict_self"),
 ];
 
 /// Bytes of `struct sock_filter`.
 const INSTRUCTION: usize = 8;
 
-/// Logs filters that hide calls from the broker, and leaves all to the kernel: a process may
-/// forbid itself more, and the kernel refuses a second listener.
+/// Logs filters that hide calls from the broker, marks processes that restrict themselves by Landlock, and
+/// leaves all to the kernel: a process may forbid itself more, and the kernel refuses a second listener.
 #[derive(Debug)]
 pub struct Filters;
 
@@ -42,11 +44,28 @@ impl Handler for Filters {
     }
 
     fn calls(&self) -> &'static [i64] {
-        &[libc::SYS_seccomp, libc::SYS_prctl]
+        &[
+            libc::SYS_seccomp,
+            libc::SYS_prctl,
+            libc::SYS_landlock_restrict_self,
+        ]
+    }
+
+    /// A mark is made by a child of the broker's.
+    fn is_slow(&self, notification: &Notification) -> bool {
+        i64::from(notification.call) == libc::SYS_landlock_restrict_self
     }
 
     fn handle(&self, call: &Call<'_>) -> Result<Answer, Errno> {
-        let is_seccomp = i64::from(call.notification.call) == libc::SYS_seccomp;
+        let number = i64::from(call.notification.call);
+        if number == libc::SYS_landlock_restrict_self {
+            call.describe(
+                "Landlock: the broker makes no more calls in this process's place".to_owned(),
+            );
+            landlock::mark(call.target()?)?;
+            return Ok(Answer::Continue);
+        }
+        let is_seccomp = number == libc::SYS_seccomp;
         let listens = is_seccomp && call.word(1) & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0;
         // Only for the log: the caller may change the filter meanwhile.
         let words = if listens {
