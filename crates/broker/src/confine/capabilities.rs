@@ -70,6 +70,11 @@ const TABLE: &[Row] = &[
         |needs| needs.scheduling,
         "real-time policies",
     ),
+    (
+        CapabilitySet::SYS_RESOURCE,
+        |needs| needs.limits,
+        "RLIMIT_MEMLOCK of an AF_XDP program",
+    ),
 ];
 
 /// Those that the broker keeps.

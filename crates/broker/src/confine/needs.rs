@@ -24,6 +24,8 @@ pub struct Needs {
     pub kill: bool,
     /// Scheduling policies of other processes are set.
     pub scheduling: bool,
+    /// Limits of memory of other processes are raised.
+    pub limits: bool,
 }
 
 impl Needs {
@@ -51,12 +53,13 @@ impl Needs {
             needs.fuse |= calls.mount.as_ref().is_some_and(|m| !m.fuse.is_empty());
             needs.connect |= !calls.connect.is_empty();
             needs.kill |= tenant.kill;
+            needs.limits |= calls.af_xdp;
             needs.scheduling |= calls.sched_setscheduler.is_some();
         }
         needs
     }
 
-    fn named(&self) -> [(&'static str, bool); 9] {
+    fn named(&self) -> [(&'static str, bool); 10] {
         [
             ("looking into processes", self.processes),
             ("supervised calls", self.supervision),
@@ -67,6 +70,7 @@ impl Needs {
             ("connections", self.connect),
             ("killing control groups", self.kill),
             ("scheduling", self.scheduling),
+            ("limits of memory", self.limits),
         ]
     }
 

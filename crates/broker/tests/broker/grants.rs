@@ -64,6 +64,12 @@ fn grants() -> Vec<Grant> {
     vec![
         row("af-xdp", "af_xdp", "af-xdp = true", probe_af_xdp),
         row(
+            "af-xdp: memlock",
+            "memory_lock",
+            "af-xdp = true",
+            probe_memory_lock,
+        ),
+        row(
             "connect",
             "connect",
             "connect = [ { from = \"192.0.2.1:80\", to = [\"127.0.0.1:PORT\"] } ]",
@@ -161,7 +167,7 @@ fn in_all_places(grant: &Grant) -> Result<[String; 3]> {
         ""
     };
     let policy = format!(
-        "[[tenant]]\nname = \"one\"\nuid = [{NOBODY}, {CONTAINED}]\n{device}\n[tenant.calls]\n{line}\n"
+        "[[tenant]]\nname = \"one\"\nuid = [{NOBODY}, {CONTAINED}]\nmemory-total = \"4 MiB\"\n{device}\n[tenant.calls]\n{line}\n"
     );
     let mut outcomes = Vec::new();
     for (place, _) in PLACES {
@@ -366,6 +372,16 @@ fn probe_af_xdp(_: &Path) -> Result<()> {
     check(call(
         libc::SYS_socket,
         [family, libc::SOCK_RAW as u64, 0, 0, 0],
+    ))
+}
+
+/// The grant is 4 MiB, so that it does not depend on a capability that this host may lack.
+fn probe_memory_lock(_: &Path) -> Result<()> {
+    let limits = [u64::MAX; 2];
+    let memlock = u64::from(libc::RLIMIT_MEMLOCK);
+    check(call(
+        libc::SYS_setrlimit,
+        [memlock, address(&limits), 0, 0, 0],
     ))
 }
 

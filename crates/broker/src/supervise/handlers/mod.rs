@@ -4,6 +4,7 @@ pub mod af_xdp;
 pub mod bpf_cgroup;
 pub mod connect;
 pub mod filters;
+pub mod memory_lock;
 pub mod mknod;
 pub mod mount;
 pub mod scheduler;
@@ -30,6 +31,7 @@ pub const RULES: &[(&str, &[Rule])] = &[
     (mount::NAME, mount::RULES),
     (bpf_cgroup::NAME, bpf_cgroup::RULES),
     (af_xdp::NAME, af_xdp::RULES),
+    (memory_lock::NAME, memory_lock::RULES),
 ];
 
 /// The rules of these handlers.
@@ -49,7 +51,7 @@ pub fn names(calls: &Calls) -> Vec<&'static str> {
         connect::NAME => !calls.connect.is_empty(),
         mount::NAME => calls.mount.is_some(),
         bpf_cgroup::NAME => calls.bpf_cgroup_device,
-        af_xdp::NAME => calls.af_xdp,
+        af_xdp::NAME | memory_lock::NAME => calls.af_xdp,
         _ => false,
     };
     let all = RULES.iter().map(|(name, _)| *name);
@@ -87,6 +89,7 @@ pub fn of(tenant: &Tenant, world: &World) -> Result<Vec<Box<dyn Handler>>, Errno
         let worker = Arc::clone(&world.worker);
         let handler = af_xdp::AfXdp::new(&tenant.name, &tenant.devices, &[], queues, worker)?;
         handlers.push(Box::new(handler));
+        handlers.push(Box::new(memory_lock::MemoryLock::new(tenant.memory_total)));
     }
     Ok(handlers)
 }
