@@ -120,20 +120,16 @@ pub(super) fn is_mounted(mount: u64, namespace: u64) -> bool {
 /// # Errors
 ///
 /// `EPERM` unless this process has `CAP_SYS_RESOURCE`, or all ids of the other process and the limit is no higher.
-pub(super) fn set_limit(thread: u32, resource: i32, [soft, hard]: [u64; 2]) -> Result<(), Errno> {
-    let limit = libc::rlimit64 {
-        rlim_cur: soft,
-        rlim_max: hard,
-    };
-    let none = std::ptr::null_mut::<libc::rlimit64>();
-    // SAFETY: needed because rustix knows no thread by a number that may be anyone's. The kernel reads one
-    // `rlimit64`, which outlives the call.
+pub(super) fn set_limit(thread: u32, resource: i32, limits: [u64; 2]) -> Result<(), Errno> {
+    let none = std::ptr::null_mut::<[u64; 2]>();
+    // SAFETY: needed because rustix knows no thread by a number that may be anyone's. The kernel reads the two
+    // numbers of `struct rlimit64`, which outlive the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_prlimit64,
             thread,
             resource,
-            &raw const limit,
+            &raw const limits,
             none,
         )
     };

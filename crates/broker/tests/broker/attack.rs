@@ -199,6 +199,7 @@ fn ids_pins_and_the_brokers_process_are_out_of_reach() -> Result<()> {
         ("state", 0o700),
         ("state/journal", 0o600),
         ("state/lock", 0o600),
+        ("admin.sock", 0o600),
         ("metrics.sock", 0o600),
         // Tenants of the device plugin find their map by its name.
         ("bpffs", 0o711),

@@ -482,7 +482,9 @@ fn one_broker_at_a_time() -> Result<()> {
     assert!(exists(&lab.path("broker.sock")), "stale");
     let broker = Broker::again(&lab)?;
     broker.stop()?;
-    assert!(!exists(&lab.path("broker.sock")) && !exists(&lab.path("metrics.sock")));
+    for socket in ["broker.sock", "admin.sock", "metrics.sock"] {
+        assert!(!exists(&lab.path(socket)), "{socket}");
+    }
     fs::write(lab.path("broker.sock"), "a file")?;
     let third = Broker::command(&lab).output()?;
     let words = String::from_utf8_lossy(&third.stderr);

@@ -438,6 +438,7 @@ fn reach(arguments: &[String]) -> Result<()> {
         "state",
         "state/journal",
         "state/lock",
+        "admin.sock",
         "metrics.sock",
     ] {
         let opened = std::fs::File::open(path(name));

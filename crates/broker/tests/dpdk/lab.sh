@@ -57,7 +57,7 @@ start_broker() {
             'queues = 0' 'lease = ["rx", "tx"]' 'plugin = true' "$@"
     } >"$lab/policy.toml"
     "$broker" --policy "$lab/policy.toml" --socket "$lab/broker.sock" --oci-socket "$lab/oci.sock" \
-        --metrics "$lab/metrics.sock" --state "$lab/state" --bpffs "$lab/bpffs" \
+        --admin "$lab/admin.sock" --metrics "$lab/metrics.sock" --state "$lab/state" --bpffs "$lab/bpffs" \
         --plugin-dir "$lab/plugin" --everyone 2>"$lab/log" &
     broker_pid=$!
     while [[ ! -S $lab/plugin/wan0/afxdp.sock || ! -S $lab/metrics.sock ]]; do

@@ -122,6 +122,7 @@ fn command(directory: &Path) -> Command {
         ("--policy", "policy.toml"),
         ("--socket", "socket"),
         ("--oci-socket", "oci"),
+        ("--admin", "admin"),
         ("--metrics", "metrics"),
         ("--state", "state"),
         // There is none: the program ends with this broker.
