@@ -254,6 +254,7 @@ sub told { print $out "told $_[0]\n"; }
 told(socket(my $udp, PF_INET, SOCK_DGRAM, 0) ? "udp" : "no udp");
 told(socket(my $unix, PF_UNIX, SOCK_SEQPACKET, 0) ? "unix" : "no unix");
 told("pid $$");
+told(system("/usr/bin/true") == 0 ? "exec" : "no exec");
 for (1 .. 5) { if (!fork) { $0 = "weir-evil-MARK"; sleep 300; exit 0; } }
 close $out;
 open(my $fuse, '+<&=', ($ARGV[0] =~ /(\d+)$/)[0]) or exit 1;
@@ -295,7 +296,10 @@ fn a_program_that_an_image_takes_over_is_alone() -> Result<()> {
         .lines()
         .filter_map(|it| it.strip_prefix("told "))
         .collect();
-    ensure!(told == ["no udp", "no unix", "pid 1"], "{told:?}");
+    ensure!(
+        told == ["no udp", "no unix", "pid 1", "no exec"],
+        "{told:?}"
+    );
     let name = format!("weir-evil-{mark}");
     let evil = processes(&name)?;
     ensure!(evil.len() == 6, "{evil:?}");

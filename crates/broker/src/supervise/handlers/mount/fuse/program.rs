@@ -26,6 +26,14 @@ const NEWEST: ABI = ABI::V6;
 /// Where a program finds its libraries.
 const LIBRARIES: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"];
 
+/// Those that the kernel starts a program by.
+const LOADERS: [&str; 4] = [
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
+
 /// Most address space of a program.
 const MAX_ADDRESS_SPACE: u64 = 4 << 30;
 
@@ -178,22 +186,27 @@ fn limits(of_caller: &str) -> Vec<(Resource, Rlimit)> {
     limits.collect()
 }
 
-/// Leaves it the image and the libraries.
+/// Leaves it the image and the libraries, and no program but its own.
 fn rules(program: &Path, image: &OwnedFd) -> anyhow::Result<RulesetCreated> {
-    let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::AbstractUnixSocket)?
         .scope(Scope::Signal)?
         .create()?;
-    for path in LIBRARIES.map(Path::new).into_iter().chain([program]) {
+    for path in LIBRARIES.map(Path::new) {
         let Ok(fd) = PathFd::new(path) else { continue };
         let rights = if path.is_dir() {
             read
         } else {
             read & AccessFs::from_file(NEWEST)
         };
+        rules = rules.add_rule(PathBeneath::new(fd, rights))?;
+    }
+    for path in LOADERS.map(Path::new).into_iter().chain([program]) {
+        let Ok(fd) = PathFd::new(path) else { continue };
+        let rights = AccessFs::ReadFile | AccessFs::Execute;
         rules = rules.add_rule(PathBeneath::new(fd, rights))?;
     }
     let write = AccessFs::ReadFile | AccessFs::WriteFile;
