@@ -42,8 +42,8 @@ const TABLE: &[Row] = &[
     ),
     (
         CapabilitySet::KILL,
-        |needs| needs.kill || needs.fuse,
-        "ending the control group of a tenant, and FUSE programs that run as a caller's user",
+        |needs| needs.kill || needs.supervision,
+        "ending the control group of a tenant, and programs and children that run as a caller's user",
     ),
     (
         CapabilitySet::SYS_ADMIN,
