@@ -1,4 +1,4 @@
-//! `weir broker check`: exit status, and every error at once.
+//! `weir broker check`: exit status, and every error at once; `weir profile`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ pub fn trials() -> Vec<Test> {
         every_error_has_its_place,
         json_has_all_of_it,
         what_cannot_be_read_is_no_fault_of_the_policy,
+        a_profile_allows_others_only_if_asked,
     ];
     of_anyone.into_iter().map(Test::for_everyone).collect()
 }
@@ -61,6 +62,40 @@ pub fn wrong_report(name: &str) -> Result<Value> {
     let output = Policy::new(name, WRONG)?.check(&["--format", "json"])?;
     ensure!(output.status.code() == Some(1), "{output:?}");
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn a_profile_allows_others_only_if_asked() -> Result<()> {
+    let policy = "[[tenant]]\nname = 'a'\nuid = 1\ncalls.sysinfo = true\n";
+    let policy = Policy::new("profile", policy)?;
+    let profile = |arguments: &[&str]| {
+        let mut weir = weir();
+        weir.args(["profile", "--tenant", "a", "--policy"])
+            .arg(policy.path());
+        output(weir.args(arguments))
+    };
+    let action = |output: &Output| -> Result<String> {
+        let profile: Value = serde_json::from_slice(&output.stdout)?;
+        Ok(profile["defaultAction"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    };
+    let asked = profile(&["--allow-others"])?;
+    ensure!(action(&asked)? == "SCMP_ACT_ALLOW", "{asked:?}");
+    // Where there is a default profile, its restrictions stay; else one must be named.
+    let default = profile(&[])?;
+    if default.status.success() {
+        ensure!(action(&default)? != "SCMP_ACT_ALLOW", "{default:?}");
+    } else {
+        let error = String::from_utf8_lossy(&default.stderr).into_owned();
+        ensure!(
+            error.contains("--base") && error.contains("--allow-others"),
+            "{error}"
+        );
+    }
+    let both = profile(&["--allow-others", "--base", "x"])?;
+    ensure!(both.status.code() == Some(2), "{both:?}");
+    Ok(())
 }
 
 fn a_valid_policy_is_counted() -> Result<()> {

@@ -262,6 +262,8 @@ impl<'l> Container<'l> {
                 .arg(&listener);
             if let Some(base) = self.base()? {
                 command.arg("--base").arg(base);
+            } else {
+                command.arg("--allow-others");
             }
             let output = command.output()?;
             crate::ensure!(
