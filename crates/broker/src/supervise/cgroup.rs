@@ -56,22 +56,19 @@ impl Hierarchies {
         }
     }
 
-    /// Moves a process to the groups that a `/proc/TID/cgroup` names, as far as the kernel lets it.
-    pub fn admit(&self, groups: &str, process: u32) {
+    /// The files of the groups that a `/proc/TID/cgroup` names, as far as the kernel opens them: a process that writes
+    /// `0` to each joins the groups.
+    pub fn doors(&self, groups: &str) -> Vec<OwnedFd> {
         let hierarchies = [
             (&self.unified, ""),
             (&self.memory, "memory"),
             (&self.pids, "pids"),
         ];
-        for (root, controller) in hierarchies {
-            let (Some(root), Some(path)) = (root, group(groups, controller)) else {
-                continue;
-            };
-            // A hierarchy that is mounted read-only, and a group of threads, take none.
-            if let Ok(file) = open(root, path, "cgroup.procs", OFlags::WRONLY) {
-                let _ = rustix::io::write(&file, process.to_string().as_bytes());
-            }
-        }
+        let doors = hierarchies.into_iter().filter_map(|(root, controller)| {
+            let path = group(groups, controller)?;
+            open(root.as_ref()?, path, "cgroup.procs", OFlags::WRONLY).ok()
+        });
+        doors.collect()
     }
 
     /// The usage of the groups that a `/proc/TID/cgroup` names. Without a memory controller there is

@@ -283,10 +283,10 @@ fn only_roots_broker_is_asked() -> Result<()> {
 }
 
 /// A control group of its own, removed on drop.
-struct Group(PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
-    fn new(name: &str) -> Result<Self> {
+    pub fn new(name: &str) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let line = mounts.lines().find(|line| line.contains(" - cgroup2 "));
         let top = line.and_then(|line| line.split(' ').nth(4));
@@ -302,7 +302,7 @@ impl Group {
         Ok(Self(path))
     }
 
-    fn add(&self, process: &Process) -> Result<()> {
+    pub fn add(&self, process: &Process) -> Result<()> {
         let pid = process.id().to_string();
         Ok(fs::write(self.0.join("cgroup.procs"), pid)?)
     }

@@ -281,11 +281,16 @@ fn a_program_that_an_image_takes_over_is_alone() -> Result<()> {
         format!("{}\n__END__\n", EVIL.replace("MARK", &mark)),
     )?;
     chown(&image, Some(NOBODY), Some(NOBODY))?;
-    let script =
-        "ulimit -n 100; mkdir at && mount -i -t fuse.evil image at; echo \"mounted $?\"; read line";
+    let script = "read go; ulimit -n 100; mkdir at && mount -i -t fuse.evil image at; echo \"mounted $?\"; read line";
     let script = format!("exec unshare --user --map-root-user --mount sh -c '{script}'");
     let mut command = tenant_command(&lab, NOBODY, "supervised", &["sh", "-c", &script]);
     let mut process = testkit::Process::start(command.current_dir(&directory.path))?;
+    // Else the broker's is the caller's.
+    let group = crate::attack::Group::new("evil").ok();
+    if let Some(group) = &group {
+        group.add(&process)?;
+    }
+    process.say("go")?;
     let line = process.line()?;
     if line.contains("unshare") {
         return Err(Skip::new("needs user namespaces of ordinary users").into());
@@ -301,8 +306,10 @@ fn a_program_that_an_image_takes_over_is_alone() -> Result<()> {
         "{told:?}"
     );
     let name = format!("weir-evil-{mark}");
+    // Each gives itself its name.
+    let all = || processes(&name).is_ok_and(|evil| evil.len() == 6);
+    ensure!(crate::lab::wait_until(all), "{:?}", processes(&name)?);
     let evil = processes(&name)?;
-    ensure!(evil.len() == 6, "{evil:?}");
     let namespace = |pid: &str, kind: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}"));
     let broker_id = broker.process.id().to_string();
     let caller_id = process.id().to_string();
@@ -319,7 +326,9 @@ fn a_program_that_an_image_takes_over_is_alone() -> Result<()> {
             Ok(line.ok_or("its limit")?.to_owned())
         };
         ensure!(files(pid)? == files(&caller_id)?, "{}", files(pid)?);
-        ensure!(of(pid, "cgroup")? == of(&caller_id, "cgroup")?);
+        let groups = of(pid, "cgroup")?;
+        ensure!(groups == of(&caller_id, "cgroup")?, "{groups}");
+        ensure!(group.is_none() || groups.contains("weir-evil"), "{groups}");
     }
     process.kill()?;
     ensure!(

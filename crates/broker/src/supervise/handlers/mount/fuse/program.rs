@@ -9,7 +9,9 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::path::DecInt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_no_new_privs, set_thread_groups,
@@ -78,7 +80,6 @@ impl Program {
         if is_read_only {
             command.args(["-o", "ro"]);
         }
-        let groups = read_proc(target, "cgroup")?;
         let mut confinement = Confinement::new(path, image, target, place)?;
         let inherited = [image.as_fd(), fuse.as_fd()];
         before_exec(&mut command, inherited, move || confinement.apply());
@@ -92,20 +93,7 @@ impl Program {
             let thread = thread.map_err(|_| Errno::AGAIN)?;
             thread.join().unwrap_or(Err(Errno::IO))
         })?;
-        let program = Self(child);
-        program.charge(target, &groups);
-        Ok(program)
-    }
-
-    /// Its memory and its processes are the caller's, and it is no less likely to be killed.
-    fn charge(&self, target: &Target, groups: &str) {
-        let process = self.0.id();
-        Hierarchies::find().admit(groups, process);
-        let score = read_proc(target, "oom_score_adj").ok();
-        let score = score.and_then(|score| score.trim().parse::<i32>().ok());
-        let score = score.unwrap_or(OOM_SCORE).max(OOM_SCORE);
-        // It may have ended.
-        let _ = std::fs::write(format!("/proc/{process}/oom_score_adj"), score.to_string());
+        Ok(Self(child))
     }
 
     pub(super) fn is_running(&mut self) -> bool {
@@ -124,6 +112,8 @@ impl Drop for Program {
 /// What a program gives up, in its own process: a thread of the broker's with the caller's user could be
 /// killed by the caller, and the broker with it.
 struct Confinement {
+    control_groups: Vec<OwnedFd>,
+    oom_score: DecInt,
     limits: Vec<(Resource, Rlimit)>,
     groups: Vec<Gid>,
     group: Gid,
@@ -134,7 +124,10 @@ struct Confinement {
 
 impl Confinement {
     fn new(program: &Path, image: &OwnedFd, target: &Target, place: &Place) -> Result<Self, Errno> {
+        let score = read_proc(target, "oom_score_adj")?.trim().parse::<i32>();
         Ok(Self {
+            control_groups: Hierarchies::find().doors(&read_proc(target, "cgroup")?),
+            oom_score: DecInt::new(score.unwrap_or(OOM_SCORE).max(OOM_SCORE)),
             limits: limits(&read_proc(target, "limits")?),
             groups: place.groups().to_vec(),
             group: place.group(),
@@ -148,6 +141,13 @@ impl Confinement {
 
     /// Allocates no memory.
     fn apply(&mut self) -> io::Result<()> {
+        // First of all, so that all its memory and processes are the caller's. A group of threads takes none.
+        for group in &self.control_groups {
+            let _ = rustix::io::write(group, b"0");
+        }
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let score = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty())?;
+        rustix::io::write(score, self.oom_score.as_c_str().to_bytes())?;
         for (resource, limit) in &self.limits {
             setrlimit(*resource, *limit)?;
         }
