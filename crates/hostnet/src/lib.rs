@@ -63,7 +63,7 @@
 //     rtnetlink, genetlink, sock_diag, nfnetlink     families of netlink
 //     notifications                                  groups of netlink
 //     netlink, ethtool, netns, sysfs, mib, softnet   sockets and files of a network namespace
-//     ifreq, mount, process, cpulist, kernel_config, cgroup  structures and files of the kernel
+//     ifreq, mount, process, cpulist, kernel_config, cgroup, unix  structures and files of the kernel
 //     error                                          the error type
 //     privilege                                      capabilities and limits of the calling thread
 
@@ -89,5 +89,6 @@ pub mod sock_diag;
 pub mod softnet;
 pub mod sysfs;
 pub mod tap;
+pub mod unix;
 
 pub use error::{ENOTSUPP, Error, ErrorKind, Result, errno_name, errno_text};
