@@ -43,7 +43,7 @@ const TABLE: &[Row] = &[
     (
         CapabilitySet::KILL,
         |needs| needs.kill || needs.supervision,
-        "ending the control group of a tenant, and programs and children that run as a caller's user",
+        "ending processes of a tenant, and programs and children that run as a caller's user",
     ),
     (
         CapabilitySet::SYS_ADMIN,

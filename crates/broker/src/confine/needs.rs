@@ -20,7 +20,7 @@ pub struct Needs {
     pub fuse: bool,
     /// TCP connections are made for other processes.
     pub connect: bool,
-    /// Control groups are killed.
+    /// Processes of tenants are killed.
     pub kill: bool,
     /// Scheduling policies of other processes are set.
     pub scheduling: bool,
@@ -52,7 +52,8 @@ impl Needs {
             needs.devices |= !calls.mknod.is_empty();
             needs.fuse |= calls.mount.as_ref().is_some_and(|m| !m.fuse.is_empty());
             needs.connect |= !calls.connect.is_empty();
-            needs.kill |= tenant.kill;
+            // Those that bind an AF_XDP socket otherwise than granted.
+            needs.kill |= tenant.kill || calls.af_xdp;
             needs.limits |= calls.af_xdp;
             needs.scheduling |= calls.sched_setscheduler.is_some();
         }
@@ -68,7 +69,7 @@ impl Needs {
             ("devices", self.devices),
             ("FUSE programs", self.fuse),
             ("connections", self.connect),
-            ("killing control groups", self.kill),
+            ("killing processes", self.kill),
             ("scheduling", self.scheduling),
             ("limits of memory", self.limits),
         ]

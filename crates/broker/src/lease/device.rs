@@ -258,7 +258,9 @@ impl DeviceProgram {
             .tx_ring(slots(request.tx))
             .fill_ring(request.rings)
             .completion_ring(request.rings)
-            .wait(request.wait);
+            .wait(request.wait)
+            // Others wait for this lock.
+            .busy_timeout(Duration::ZERO);
         if request.rx {
             self.attach(device, attach_mode(mode))?;
             self.set_filter(queue, filter(&terms.grant.filter))?;

@@ -1,14 +1,18 @@
 //! The processes that hold a socket.
 
+use crate::identity::Identity;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A process, and its descriptor of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,6 +42,18 @@ impl Holder {
 }
 
 impl Holder {
+    /// Kills the process if it has the socket still, and `is_ours` says so.
+    fn end(&self, inode: u64, is_ours: impl Fn(&Identity) -> bool) -> anyhow::Result<bool> {
+        let pid = Pid::from_raw(self.pid.cast_signed()).ok_or(Errno::SRCH)?;
+        let process = Identity::of_process(pid)?;
+        self.socket(inode)?;
+        if !is_ours(&process) {
+            return Ok(false);
+        }
+        pidfd_send_signal(process.pidfd(), Signal::KILL)?;
+        Ok(true)
+    }
+
     /// The file that kills all processes of its control group (`cgroup.kill`, 5.14).
     ///
     /// # Errors
@@ -85,6 +101,41 @@ pub(super) fn of(inodes: impl IntoIterator<Item = u64>) -> BTreeMap<u64, Vec<Hol
     }
     found.retain(|_, holders| !holders.is_empty());
     found
+}
+
+/// Most looks for processes that hold a socket still, or that got it from one that was ended.
+const MAX_LOOKS: usize = 20;
+/// Between two of them.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Ends the processes that hold a socket, if `is_ours` says so; returns those, and those that are not.
+pub fn end_holders(inode: u64, is_ours: impl Fn(&Identity) -> bool) -> (Vec<Holder>, Vec<Holder>) {
+    let (mut ended, mut spared): (Vec<Holder>, Vec<Holder>) = Default::default();
+    for _ in 0..MAX_LOOKS {
+        let holders = of([inode]).remove(&inode).unwrap_or_default();
+        let is_of = |list: &[Holder], pid| list.iter().any(|known| known.pid == pid);
+        let mut is_over = true;
+        for holder in holders {
+            if is_of(&spared, holder.pid) {
+                continue;
+            }
+            is_over = false;
+            if is_of(&ended, holder.pid) {
+                continue;
+            }
+            match holder.end(inode, &is_ours) {
+                Ok(true) => ended.push(holder),
+                Ok(false) => spared.push(holder),
+                // It has ended, or closed the socket.
+                Err(_) => {}
+            }
+        }
+        if is_over {
+            break;
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    (ended, spared)
 }
 
 /// The sockets of a process: descriptors and inodes.

@@ -14,7 +14,7 @@ mod terms;
 mod users;
 mod whole;
 
-pub use holders::Holder;
+pub use holders::{Holder, end_holders};
 pub use record::{Asker, LeaseId, Record};
 pub(crate) use terms::plugin_grant;
 pub use users::DeviceLease;
@@ -22,18 +22,27 @@ pub use users::DeviceLease;
 use crate::policy::Tenant;
 use anyhow::{Context as _, Result};
 use device::Devices;
+use hostnet::genetlink::netdev::queue_has_xsk;
 use journal::Journal;
 use last_close::LastClose;
 use memory::Stock;
-use std::collections::BTreeMap;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terms::Terms;
 use users::Wholes;
 use xsk::broker::{Refusal, Request};
-use xsk::{Device, ErrorKind, Socket};
+use xsk::{Device, ErrorKind, Socket, Umem};
+
+/// Time for a queue that a socket of others has, and for one that the kernel is about to release: as `xsk` has them.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two tries of such a queue, at least and at most; an eighth of the time so far.
+const MIN_RELEASE_PAUSE: Duration = Duration::from_millis(1);
+const MAX_RELEASE_PAUSE: Duration = Duration::from_millis(50);
 
 /// All leases.
 #[derive(Debug)]
@@ -112,17 +121,77 @@ impl Leases {
             filter: terms.grant.filter.clone(),
             ..Record::new(tenant, &device, asker)
         };
-        let reserved = self.reserve(tenant, lease, |taken| terms.choose(&device, taken))?;
-        let granted = self.open_socket(&terms, &device, &reserved);
-        granted.inspect_err(|_| drop(self.end(reserved.id)))
+        let umem = self.stock.take(request.chunks, request.chunk_size);
+        let umem = umem.map_err(|error| Refusal::from(&error))?;
+        let granted = self.lend_free(&terms, &device, &lease, &umem);
+        self.stock.discard(umem);
+        granted
     }
 
-    /// Lends a queue to a tenant that binds the socket itself, with a UMEM of `memory` bytes, 0 if that is
-    /// unknown; a queue that it has in this way, again.
+    /// Lends a queue that the kernel has free, after some time if it has none: it releases one a while after its
+    /// socket's last close. Nothing is held in between.
+    fn lend_free(
+        &self,
+        terms: &Terms<'_>,
+        device: &Device,
+        lease: &Record,
+        umem: &Umem,
+    ) -> Result<Granted, Refusal> {
+        let began = Instant::now();
+        loop {
+            let mut busy = BTreeSet::new();
+            let refusal = loop {
+                let reserved = self.reserve(terms.tenant, lease.clone(), |taken| {
+                    terms.choose(device, &busy, taken)
+                });
+                let reserved = match reserved {
+                    Ok(reserved) => reserved,
+                    Err(refusal) if busy.is_empty() => return Err(refusal),
+                    Err(refusal) => break refusal,
+                };
+                let refusal = match self.open_socket(terms, device, &reserved, umem) {
+                    Ok(granted) => return Ok(granted),
+                    Err(refusal) => refusal,
+                };
+                self.end(reserved.id);
+                if refusal.kind() != ErrorKind::QueueBusy {
+                    return Err(refusal);
+                }
+                busy.insert(reserved.queue);
+                if terms.request.queue.is_some() {
+                    break refusal;
+                }
+            };
+            // A queue that the kernel shows as held needs no try, for which others would wait.
+            loop {
+                let shown = busy
+                    .iter()
+                    .map(|queue| queue_has_xsk(device.index, *queue).ok());
+                let shown: Vec<_> = shown.collect();
+                let waited = began.elapsed();
+                let timeout = if shown.contains(&Some(false)) {
+                    RELEASE_TIMEOUT
+                } else {
+                    BUSY_TIMEOUT
+                };
+                if waited >= timeout {
+                    return Err(refusal);
+                }
+                std::thread::sleep((waited / 8).clamp(MIN_RELEASE_PAUSE, MAX_RELEASE_PAUSE));
+                if shown.iter().any(|shown| *shown != Some(true)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Lends a queue to a tenant that is about to bind the socket itself, with a UMEM of `memory` bytes, 0 if
+    /// that is unknown; a queue that it has in this way, again. [`begin`](Self::begin) follows once it is
+    /// bound, [`end`](Self::end) if it is not.
     ///
     /// # Errors
     ///
-    /// When another lease has the queue, or the tenant has all of its leases or memory.
+    /// When another lease has the queue or the socket, or the tenant has all of its leases or memory.
     pub fn lend_socket(
         &self,
         tenant: &Tenant,
@@ -132,26 +201,31 @@ impl Leases {
         memory: u64,
         asker: Asker,
     ) -> Result<Record, Refusal> {
-        let inode = rustix::fs::fstat(socket).map_or(0, |stat| stat.st_ino);
-        if let Some(lease) = self.list().into_iter().find(|lease| lease.inode == inode) {
-            // A bind that failed is tried again.
-            return Ok(lease);
+        let os = |errno: Errno| Refusal::new(ErrorKind::Os, errno.to_string());
+        let inode = rustix::fs::fstat(socket).map_err(os)?.st_ino;
+        if let Some(lease) = self.list().iter().find(|lease| lease.inode == inode) {
+            return Err(terms::busy(lease));
         }
         let is_own = |lease: &Record| lease.tenant == tenant.name && lease.mode.is_empty();
         let lease = Record {
             memory,
             ..Record::new(tenant, device, asker)
         };
-        let reserved = self.reserve(tenant, lease, |taken| match taken(queue) {
+        self.reserve(tenant, lease, |taken| match taken(queue) {
             Some(lease) if !is_own(lease) => Err(terms::busy(lease)),
             // Sockets that share a UMEM share the queue.
             _ => Ok(queue),
-        })?;
-        let watched = self.watch(reserved.id, socket);
-        watched.map_err(|error| {
-            self.end(reserved.id);
-            Refusal::new(ErrorKind::Os, format!("{error:#}"))
         })
+    }
+
+    /// Begins a lease of [`lend_socket`](Self::lend_socket), whose socket is bound.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be watched or the journal not be written. The lease stays, so that nobody else
+    /// gets the queue.
+    pub fn begin(&self, id: LeaseId, socket: BorrowedFd<'_>) -> Result<Record> {
+        self.watch(id, socket)
     }
 
     /// Ends the leases whose sockets nobody holds any more, and detaches programs that nobody needs;
@@ -180,8 +254,7 @@ impl Leases {
 
     /// The processes that hold a lease's socket.
     pub fn holders(&self, lease: &Record) -> Vec<Holder> {
-        let mut holders = holders::of([lease.inode]);
-        holders.remove(&lease.inode).unwrap_or_default()
+        holders_of(lease.inode)
     }
 
     /// The processes that hold the sockets of leases, by inode.
@@ -245,21 +318,16 @@ impl Leases {
         terms: &Terms<'_>,
         device: &Device,
         reserved: &Record,
+        umem: &Umem,
     ) -> Result<Granted, Refusal> {
-        let umem = self
-            .stock
-            .take(terms.request.chunks, terms.request.chunk_size);
-        let umem = umem.map_err(|error| Refusal::from(&error))?;
         let socket = self
             .devices
-            .open_socket(device, reserved.queue, terms, &umem)?;
+            .open_socket(device, reserved.queue, terms, umem)?;
         let mode = socket.mode().to_string();
         if let Some(lease) = self.state().leases.get_mut(&reserved.id) {
             lease.mode = mode;
         }
-        let taken = take_apart(socket);
-        self.stock.discard(umem);
-        let (message, descriptors) = taken.map_err(|error| Refusal::from(&error))?;
+        let (message, descriptors) = take_apart(socket).map_err(|error| Refusal::from(&error))?;
         let watched = descriptors.first().context("a socket has a descriptor");
         let watched = watched.and_then(|socket| self.watch(reserved.id, socket.as_fd()));
         let record = watched.map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
@@ -273,26 +341,37 @@ impl Leases {
     /// Notes the socket of a lease, which ends with the socket's last close.
     fn watch(&self, id: LeaseId, socket: BorrowedFd<'_>) -> Result<Record> {
         let inode = rustix::fs::fstat(socket)?.st_ino;
+        // A lease whose socket cannot be watched ends once its device shows no socket.
+        let lease = {
+            let mut state = self.state();
+            let lease = state.leases.get_mut(&id);
+            let lease = lease.context("the lease has ended")?;
+            lease.inode = inode;
+            lease.clone()
+        };
         self.closes.watch(id, inode, socket)?;
-        let mut state = self.state();
-        let State {
-            leases, journal, ..
-        } = &mut *state;
-        let lease = leases.get_mut(&id).context("the lease has ended")?;
-        lease.inode = inode;
-        journal.begin(lease)?;
-        Ok(lease.clone())
+        self.state().journal.begin(&lease)?;
+        Ok(lease)
     }
 
-    fn end(&self, id: LeaseId) -> Option<Record> {
+    /// Ends a lease.
+    pub fn end(&self, id: LeaseId) -> Option<Record> {
         let mut state = self.state();
         let record = state.leases.remove(&id)?;
         if record.inode != 0 || record.whole_device {
             // Without the line, the next broker finds the socket closed.
             let _ = state.journal.end(id);
+        } else if id.0 + 1 == state.next {
+            // It never began, and nobody has its number.
+            state.next = id.0;
         }
         Some(record)
     }
+}
+
+/// The processes that hold a socket, but for this one.
+pub fn holders_of(inode: u64) -> Vec<Holder> {
+    holders::of([inode]).remove(&inode).unwrap_or_default()
 }
 
 /// A socket for a tenant, as a message and descriptors.

@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use crate::policy::{DeviceGrant, Tenant};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use xsk::broker::{Refusal, Request};
 use xsk::{Device, ErrorKind};
@@ -61,10 +62,11 @@ impl<'t> Terms<'t> {
         })
     }
 
-    /// A queue that is granted and free.
+    /// A queue that is granted and free, but for those on which the kernel has a socket.
     pub(super) fn choose<'r>(
         &self,
         device: &Device,
+        held: &BTreeSet<u32>,
         taken: impl Fn(u32) -> Option<&'r Record>,
     ) -> Result<u32, Refusal> {
         let queues = device.rx_queues.max(device.tx_queues);
@@ -78,7 +80,8 @@ impl<'t> Terms<'t> {
             *range.start()..(*range.end()).saturating_add(1).min(queues)
         };
         let granted = self.grant.queues.iter().flat_map(existing);
-        let free = granted.into_iter().find(|&queue| taken(queue).is_none());
+        let mut granted = granted.into_iter();
+        let free = granted.find(|&queue| taken(queue).is_none() && !held.contains(&queue));
         free.ok_or_else(|| {
             Refusal::new(
                 ErrorKind::QueueBusy,

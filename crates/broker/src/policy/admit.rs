@@ -81,6 +81,11 @@ impl Policy {
 }
 
 impl Who {
+    /// Whether all conditions hold for a process.
+    pub fn holds(&self, process: &Identity) -> bool {
+        self.failed(process).is_none()
+    }
+
     /// How far a process is from all conditions, and the first that does not hold, as a sentence; none if all
     /// hold. The executable is looked at only if all that is cheaper holds, and then it alone is missing.
     fn failed(&self, process: &Identity) -> Option<(usize, String)> {

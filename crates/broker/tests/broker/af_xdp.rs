@@ -6,7 +6,7 @@ use crate::supervised::{Result, Start, Supervised, Tries, address, call, wait_un
 use broker::confine::worker::Worker;
 use broker::policy::{BusyPoll, DeviceGrant, Mode};
 use broker::supervise::Handler;
-use broker::supervise::handlers::af_xdp::{self, AfXdp, Queues};
+use broker::supervise::handlers::af_xdp::{self, AfXdp, Queues, Taken};
 use hostnet::sock_diag::xdp_diag::xdp_sockets;
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
@@ -67,13 +67,23 @@ impl Queues for Lent {
         queue: u32,
         _: BorrowedFd<'_>,
         _: u64,
-    ) -> Result<(), Errno> {
+    ) -> Result<u64, Errno> {
         if queue == ANOTHERS {
             return Err(Errno::BUSY);
         }
         let mut lent = self.0.lock().expect("no panic");
         lent.push((device.to_owned(), queue));
-        Ok(())
+        Ok(0)
+    }
+
+    fn begin(&self, _: u64, _: BorrowedFd<'_>) {}
+
+    fn end(&self, _: u64) {}
+
+    fn seize(&self, taken: &Taken<'_>) {
+        // In whichever thread.
+        eprintln!("{taken:?}: no test here has a socket bound by anyone else");
+        std::process::abort();
     }
 }
 
@@ -426,12 +436,12 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-fn xskmap() -> Result<OwnedFd, Errno> {
+pub fn xskmap() -> Result<OwnedFd, Errno> {
     bpf(0, &words(&[17, 4, 4, 1, 0])).map(own)
 }
 
 /// libbpf's `xsk_load_xdp_prog`.
-fn redirect(map: &OwnedFd) -> [u64; 6] {
+pub fn redirect(map: &OwnedFd) -> [u64; 6] {
     let map = (map.as_raw_fd() as u64) << 32;
     [
         0x0010_1261,
@@ -443,7 +453,7 @@ fn redirect(map: &OwnedFd) -> [u64; 6] {
     ]
 }
 
-fn load(kind: u32, instructions: &[u64]) -> Result<OwnedFd, Errno> {
+pub fn load(kind: u32, instructions: &[u64]) -> Result<OwnedFd, Errno> {
     let license = c"GPL";
     let mut attr = words(&[kind, instructions.len() as u32]);
     attr.extend(address(instructions).to_ne_bytes());
@@ -452,19 +462,25 @@ fn load(kind: u32, instructions: &[u64]) -> Result<OwnedFd, Errno> {
     bpf(5, &attr).map(own)
 }
 
-fn link(program: &OwnedFd, ifindex: u32) -> Result<OwnedFd, Errno> {
+pub fn link(program: &OwnedFd, ifindex: u32) -> Result<OwnedFd, Errno> {
     let program = program.as_raw_fd() as u32;
     bpf(28, &words(&[program, ifindex, 37, 0])).map(own)
 }
 
-fn index(device: &str) -> Result<u32> {
+pub fn index(device: &str) -> Result<u32> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     Ok(name_to_index(&socket, device)?)
 }
 
 /// An AF_XDP socket with all but its address.
-fn xdp_socket(memory: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn xdp_socket(memory: &[u8]) -> Result<OwnedFd, Errno> {
     let socket = socket(AddressFamily::XDP, SocketType::RAW, None)?;
+    register(&socket, memory)?;
+    Ok(socket)
+}
+
+/// Gives a socket a UMEM and rings.
+pub fn register(socket: &OwnedFd, memory: &[u8]) -> Result<(), Errno> {
     let umem = XdpUmemReg {
         addr: address(memory),
         len: memory.len() as u64,
@@ -473,29 +489,28 @@ fn xdp_socket(memory: &[u8]) -> Result<OwnedFd, Errno> {
         flags: rustix::net::xdp::XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    sockopt::set_xdp_umem_reg(&socket, umem)?;
-    sockopt::set_xdp_umem_fill_ring_size(&socket, 4)?;
-    sockopt::set_xdp_umem_completion_ring_size(&socket, 4)?;
-    sockopt::set_xdp_rx_ring_size(&socket, 4)?;
-    Ok(socket)
+    sockopt::set_xdp_umem_reg(socket, umem)?;
+    sockopt::set_xdp_umem_fill_ring_size(socket, 4)?;
+    sockopt::set_xdp_umem_completion_ring_size(socket, 4)?;
+    sockopt::set_xdp_rx_ring_size(socket, 4)
 }
 
 /// Memory for a UMEM: two pages, the first part of which is not used up to the boundary.
-fn memory() -> (Vec<u8>, std::ops::Range<usize>) {
+pub fn memory() -> (Vec<u8>, std::ops::Range<usize>) {
     let memory = vec![0; 3 * 4096];
     let skip = memory.as_ptr().align_offset(4096);
     (memory, skip..skip + 8192)
 }
 
-fn bind_xdp(socket: i32, bytes: &[u8]) -> Result<(), Errno> {
+pub fn bind_xdp(socket: i32, bytes: &[u8]) -> Result<(), Errno> {
     let args = [socket as u64, address(bytes), bytes.len() as u64, 0, 0];
     errno(call(libc::SYS_bind, args))
 }
 
-const XDP_COPY: u32 = 2;
+pub const XDP_COPY: u32 = 2;
 const XDP_ZEROCOPY: u32 = 4;
 
-fn sockaddr(flags: u32, ifindex: u32, queue: u32) -> Vec<u8> {
+pub fn sockaddr(flags: u32, ifindex: u32, queue: u32) -> Vec<u8> {
     words(&[libc::AF_XDP as u32 | flags << 16, ifindex, queue, 0])
 }
 

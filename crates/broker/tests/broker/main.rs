@@ -10,6 +10,7 @@ mod containers;
 mod daemon;
 mod deputy;
 mod grants;
+mod held;
 mod identity;
 mod lab;
 mod mknod;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         daemon::tests(),
         deputy::tests(),
         grants::tests(),
+        held::tests(),
         mknod::tests(),
         mount::tests(),
         plugin::tests(),

@@ -79,7 +79,7 @@ fn may_work<T, E: Display>(what: &str, result: std::result::Result<T, E>) {
     }
 }
 
-fn broker_path() -> PathBuf {
+pub fn broker_path() -> PathBuf {
     std::env::var_os("WEIR_BROKER").unwrap_or_default().into()
 }
 

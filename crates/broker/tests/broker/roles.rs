@@ -21,6 +21,7 @@ pub fn play(role: &str) -> ExitCode {
         "many" => many(&arguments),
         "acquire" => acquire(&arguments),
         "again" => again(&arguments),
+        "held" => crate::held::play(&arguments),
         "rogue" => crate::rogue::play(&arguments),
         "tree" => crate::containers::tree(&arguments),
         "leaf" => crate::containers::leaf(&arguments),

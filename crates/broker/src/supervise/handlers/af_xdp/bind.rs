@@ -1,22 +1,28 @@
 //! bind(2) of an AF_XDP socket.
 
+use super::bound::{self, Bound, Probe};
 use super::diag;
 use super::place::Place;
 use super::session::{Session, has_mode};
 use super::socket::NOWHERE;
 use super::sys::{self, Ring};
+use super::turn::{Turn, Watch};
+use crate::lease::holders_of;
 use crate::policy::{DeviceGrant, Mode};
 use crate::seccomp::{Answer, Target};
 use crate::supervise::Call;
+use crate::supervise::caller::Status;
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_domain, xdp_options};
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags as Flags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags,
 };
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, bind, recv, send};
+use rustix::net::{AddressFamily, bind};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 /// Size of `struct sockaddr_xdp`.
 const ADDRESS: usize = 16;
@@ -48,16 +54,94 @@ pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno
     let device = place.device(address.ifindex)?;
     call.describe(format!("queue {} of {device}", address.queue));
     let grant = judge(session, &place, &mut address, umem.as_ref())?;
-    call.check_alive()?;
-    check_rings(grant, socket.as_fd())?;
-    let memory = check_memory(grant, &place, socket.as_fd())?;
-    session.lend(&place, &device, address.queue, socket.as_fd(), memory)?;
-    let result = bind_to(socket.as_fd(), &address, umem.as_ref());
-    if is_as_judged(grant, socket.as_fd(), result) {
-        return result.map(|()| Answer::Value(0));
+    let status = Status::of(target)?;
+    let process = status.number("Tgid", 0)?;
+    let watch = Watch {
+        probe: Probe::new(&place)?,
+        objects: session.weak_objects(),
+        queues: session.queues(),
+        socket: rustix::io::fcntl_dupfd_cloexec(&socket, 0)?,
+        device: device.clone(),
+        ifindex: address.ifindex,
+        queue: address.queue,
+        uid: status.number("Uid", EFFECTIVE)?,
+    };
+    let socket = socket.as_fd();
+    let turn = Turn::take(rustix::fs::fstat(socket)?.st_ino, watch.session())?;
+    let probe = &watch.probe;
+    if session.objects().is_closed() {
+        return Err(Errno::PERM);
     }
-    call.describe(format!("queue of {device} changed in between: killed"));
-    let _ = pidfd_send_signal(target.pidfd(), Signal::KILL);
+    if probe.look(socket, address.ifindex, address.queue)? != Bound::Nothing {
+        return Err(Errno::BUSY);
+    }
+    check_rings(grant, socket)?;
+    let memory = check_memory(grant, &place, socket)?;
+    check_holders(call, process, socket)?;
+    call.check_alive()?;
+    let loan = session.lend(&place, &device, address.queue, socket, memory)?;
+    let result = bind_to(socket, &address, umem.as_ref());
+    let is_as_judged = match result {
+        Ok(()) => {
+            probe.look(socket, address.ifindex, address.queue) == Ok(Bound::There)
+                && bound::is_granted(grant, socket)
+                && check_memory(grant, &place, socket).is_ok()
+        }
+        Err(Failure::Bind(_)) => {
+            probe.look(socket, address.ifindex, address.queue) == Ok(Bound::Nothing)
+        }
+        Err(Failure::Open(_)) => false,
+    };
+    if !is_as_judged {
+        call.describe(format!("queue of {device} changed in between: killed"));
+        let _ = pidfd_send_signal(target.pidfd(), Signal::KILL);
+        watch.seize();
+        return Err(Errno::PERM);
+    }
+    match result {
+        Ok(()) => {
+            turn.succeeded();
+            loan.begin(socket);
+            Ok(Answer::Value(0))
+        }
+        Err(Failure::Bind(errno) | Failure::Open(errno)) => {
+            turn.failed(watch);
+            Err(errno)
+        }
+    }
+}
+
+/// Place of the effective user id in the field `Uid` of /proc/PID/status.
+const EFFECTIVE: usize = 1;
+
+/// Looks for another holder, and the time between two: a child between fork and exec has all sockets for a while.
+const MAX_LOOKS: u32 = 10;
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Refuses a socket that another process than the caller's holds as well: it could bind the socket while that is
+/// open. One that is in a message on its way is not seen here, but by what it does.
+fn check_holders(call: &Call<'_>, process: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let inode = rustix::fs::fstat(socket)?.st_ino;
+    let other = || {
+        let mut holders = holders_of(inode).into_iter();
+        holders.find(|holder| holder.pid != process)
+    };
+    let mut found = other();
+    for _ in 1..MAX_LOOKS {
+        if found.is_none() {
+            break;
+        }
+        thread::sleep(LOOK_INTERVAL);
+        found = other();
+    }
+    let Some(other) = found else {
+        return Ok(());
+    };
+    call.describe(format!(
+        "a socket that process {} ({}) holds as well: close it there before bind",
+        other.pid,
+        other.name.escape_debug()
+    ));
     Err(Errno::PERM)
 }
 
@@ -164,10 +248,22 @@ fn judge<'s>(
     Ok(grant)
 }
 
+/// Why a socket is not bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    Bind(Errno),
+    /// And every holder may bind it.
+    Open(Errno),
+}
+
 /// Binds a socket, which the caller itself cannot bind to any device before and after.
-fn bind_to(socket: BorrowedFd<'_>, address: &Address, umem: Option<&OwnedFd>) -> Result<(), Errno> {
-    let device = i32::try_from(address.ifindex).map_err(|_| Errno::NODEV)?;
-    sys::set_option(socket, libc::SO_BINDTOIFINDEX, device)?;
+fn bind_to(
+    socket: BorrowedFd<'_>,
+    address: &Address,
+    umem: Option<&OwnedFd>,
+) -> Result<(), Failure> {
+    let device = i32::try_from(address.ifindex).map_err(|_| Failure::Bind(Errno::NODEV))?;
+    sys::set_option(socket, libc::SO_BINDTOIFINDEX, device).map_err(Failure::Bind)?;
     let plain = SocketAddrXdp::new(address.flags, address.ifindex, address.queue);
     let result = match umem {
         None => bind(socket, &plain),
@@ -180,11 +276,11 @@ fn bind_to(socket: BorrowedFd<'_>, address: &Address, umem: Option<&OwnedFd>) ->
             bind(socket, &address)
         }
     };
-    sys::set_option(socket, libc::SO_BINDTOIFINDEX, NOWHERE)?;
-    result
+    sys::set_option(socket, libc::SO_BINDTOIFINDEX, NOWHERE).map_err(Failure::Open)?;
+    result.map_err(Failure::Bind)
 }
 
-/// Refuses a socket that is bound, or has a ring that is not granted.
+/// Refuses a socket with a ring that is not granted.
 fn check_rings(grant: &DeviceGrant, socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let receives = sys::has_ring(socket, Ring::Rx)?;
     let sends = sys::has_ring(socket, Ring::Tx)?;
@@ -203,17 +299,4 @@ fn check_memory(grant: &DeviceGrant, place: &Place, socket: BorrowedFd<'_>) -> R
         Err(Errno::NOENT) => Ok(0),
         size => size,
     }
-}
-
-/// Whether a socket is still as judged. Another thread of the caller can have bound it while
-/// the broker's bind was about to, or added a ring.
-fn is_as_judged(grant: &DeviceGrant, socket: BorrowedFd<'_>, bound: Result<(), Errno>) -> bool {
-    if bound.is_err() {
-        return sys::has_ring(socket, Ring::Rx) != Err(Errno::BUSY);
-    }
-    // A kick fails for a socket without the ring.
-    let no_ring = Err(Errno::NOBUFS);
-    let receives = || recv(socket, &mut [0_u8; 0][..], RecvFlags::DONTWAIT).map(|_| ()) != no_ring;
-    let sends = || send(socket, &[], SendFlags::DONTWAIT).map(|_| ()) != no_ring;
-    (grant.rx || !receives()) && (grant.tx || !sends())
 }

@@ -36,17 +36,24 @@
 //!
 //! A grant with a filter allows no program of the caller's, which would pass by it. libxdp's dispatcher is
 //! refused, so that libxdp attaches its program alone. A second socket on a device makes libxdp lock
-//! `/run/xdp`, which must be a directory that the caller can open. Before Linux 6.6 the kernel lets a
-//! caller bind a socket itself by exchanging its descriptor in the middle of bind(2). From 6.6 on this
-//! fails but for the instant in which the broker binds that socket: for the granted device only, and the
-//! caller is killed for it. The memory limit of a grant needs `CONFIG_XDP_SOCKETS_DIAG`; without it
-//! `RLIMIT_MEMLOCK` counts. A caller in another namespace than its device's sees the links and routes of
-//! the broker's.
+//! `/run/xdp`, which must be a directory that the caller can open. The memory limit of a grant needs
+//! `CONFIG_XDP_SOCKETS_DIAG`; without it `RLIMIT_MEMLOCK` counts. A caller in another namespace than its
+//! device's sees the links and routes of the broker's.
+//!
+//! # The instant of a bind
+//!
+//! A socket is bound to no device but while the broker binds it. In this instant each of its holders, supervised or
+//! not, can bind it to another queue of that device, or in another mode. So a socket that another process
+//! than the caller's holds is not bound; what a socket is bound to is read back after each bind, also after
+//! one that failed, and for a second after that (`bound`, `turn`). If that is anything else, or cannot
+//! be read, the session's programs are detached, no further ones attached, and the caller and the tenant's processes
+//! that hold the socket are killed. Before Linux 6.6 the kernel does not keep a holder from binding a socket at all.
 //!
 //! It needs `CAP_NET_RAW` (sockets), `CAP_NET_ADMIN` and `CAP_BPF` (links, stand-ins), `CAP_SYS_PTRACE`
 //! (descriptors of callers) and `CAP_SYS_ADMIN` (objects by id, namespaces).
 
 mod bind;
+mod bound;
 mod bpf;
 mod busy_poll;
 mod diag;
@@ -58,6 +65,7 @@ mod place;
 mod session;
 mod socket;
 mod sys;
+mod turn;
 
 use crate::confine::worker::Worker;
 use crate::policy::DeviceGrant;
@@ -66,8 +74,8 @@ use crate::supervise::rule::{Condition, Rule};
 use crate::supervise::{Call, Handler};
 pub use known::Hash;
 use rustix::io::Errno;
-pub use session::Queues;
 use session::Session;
+pub use session::{Queues, Taken};
 use std::sync::Arc;
 
 /// The handler's name.

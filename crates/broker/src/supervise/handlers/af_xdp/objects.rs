@@ -81,6 +81,7 @@ pub(super) struct Objects {
     links: Vec<sys::LinkInfo>,
     pub(super) attachments: Vec<Attachment>,
     btfs: u32,
+    is_closed: bool,
 }
 
 impl Objects {
@@ -134,7 +135,7 @@ impl Objects {
 
     /// The program for which a descriptor stands.
     pub(super) fn program(&self, stand_in: BorrowedFd<'_>) -> Option<Arc<Program>> {
-        if kind(stand_in) != Kind::Program {
+        if self.is_closed || kind(stand_in) != Kind::Program {
             return None;
         }
         let id = sys::object_id(stand_in).ok()?;
@@ -179,6 +180,27 @@ impl Objects {
         room(self.links.len(), MOST_LINKS)
     }
 
+    /// Detaches all programs, and attaches no others.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        self.detach();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn detach(&mut self) {
+        self.attachments.clear();
+        for known in std::mem::take(&mut self.links) {
+            if let Ok(link) = sys::link_by_id(known.id)
+                && sys::link_info(link.as_fd()) == Ok(known)
+            {
+                let _ = sys::link_detach(link.as_fd());
+            }
+        }
+    }
+
     /// Adds a link that a caller gets.
     pub(super) fn add_link(&mut self, link: BorrowedFd<'_>) -> Result<(), Errno> {
         self.links.push(sys::link_info(link)?);
@@ -189,13 +211,7 @@ impl Objects {
 /// Copies of the callers' links may be anywhere, in messages too: detaching frees the devices from all.
 impl Drop for Objects {
     fn drop(&mut self) {
-        for &known in &self.links {
-            if let Ok(link) = sys::link_by_id(known.id)
-                && sys::link_info(link.as_fd()) == Ok(known)
-            {
-                let _ = sys::link_detach(link.as_fd());
-            }
-        }
+        self.detach();
     }
 }
 

@@ -8,13 +8,13 @@ use crate::policy::{DeviceGrant, Mode};
 use crate::seccomp::Target;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Queues that are lent, each to one tenant at a time.
 pub trait Queues: Send + Sync {
     /// Lends a queue to a tenant that is about to bind `socket`, with a UMEM of `memory` bytes, to it;
-    /// 0 if the size is unknown. Called again for a socket whose bind failed, and for each socket that
-    /// shares a queue of its tenant.
+    /// 0 if the size is unknown. Returns the number of the lease, for [`begin`](Self::begin) or
+    /// [`end`](Self::end).
     ///
     /// # Errors
     ///
@@ -26,7 +26,48 @@ pub trait Queues: Send + Sync {
         queue: u32,
         socket: BorrowedFd<'_>,
         memory: u64,
-    ) -> Result<(), Errno>;
+    ) -> Result<u64, Errno>;
+
+    /// The socket is bound: its last close ends the lease.
+    fn begin(&self, lease: u64, socket: BorrowedFd<'_>);
+
+    /// The socket was not bound.
+    fn end(&self, lease: u64);
+
+    /// Ends the tenant's processes that hold a socket, and tells the operator.
+    fn seize(&self, taken: &Taken<'_>);
+}
+
+/// A socket that a holder has bound otherwise than the broker judged, or whose state cannot be read.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    /// The device that was asked for.
+    pub device: &'a str,
+    /// The queue.
+    pub queue: u32,
+    /// The socket.
+    pub socket: BorrowedFd<'a>,
+    /// User of the process that asked.
+    pub uid: u32,
+}
+
+/// A queue that is lent to a socket about to be bound. Dropped, it is not.
+pub(super) struct Loan<'s>(Option<(&'s dyn Queues, u64)>);
+
+impl Loan<'_> {
+    pub(super) fn begin(mut self, socket: BorrowedFd<'_>) {
+        if let Some((queues, lease)) = self.0.take() {
+            queues.begin(lease, socket);
+        }
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        if let Some((queues, lease)) = self.0.take() {
+            queues.end(lease);
+        }
+    }
 }
 
 /// Most namespaces, besides the broker's, that a session keeps open.
@@ -41,7 +82,7 @@ pub(super) struct Session {
     worker: Arc<Worker>,
     home: Arc<Place>,
     places: Mutex<Vec<Arc<Place>>>,
-    objects: Mutex<Objects>,
+    objects: Arc<Mutex<Objects>>,
 }
 
 impl Session {
@@ -60,7 +101,7 @@ impl Session {
             worker,
             home: Arc::new(Place::home()?),
             places: Mutex::default(),
-            objects: Mutex::default(),
+            objects: Arc::default(),
         })
     }
 
@@ -117,13 +158,18 @@ impl Session {
         queue: u32,
         socket: BorrowedFd<'_>,
         memory: u64,
-    ) -> Result<(), Errno> {
-        if place.is_home() {
-            self.queues
-                .lend(&self.tenant, device, queue, socket, memory)
-        } else {
-            Ok(())
+    ) -> Result<Loan<'_>, Errno> {
+        if !place.is_home() {
+            return Ok(Loan(None));
         }
+        let queues = &*self.queues;
+        let lease = queues.lend(&self.tenant, device, queue, socket, memory)?;
+        Ok(Loan(Some((queues, lease))))
+    }
+
+    /// The queues that are lent.
+    pub(super) fn queues(&self) -> Arc<dyn Queues> {
+        Arc::clone(&self.queues)
     }
 
     /// Loads programs.
@@ -148,6 +194,11 @@ impl Session {
 
     pub(super) fn objects(&self) -> MutexGuard<'_, Objects> {
         lock(&self.objects)
+    }
+
+    /// The objects, as long as the session lasts.
+    pub(super) fn weak_objects(&self) -> Weak<Mutex<Objects>> {
+        Arc::downgrade(&self.objects)
     }
 }
 

@@ -278,7 +278,7 @@ pub(super) enum Ring {
     Tx = 0x8000_0000,
 }
 
-/// Whether an AF_XDP socket has a ring. `EBUSY` once it is bound.
+/// Whether an AF_XDP socket that is not bound has a ring: a bound one shows none before Linux 6.4.
 pub(super) fn has_ring(socket: BorrowedFd<'_>, ring: Ring) -> SysResult<bool> {
     // Less than any ring.
     const LEN: usize = 64;
