@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use xsk::broker::{Refusal, Request};
 
 /// Beginnings that a search would find late.
-const REQUEST: &[u8] = b"weir 1 socket\ndevice=eth0\n";
+const REQUEST: &[u8] = b"weir 2 socket\ndevice=eth0\n";
 const STATE: &[u8] = br#"{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":42,"metadata":"policy=web","state":{"id":"box","#;
 
 fuzz_target!(|rest: &[u8]| {

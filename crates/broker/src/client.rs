@@ -1,7 +1,7 @@
 //! Questions to a running broker, at its admin socket.
 
 pub use crate::message::ADMIN_SOCKET;
-use crate::message::{connect_to, receive_ok, send_text};
+use crate::message::{self, connect_to};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::fs::File;
@@ -17,7 +17,7 @@ const MOST: u64 = 64 << 20;
 ///
 /// Without a broker, and without root.
 pub fn status(admin: &Path) -> Result<Value> {
-    ask(admin, "weir 1 status\n")
+    ask(admin, "weir 2 status\n")
 }
 
 /// The holders of a lease; they are killed where the policy says so.
@@ -26,13 +26,12 @@ pub fn status(admin: &Path) -> Result<Value> {
 ///
 /// Without a broker or such a lease, and without root.
 pub fn revoke(admin: &Path, lease: u64) -> Result<Value> {
-    ask(admin, &format!("weir 1 revoke\nlease={lease}\n"))
+    ask(admin, &format!("weir 2 revoke\nlease={lease}\n"))
 }
 
 fn ask(admin: &Path, request: &str) -> Result<Value> {
     let socket = connect_to(admin)?;
-    send_text(&socket, request, None).context("cannot ask the broker")?;
-    let reply = receive_ok(&socket).context("the broker refuses")?;
+    let reply = message::ask(&socket, request).context("the broker refuses")?;
     let mut file = File::from(reply.fd.context("the broker's answer has no file")?);
     file.rewind()?;
     let mut text = String::new();

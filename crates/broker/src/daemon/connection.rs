@@ -1,16 +1,19 @@
 //! The control protocol: one request a message, one reply each.
 //!
+//! Before the reply the broker sends `prove NONCE`, and the process that connected, no other one, has to
+//! answer `proof NONCE`: see [`prove`].
+//!
 //! | First line | Then | Reply |
 //! |---|---|---|
-//! | `weir 1 socket` | see [`xsk::broker::Request`] | `ok` and a socket |
-//! | `weir 1 supervise` | `policy=NAME`; after the reply a message `weir 1 listener` with the listener | `ok`, `handlers=…` |
+//! | `weir 2 socket` | see [`xsk::broker::Request`] | `ok` and a socket |
+//! | `weir 2 supervise` | `policy=NAME`; after the reply a message `weir 2 listener` with the listener | `ok`, `handlers=…` |
 //!
 //! The admin socket is for root of the host alone: its mode says so, and no container needs it.
 //!
 //! | First line | Then | Reply |
 //! |---|---|---|
-//! | `weir 1 status` | | `ok` and a memfd with JSON |
-//! | `weir 1 revoke` | `lease=ID` | `ok` and the holders |
+//! | `weir 2 status` | | `ok` and a memfd with JSON |
+//! | `weir 2 revoke` | `lease=ID` | `ok` and the holders |
 
 use super::log::{self, event};
 use super::server::Server;
@@ -24,14 +27,16 @@ use crate::supervise::handlers;
 use crate::supervise::metrics::Outcome;
 use crate::supervise::oci::{self, ContainerState};
 use anyhow::{Context as _, Result, ensure};
+use hostnet::unix::ask_for_senders;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::Pid;
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xsk::ErrorKind;
@@ -96,19 +101,14 @@ fn answer(
     request: &[u8],
     fds: Vec<OwnedFd>,
 ) -> Result<Reply, Refusal> {
-    let peer = Identity::of_peer(connection.as_fd());
-    let peer =
-        peer.map_err(|error| Refusal::new(ErrorKind::PermissionDenied, format!("{error:#}")))?;
     let text =
         std::str::from_utf8(request).map_err(|_| invalid("the request is not UTF-8 text"))?;
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    drop(fds);
     match first {
-        "weir 1 socket" => lend(server, &peer, request),
-        message::SUPERVISE => supervise(server, connection, &peer, rest),
-        _ => {
-            drop(fds);
-            Err(unknown())
-        }
+        "weir 2 socket" => lend(server, &prove(server, connection)?, request),
+        message::SUPERVISE => supervise(server, connection, &prove(server, connection)?, rest),
+        _ => Err(unknown(first)),
     }
 }
 
@@ -118,19 +118,92 @@ fn answer_admin(
     request: &[u8],
     _: Vec<OwnedFd>,
 ) -> Result<Reply, Refusal> {
-    only_root(connection)?;
     let text =
         std::str::from_utf8(request).map_err(|_| invalid("the request is not UTF-8 text"))?;
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     match first {
-        "weir 1 status" => give_file(&status::json(server).to_string()),
-        "weir 1 revoke" => revoke(server, rest),
-        _ => Err(unknown()),
+        "weir 2 status" => {
+            only_root(&prove(server, connection)?)?;
+            give_file(&status::json(server).to_string())
+        }
+        "weir 2 revoke" => {
+            only_root(&prove(server, connection)?)?;
+            revoke(server, rest)
+        }
+        _ => Err(unknown(first)),
     }
 }
 
-fn unknown() -> Refusal {
+fn unknown(first: &str) -> Refusal {
+    if first.starts_with("weir 1 ") {
+        return Refusal::new(
+            ErrorKind::Unsupported,
+            "the request is of version 1 of the protocol, which does not show which process asks: use the xsk library and the programs of the broker's version",
+        );
+    }
     invalid("the request is not known here: use programs of the broker's version")
+}
+
+/// The process that connected, if it is the one that asks.
+///
+/// A process can connect, pass the connection on to a child, and then become a program that the policy
+/// knows: who looks at it then sees that program, and the child asks. So a number goes there that nobody could
+/// know before the look, and must come back from the very process, which the kernel names, before it is looked at
+/// again.
+fn prove(server: &Server, connection: &OwnedFd) -> Result<Identity, Refusal> {
+    server.connections.ask(connection);
+    let proven = || -> Result<Identity> {
+        let connection = connection.as_fd();
+        let before = Identity::of_peer(connection)?;
+        ask_for_senders(connection)?;
+        let mut number = [0; 16];
+        getrandom(&mut number, GetRandomFlags::empty())?;
+        let nonce = format!("{:032x}", u128::from_ne_bytes(number));
+        message::send(
+            connection,
+            format!("{}{nonce}", message::PROVE).as_bytes(),
+            &[],
+        )?;
+        let answer = receive_from_peer(connection, &before)?;
+        let expected = format!("{}{nonce}", message::PROOF);
+        ensure!(
+            answer.0 == expected.as_bytes(),
+            "the answer to the broker's question is not the number that it has sent"
+        );
+        let after = Identity::of_peer(connection)?;
+        ensure!(
+            after.executable.is_same(&before.executable),
+            "the process executed another program while it asked"
+        );
+        Ok(after)
+    };
+    proven().map_err(|error| {
+        let user = hostnet::unix::peer(connection.as_fd()).map_or(u32::MAX, |peer| peer.uid);
+        let reason = format!("{error:#}");
+        log::refusal(
+            &whose(user),
+            "refused",
+            json!({"uid": user, "reason": reason}),
+        );
+        Refusal::new(ErrorKind::PermissionDenied, reason)
+    })
+}
+
+/// A message of the process that connected.
+fn receive_from_peer(
+    connection: BorrowedFd<'_>,
+    peer: &Identity,
+) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let sent = message::receive_from(connection, MOST_BYTES)
+        .context("the process that connected did not answer the broker's question")?;
+    let sender = sent.sender.context("the kernel does not name the sender")?;
+    ensure!(
+        sender.pid == peer.pid,
+        "process {} asks over the connection of process {}: each process has to connect itself",
+        sender.pid,
+        peer.pid
+    );
+    Ok((sent.bytes, sent.fds))
 }
 
 /// A user, for the log's limit.
@@ -143,9 +216,8 @@ fn invalid(message: impl Into<String>) -> Refusal {
 }
 
 /// Also if somebody has changed the socket's mode.
-fn only_root(connection: &OwnedFd) -> Result<(), Refusal> {
-    let uid = sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw());
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+fn only_root(peer: &Identity) -> Result<(), Refusal> {
+    if peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
     Err(Refusal::new(
@@ -230,10 +302,11 @@ fn supervise(
     let reply = format!("ok\ntenant={}\nhandlers={handlers}\n", tenant.name);
     let os = |errno: Errno| Refusal::new(ErrorKind::Os, errno.to_string());
     message::send(connection.as_fd(), reply.as_bytes(), &[]).map_err(os)?;
-    let (second, fds) = message::receive(connection.as_fd(), MOST_BYTES).map_err(os)?;
-    if second.split(|&byte| byte == b'\n').next() != Some(b"weir 1 listener".as_slice()) {
+    let (second, fds) = receive_from_peer(connection.as_fd(), peer)
+        .map_err(|error| Refusal::new(ErrorKind::PermissionDenied, format!("{error:#}")))?;
+    if second.split(|&byte| byte == b'\n').next() != Some(message::LISTENER.as_bytes()) {
         return Err(invalid(
-            "the message behind `weir 1 supervise` is `weir 1 listener`, with the listener",
+            "the message behind `weir 2 supervise` is `weir 2 listener`, with the listener",
         ));
     }
     let listener = fds
@@ -253,7 +326,7 @@ fn start(server: &Arc<Server>, listener: OwnedFd, tenant: &Arc<Tenant>, who: &st
 /// Serves a container runtime, which sends the state of a container and its listener.
 pub(super) fn serve_runtime(server: &Arc<Server>, connection: &OwnedFd) {
     if let Err(error) = supervise_container(server, connection) {
-        let user = sockopt::socket_peercred(connection).map_or(u32::MAX, |peer| peer.uid.as_raw());
+        let user = hostnet::unix::peer(connection.as_fd()).map_or(u32::MAX, |peer| peer.uid);
         let error = format!("{error:#}");
         log::refusal(&whose(user), "runtime-refused", json!({"error": error}));
     }

@@ -1,8 +1,8 @@
 //! The connections that are open, whoever has them: none may keep others out.
 
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections behind which a new one ends another.
@@ -24,6 +24,8 @@ struct Open {
 #[derive(Debug)]
 struct Peer {
     user: u32,
+    /// When it was opened, or last asked something: the order of that.
+    turn: u64,
     socket: Arc<OwnedFd>,
     /// Its requests end: reading is shut down.
     is_ending: bool,
@@ -47,7 +49,7 @@ impl Connections {
     /// request is answered: a user can open thousands and be silent, and also have thousands of ids,
     /// as those of a user namespace.
     pub(super) fn add(self: &Arc<Self>, socket: OwnedFd) -> Connection {
-        let user = sockopt::socket_peercred(&socket).map_or(u32::MAX, |peer| peer.uid.as_raw());
+        let user = hostnet::unix::peer(socket.as_fd()).map_or(u32::MAX, |peer| peer.uid);
         let socket = Arc::new(socket);
         let mut open = self.open();
         if open.staying().count() >= MOST {
@@ -57,6 +59,7 @@ impl Connections {
         open.next += 1;
         let peer = Peer {
             user,
+            turn: number,
             socket: Arc::clone(&socket),
             is_ending: false,
         };
@@ -65,6 +68,18 @@ impl Connections {
             all: Arc::clone(self),
             number,
             socket,
+        }
+    }
+
+    /// A connection whose process is asked for its answer, which comes at once if it is honest: others end before.
+    pub(super) fn ask(&self, socket: &OwnedFd) {
+        let mut open = self.open();
+        let turn = open.next;
+        open.next += 1;
+        let mut peers = open.peers.values_mut();
+        let asked = peers.find(|peer| peer.socket.as_raw_fd() == socket.as_raw_fd());
+        if let Some(peer) = asked {
+            peer.turn = turn;
         }
     }
 
@@ -80,14 +95,17 @@ impl Open {
     }
 
     fn end_one(&mut self) {
-        let mut users: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
+        let mut users: BTreeMap<u32, (usize, (u64, u64))> = BTreeMap::new();
         for (&number, peer) in self.staying() {
-            users.entry(peer.user).or_insert((0, number)).0 += 1;
+            let turn = (peer.turn, number);
+            let (count, oldest) = users.entry(peer.user).or_insert((0, turn));
+            *count += 1;
+            *oldest = turn.min(*oldest);
         }
         let most = users
             .into_values()
             .max_by_key(|&(count, oldest)| (count, std::cmp::Reverse(oldest)));
-        if let Some(peer) = most.and_then(|(_, oldest)| self.peers.get_mut(&oldest)) {
+        if let Some(peer) = most.and_then(|(_, (_, oldest))| self.peers.get_mut(&oldest)) {
             peer.is_ending = true;
             // A request that has come is read and answered; then there is the end.
             let _ = shutdown(&peer.socket, Shutdown::Read);
@@ -113,7 +131,6 @@ mod tests {
     use super::*;
     use crate::message::{receive, send};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::os::fd::AsFd as _;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;

@@ -11,7 +11,7 @@ use crate::policy::{DeviceGrant, Policy, Tenant};
 use crate::supervise::metrics::Outcome;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Mode, chmod};
-use rustix::net::{SocketType, sockopt};
+use rustix::net::SocketType;
 use rustix::process::geteuid;
 use serde_json::json;
 use std::fs;
@@ -269,8 +269,6 @@ impl Host<OwnedFd> for Client<'_> {
 
 /// A user, for the log's limit.
 fn whose(connection: BorrowedFd<'_>) -> String {
-    let peer = sockopt::socket_peercred(connection);
-    peer.map_or("unknown".to_owned(), |peer| {
-        format!("uid {}", peer.uid.as_raw())
-    })
+    let peer = hostnet::unix::peer(connection);
+    peer.map_or("unknown".to_owned(), |peer| format!("uid {}", peer.uid))
 }

@@ -82,7 +82,8 @@ impl Executable {
         hash::sha256(self.file.as_fd())
     }
 
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    /// Whether it is the same file.
+    pub fn is_same(&self, other: &Self) -> bool {
         is_same(&self.stat, &other.stat)
     }
 }

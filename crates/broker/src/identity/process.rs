@@ -77,16 +77,18 @@ impl Identity {
     ///
     /// When it has ended, is of another pid namespace, or has changed its user since.
     pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self> {
-        let peer = rustix::net::sockopt::socket_peercred(socket)
+        let peer = hostnet::unix::peer(socket)
             .context("the kernel does not tell who is at the other end")?;
+        let pid = Pid::from_raw(peer.pid.cast_signed());
+        let pid = pid.context("the process at the other end is in another pid namespace, which the broker does not see: run the broker in the host's")?;
         let pidfd = match sys::peer_pidfd(socket) {
             // Linux before 6.5: if the peer has ended, another process of its user can have its id.
-            Err(Errno::NOPROTOOPT) => pidfd_open(peer.pid, PidfdFlags::empty()),
+            Err(Errno::NOPROTOOPT) => pidfd_open(pid, PidfdFlags::empty()),
             result => result,
         };
         let pidfd = pidfd.context("the process at the other end has ended")?;
-        let identity = Self::of_pid(peer.pid, pidfd)?;
-        let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
+        let identity = Self::of_pid(pid, pidfd)?;
+        let (uid, gid) = (peer.uid, peer.gid);
         ensure!(
             (identity.uid, identity.gid) == (uid, gid),
             "the process was uid {uid}, gid {gid} when it connected, and is {}, {} now: connect after the change",

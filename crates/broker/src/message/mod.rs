@@ -3,17 +3,18 @@
 mod text;
 
 pub use text::{
-    LISTENER, MOST_BYTES, Message, SUPERVISE, connect_to, receive_ok, receive_text, send_text,
+    LISTENER, MOST_BYTES, Message, PROOF, PROVE, SUPERVISE, ask, connect_to, receive_ok,
+    receive_text, send_text,
 };
 
+use hostnet::unix::Credentials;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    recvmsg, sendmsg, socket_with,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg, socket_with,
 };
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -26,6 +27,18 @@ pub const ADMIN_SOCKET: &str = "/run/weir/broker-admin.sock";
 pub const MOST_FDS: usize = 4;
 
 const CONTROL: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
+
+/// A message, its descriptors, and who sent it if the socket asks for that
+/// ([`ask_for_senders`](hostnet::unix::ask_for_senders)).
+#[derive(Debug)]
+pub struct Sent {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its descriptors.
+    pub fds: Vec<OwnedFd>,
+    /// Who sent it.
+    pub sender: Option<Credentials>,
+}
 
 /// Connects to the socket at a path. `patience` is the timeout of this, and of each message on it; none
 /// waits for ever.
@@ -51,30 +64,31 @@ pub fn connect(path: &Path, patience: Option<Duration>) -> Result<OwnedFd, Errno
 /// `EMSGSIZE` for a longer message, `E2BIG` for more descriptors: those that came are closed;
 /// `EAGAIN` after the socket's timeout.
 pub fn receive(socket: BorrowedFd<'_>, most: usize) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
-    let mut bytes = vec![0; most];
-    let mut fds = Vec::new();
-    loop {
-        let mut space = [MaybeUninit::uninit(); CONTROL];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut data = [IoSliceMut::new(&mut bytes)];
-        let received = match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => continue,
-            result => result?,
-        };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                fds.extend(rights);
-            }
-        }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(Errno::TOOBIG);
-        }
-        if received.flags.contains(ReturnFlags::TRUNC) {
-            return Err(Errno::MSGSIZE);
-        }
-        bytes.truncate(received.bytes);
-        return Ok((bytes, fds));
+    let sent = receive_from(socket, most)?;
+    Ok((sent.bytes, sent.fds))
+}
+
+/// The same with its sender.
+///
+/// # Errors
+///
+/// As those of [`receive`].
+pub fn receive_from(socket: BorrowedFd<'_>, most: usize) -> Result<Sent, Errno> {
+    let (mut bytes, mut fds) = (vec![0; most], Vec::new());
+    let received = hostnet::unix::receive(socket, &mut bytes, &mut fds, MOST_FDS);
+    let received = received.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    if received.has_more_descriptors {
+        return Err(Errno::TOOBIG);
     }
+    if received.is_cut {
+        return Err(Errno::MSGSIZE);
+    }
+    bytes.truncate(received.len);
+    Ok(Sent {
+        bytes,
+        fds,
+        sender: received.sender,
+    })
 }
 
 /// Sends one message with at most [`MOST_FDS`] descriptors.

@@ -3,10 +3,12 @@
 //!
 //! | `weir run` | broker |
 //! |---|---|
-//! | `weir 1 supervise`, `policy=NAME` | `ok`, `handlers=mknod,connect` |
-//! | `weir 1 listener` with the listener | `ok` |
+//! | `weir 2 supervise`, `policy=NAME` | `prove NONCE` |
+//! | `proof NONCE` | `ok`, `handlers=mknod,connect` |
+//! | `weir 2 listener` with the listener | `ok` |
 //!
-//! Instead of `ok` the broker answers `error KIND`, and on the lines behind it a message for
+//! The process that connected must send all messages itself: the kernel names their sender to the broker. One
+//! that has become another program since cannot. Instead of `ok` the broker answers `error KIND`, and on the lines behind it a message for
 //! people.
 
 use super::{connect, receive, send};
@@ -19,9 +21,14 @@ use std::path::Path;
 pub const MOST_BYTES: usize = 4096;
 
 /// The first lines of the messages.
-pub const SUPERVISE: &str = "weir 1 supervise";
+pub const SUPERVISE: &str = "weir 2 supervise";
 /// That of the message with the listener.
-pub const LISTENER: &str = "weir 1 listener";
+pub const LISTENER: &str = "weir 2 listener";
+
+/// Before the nonce that the broker asks to have back.
+pub const PROVE: &str = "prove ";
+/// And before it, when it comes back.
+pub const PROOF: &str = "proof ";
 
 /// A message received.
 #[derive(Debug)]
@@ -103,13 +110,31 @@ pub fn receive_text(socket: impl AsFd) -> Result<Message> {
     })
 }
 
+/// Asks the broker, and proves that this process does; returns the reply.
+///
+/// # Errors
+///
+/// The words of the reply when it is an error.
+pub fn ask(socket: impl AsFd, request: &str) -> Result<Message> {
+    send_text(&socket, request, None).context("cannot ask the broker")?;
+    let first = receive_text(&socket)?;
+    let Some(nonce) = first.text.strip_prefix(PROVE) else {
+        return ok(first);
+    };
+    send_text(&socket, &format!("{PROOF}{nonce}"), None).context("cannot answer the broker")?;
+    receive_ok(&socket)
+}
+
 /// Receives a reply that must be `ok`.
 ///
 /// # Errors
 ///
 /// The words of the reply when it is an error.
 pub fn receive_ok(socket: impl AsFd) -> Result<Message> {
-    let reply = receive_text(socket)?;
+    ok(receive_text(socket)?)
+}
+
+fn ok(reply: Message) -> Result<Message> {
     if reply.head() == "ok" {
         return Ok(reply);
     }
@@ -145,7 +170,7 @@ mod tests {
     #[test]
     fn a_message_arrives_with_its_descriptor() {
         let (here, there) = pair();
-        send_text(&here, "weir 1 supervise\npolicy=web\n", Some(here.as_fd())).expect("sent");
+        send_text(&here, "weir 2 supervise\npolicy=web\n", Some(here.as_fd())).expect("sent");
         let message = receive_text(&there).expect("received");
         assert_eq!(message.head(), SUPERVISE);
         assert_eq!(

@@ -44,8 +44,7 @@ fn request(socket: &OwnedFd, policy: Option<&str>) -> Result<Vec<String>> {
         text.len() <= message::MOST_BYTES,
         "the policy's name is too long"
     );
-    message::send_text(socket, &text, None).context("cannot ask the broker")?;
-    let reply = message::receive_ok(socket).context("the broker refuses")?;
+    let reply = message::ask(socket, &text).context("the broker refuses")?;
     let names = reply.value("handlers").unwrap_or_default();
     let names: Vec<_> = names.split(',').filter(|name| !name.is_empty()).collect();
     ensure!(

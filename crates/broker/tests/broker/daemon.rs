@@ -507,20 +507,18 @@ fn hostile_messages_harm_nobody() -> Result<()> {
         b"x",
         b"\xff\xfe",
         &long,
-        b"weir 1 socket\ndevice=wan0\nqueue=99999999999\n",
-        b"weir 1 socket\ndevice=wan0\0\n",
-        b"weir 1 supervise\n",
-        b"weir 1 listener\n",
-        b"weir 1 revoke\nlease=77\n",
+        b"weir 2 socket\ndevice=wan0\nqueue=99999999999\n",
+        b"weir 2 socket\ndevice=wan0\0\n",
+        b"weir 2 supervise\n",
+        b"weir 2 listener\n",
+        b"weir 2 revoke\nlease=77\n",
     ];
     let silent: Vec<_> = (0..20).map(|_| connect()).collect::<Result<_>>()?;
     for message in messages {
         let socket = connect()?;
         rustix::net::send(&socket, message, SendFlags::NOSIGNAL)?;
-        let mut reply = [0; 4096];
-        let (count, _) =
-            rustix::net::recv(&socket, &mut reply[..], rustix::net::RecvFlags::empty())?;
-        let reply = String::from_utf8_lossy(&reply[..count]);
+        let (reply, _) = crate::rogue::reply(&socket)?;
+        let reply = String::from_utf8_lossy(&reply);
         assert!(reply.starts_with("error "), "{message:?}: {reply}");
     }
     let mut hold = tenant(&lab, "hold", &["wan0", "0"])?;

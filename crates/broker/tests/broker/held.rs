@@ -1,21 +1,24 @@
-//! Attacks by objects that the broker and others hold at the same time.
+//! Attacks by objects that the broker and others hold at the same time: a socket that the broker binds for its
+//! holder, a connection over which another process asks, a listening socket that was passed on.
 
 use crate::af_xdp::{
     XDP_COPY, bind_xdp, index, link, load, memory, redirect, sockaddr, xdp_socket, xskmap,
 };
-use crate::daemon::ready;
+use crate::daemon::{ready, refused};
 use crate::ensure;
 use crate::lab::{Broker, Lab, NOBODY, neighbour, tenant, tenant_of, wait_until};
-use crate::rogue::broker_path;
+use crate::rogue::{broker_path, reply};
 use crate::roles::{ROLE, wanted};
 use crate::supervised::{Result, address, call};
-use broker::message;
+use broker::message::{self, connect_to};
 use broker::supervise::run::supervise;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
@@ -23,6 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::limit::scale;
 use testkit::{Process, Test, tests, tests_alone};
+use xsk::broker::Request;
 
 pub fn tests() -> Vec<Test> {
     tests![
@@ -30,6 +34,9 @@ pub fn tests() -> Vec<Test> {
         a_socket_bound_by_a_thread_that_is_not_supervised_ends_its_process,
         a_ring_added_by_a_thread_that_is_not_supervised_ends_its_process,
         a_bind_that_fails_leaves_no_lease,
+        a_program_executed_after_connecting_gets_nothing_by_it,
+        a_listening_socket_that_was_passed_on_is_not_trusted,
+        a_client_of_the_former_version_is_told,
     ]
     .into_iter()
     .chain(tests_alone![a_queue_that_the_host_holds_holds_up_nobody])
@@ -47,6 +54,9 @@ pub fn play(arguments: &[String]) -> Result<()> {
         "binds" => binds(),
         "thread" => thread_of_ones_own(rest),
         "skips" => skips(),
+        "becomes" => becomes(rest),
+        "asks" => asks(),
+        "listens" => listens(),
         "victim" => victim(rest),
         _ => Err(format!("no part {part}").into()),
     }
@@ -396,5 +406,167 @@ fn a_queue_that_the_host_holds_holds_up_nobody() -> Result<()> {
     ensure!(beside_holder <= most, "{alone} us became {beside_holder}");
     ensure!(beside_all <= most, "{alone} us became {beside_all}");
     drop((waiting, held));
+    broker.stop()
+}
+
+// --- A connection over which another process asks -----------------------------------
+
+/// `PROGRAM [guess]`: connects, leaves the connection to a child, and becomes a program that the policy knows.
+fn becomes(arguments: &[String]) -> Result<()> {
+    let (program, rest) = arguments.split_first().ok_or("PROGRAM")?;
+    let broker = connect_to(&broker_path())?;
+    if !rest.is_empty() {
+        // The answer to a question that will come when this is another program.
+        message::send(broker.as_fd(), request()?.as_bytes(), &[])?;
+        let guess = format!("{}{:032x}", message::PROOF, 0);
+        message::send(broker.as_fd(), guess.as_bytes(), &[])?;
+    }
+    Command::new("/proc/self/exe")
+        .env(ROLE, "held")
+        .arg("asks")
+        .env("PROGRAM", program)
+        .stdin(Stdio::from(broker))
+        .spawn()?;
+    Err(Command::new(program)
+        .arg("60")
+        .stdout(Stdio::null())
+        .exec()
+        .into())
+}
+
+fn request() -> Result<String> {
+    Ok(Request::new("wan0")
+        .chunks(64)
+        .rings(32)
+        .receive_only()
+        .write()?)
+}
+
+fn asks() -> Result<()> {
+    let parent = rustix::process::getppid()
+        .ok_or("a parent")?
+        .as_raw_nonzero();
+    let program = std::env::var("PROGRAM")?;
+    let is_there = || fs::read_link(format!("/proc/{parent}/exe")).is_ok_and(|it| it == *program);
+    ensure!(wait_until(is_there), "its parent is not {program}");
+    let broker = std::io::stdin().as_fd().try_clone_to_owned()?;
+    message::send(broker.as_fd(), request()?.as_bytes(), &[])?;
+    for _ in 0..2 {
+        let (reply, fds) = reply(&broker)?;
+        let text = String::from_utf8_lossy(&reply);
+        println!(
+            "{} {}",
+            fds.len(),
+            text.replace('\n', " ")
+                .get(..200)
+                .unwrap_or(&text)
+                .replace('\n', " ")
+        );
+    }
+    Ok(())
+}
+
+fn a_program_executed_after_connecting_gets_nothing_by_it() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let allowed = lab.path("allowed");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join("sleep"));
+    let sleep = found.find(|file| file.exists()).ok_or("sleep(1)")?;
+    fs::copy(sleep, &allowed)?;
+    fs::set_permissions(&allowed, fs::Permissions::from_mode(0o755))?;
+    let shown = allowed.display().to_string();
+    let policy = section("all", NOBODY, "0", BOTH, "");
+    let policy = policy.replace("uid =", &format!("executable = \"{shown}\"\nuid ="));
+    let broker = Broker::start(&lab, &policy)?;
+    for guess in [None, Some("guess")] {
+        let words: Vec<&str> = ["becomes", &shown].into_iter().chain(guess).collect();
+        // It has become the program before the broker looks at it, and its answer waits.
+        if guess.is_some() {
+            broker.process.signal(Signal::STOP)?;
+        }
+        let mut attacker = tenant(&lab, "held", &words)?;
+        if guess.is_some() {
+            let exe = format!("/proc/{}/exe", attacker.id());
+            let is_there = wait_until(|| fs::read_link(&exe).is_ok_and(|it| it == allowed));
+            broker.process.signal(Signal::CONT)?;
+            assert!(is_there, "it is not {shown}");
+        }
+        let first = attacker.line()?;
+        assert!(first.starts_with("0 error denied"), "{guess:?}: {first}");
+        if guess.is_none() {
+            let why = "asks over the connection of process";
+            assert!(first.contains(why), "{first}");
+        } else {
+            assert!(first.contains("is not the number"), "{first}");
+            let second = attacker.line()?;
+            assert!(second.starts_with("0 error denied"), "{second}");
+        }
+        assert_eq!(broker.leases(), 0);
+        attacker.kill()?;
+    }
+    broker.stop()
+}
+
+/// Listens on a socket that it inherited as its standard input.
+fn listens() -> Result<()> {
+    rustix::net::listen(std::io::stdin(), 1)?;
+    println!("listening");
+    thread::sleep(Duration::from_secs(60));
+    Ok(())
+}
+
+/// Safe code that runs as root lets its child begin to listen, and answers itself: it would have the memory twice.
+fn a_listening_socket_that_was_passed_on_is_not_trusted() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let path = lab.path("broker.sock");
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path)?)?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .env(ROLE, "held")
+        .arg("listens")
+        .stdin(Stdio::from(socket.try_clone()?))
+        .stdout(Stdio::piped());
+    let mut child = Process::of(command.spawn()?)?;
+    assert_eq!(child.line()?, "listening");
+    let answers = thread::spawn(move || -> Result<(), Errno> {
+        for answer in ["prove 00", "ok\n", "error denied\nno"] {
+            let connection = rustix::net::accept(&socket)?;
+            let _ = message::receive(connection.as_fd(), 4096)?;
+            message::send(connection.as_fd(), answer.as_bytes(), &[])?;
+        }
+        Ok(())
+    });
+    for _ in 0..3 {
+        let mut request = Request::new("wan0");
+        request.path = Some(path.clone());
+        let error = request.open().err().ok_or("a socket")?.to_string();
+        assert!(error.contains("this process answers there"), "{error}");
+    }
+    answers.join().map_err(|_| "it panicked")??;
+    child.kill()?;
+    Ok(())
+}
+
+fn a_client_of_the_former_version_is_told() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let broker = Broker::start(&lab, &section("all", NOBODY, "0", BOTH, ""))?;
+    for request in [
+        "socket\ndevice=wan0\n",
+        "supervise\n",
+        "status\n",
+        "revoke\nlease=1\n",
+    ] {
+        let socket = connect_to(&lab.path("broker.sock"))?;
+        message::send(socket.as_fd(), format!("weir 1 {request}").as_bytes(), &[])?;
+        let (reply, _) = message::receive(socket.as_fd(), 4096)?;
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        assert!(reply.starts_with("error unsupported\n"), "{reply}");
+        assert!(reply.contains("of the broker's version"), "{reply}");
+    }
+    // Not by the words, but by the policy.
+    let error = refused(&lab, &["wan0", "1"])?;
+    assert!(error.contains("queue 1 is not granted"), "{error}");
     broker.stop()
 }

@@ -24,7 +24,6 @@ pub fn tests() -> Vec<Test> {
         a_peer_of_another_user,
         a_peer_that_changed_its_user_is_refused,
         a_peer_that_ended_is_nobody,
-        a_peer_that_executed_another_program_is_that_one,
         the_executable_is_a_file_not_a_name,
         the_executable_can_be_hidden_from_the_broker,
         an_executable_that_was_replaced_is_refused,
@@ -285,22 +284,6 @@ fn a_peer_that_ended_is_nobody() -> Result<()> {
     assert!(!identity.is_alive());
     let error = peer.identity().err().ok_or("it is still somebody")?;
     assert!(error.to_string().contains("has ended"), "{error}");
-    Ok(())
-}
-
-fn a_peer_that_executed_another_program_is_that_one() -> Result<()> {
-    let directory = Directory::new()?;
-    let first = directory.program("first", b"")?;
-    let then = Sleeper::copy(&directory, b"")?;
-    let peer = Peer::start(&directory, Command::new(&first).env(THEN, &then))?;
-    let mut end = Limit::new(Duration::from_secs(10));
-    let mut identity = peer.identity()?;
-    while identity.executable.path() != then && !end.is_over() {
-        thread::sleep(Duration::from_millis(2));
-        identity = peer.identity()?;
-    }
-    of_file(&then).admit(&identity, None)?;
-    refused(&of_file(&first), &identity)?;
     Ok(())
 }
 

@@ -60,7 +60,7 @@ pub fn play(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn linger() {
+pub fn linger() {
     let told = wanted();
     while told.recv().is_ok() {}
 }
@@ -86,8 +86,8 @@ pub fn broker_path() -> PathBuf {
 /// Asks for a socket; its descriptor and that of its memory.
 fn take(arguments: &[String]) -> Result<(OwnedFd, OwnedFd)> {
     let broker = connect_to(&broker_path())?;
-    send_text(&broker, &request(arguments)?.write()?, None)?;
-    let (reply, fds) = message::receive(broker.as_fd(), 512 << 10)?;
+    message::send(broker.as_fd(), request(arguments)?.write()?.as_bytes(), &[])?;
+    let (reply, fds) = reply(&broker)?;
     let mut fds = fds.into_iter();
     match (fds.next(), fds.next(), fds.next()) {
         (Some(socket), Some(memory), None) => {
@@ -553,7 +553,7 @@ fn unread() -> Result<()> {
     for _ in 0..300 {
         let socket = connect(&broker_path(), SocketType::SEQPACKET)?;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        while send(&socket, b"weir 1 what\n", flags).is_ok() {}
+        while send(&socket, b"weir 2 what\n", flags).is_ok() {}
         open.push(socket);
     }
     println!("ready");
@@ -570,9 +570,9 @@ fn flood() {
                     continue;
                 };
                 let requests: [&[u8]; 4] = [
-                    b"weir 1 socket\ndevice=none\n",
-                    b"weir 1 socket\ndevice=wan0\nqueue=77\n",
-                    b"weir 1 supervise\npolicy=nobody\n",
+                    b"weir 2 socket\ndevice=none\n",
+                    b"weir 2 socket\ndevice=wan0\nqueue=77\n",
+                    b"weir 2 supervise\npolicy=nobody\n",
                     b"\xff",
                 ];
                 for request in requests {
@@ -623,9 +623,8 @@ fn listeners(arguments: &[String]) -> Result<()> {
     let listener = broker::seccomp::install(&broker::supervise::filter::program(rules))?;
     let take = || -> Result<()> {
         let broker = connect_to(&broker_path())?;
-        send_text(&broker, "weir 1 supervise\n", None)?;
-        message::receive_ok(&broker)?;
-        send_text(&broker, "weir 1 listener\n", Some(listener.as_fd()))?;
+        message::ask(&broker, "weir 2 supervise\n")?;
+        send_text(&broker, "weir 2 listener\n", Some(listener.as_fd()))?;
         message::receive_ok(&broker)?;
         Ok(())
     };
@@ -644,12 +643,23 @@ fn listeners(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// The reply to a request that was sent, after the broker's question.
+pub fn reply(socket: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let (first, fds) = message::receive(socket.as_fd(), 512 << 10)?;
+    let Some(nonce) = first.strip_prefix(message::PROVE.as_bytes()) else {
+        return Ok((first, fds));
+    };
+    let answer = [message::PROOF.as_bytes(), nonce].concat();
+    message::send(socket.as_fd(), &answer, &[])?;
+    Ok(message::receive(socket.as_fd(), 512 << 10)?)
+}
+
 /// The reply to a request, which always has one.
 fn ask(text: &[u8], fds: usize) -> Result<String> {
     let socket = connect(&broker_path(), SocketType::SEQPACKET)?;
     let fds = vec![socket.as_fd(); fds];
     message::send(socket.as_fd(), text, &fds)?;
-    let (reply, _) = message::receive(socket.as_fd(), 512 << 10)?;
+    let (reply, _) = reply(&socket)?;
     Ok(String::from_utf8_lossy(&reply).into_owned())
 }
 
@@ -733,29 +743,29 @@ fn requests() -> Result<()> {
     for key in keys {
         for value in numbers.iter().chain(&words) {
             let text = format!(
-                "weir 1 socket\ndevice=wan0\nlease=rx\nchunks=64\nrings=32\n{key}={value}\n"
+                "weir 2 socket\ndevice=wan0\nlease=rx\nchunks=64\nrings=32\n{key}={value}\n"
             );
             judge(text.as_bytes(), 0)?;
         }
     }
     for text in [
-        "weir 1 socket",
-        "weir 1 socket\n",
-        "weir 1 socket\n\n\n",
-        "weir 1 socket\r\ndevice=wan0\r\n",
+        "weir 2 socket",
+        "weir 2 socket\n",
+        "weir 2 socket\n\n\n",
+        "weir 2 socket\r\ndevice=wan0\r\n",
         "weir 01 socket\ndevice=wan0\n",
-        "weir 1 socket\ndevice=wan0\n=\n",
-        "weir 1 supervise\npolicy=\n",
-        "weir 1 revoke\nlease=18446744073709551616\n",
-        "weir 1 listener\n",
+        "weir 2 socket\ndevice=wan0\n=\n",
+        "weir 2 supervise\npolicy=\n",
+        "weir 2 revoke\nlease=18446744073709551616\n",
+        "weir 2 listener\n",
         "ok\n",
-        &format!("weir 1 socket\n{lines}"),
-        &format!("weir 1 socket\ndevice=wan0\n{}", "\n".repeat(4060)),
+        &format!("weir 2 socket\n{lines}"),
+        &format!("weir 2 socket\ndevice=wan0\n{}", "\n".repeat(4060)),
     ] {
         judge(text.as_bytes(), 0)?;
     }
     for fds in [1, 4] {
-        judge(b"weir 1 socket\ndevice=wan0\nchunks=64\nrings=32\n", fds)?;
+        judge(b"weir 2 socket\ndevice=wan0\nchunks=64\nrings=32\n", fds)?;
     }
     println!("{granted} granted, {refused} refused");
     Ok(())
@@ -764,10 +774,10 @@ fn requests() -> Result<()> {
 fn names(arguments: &[String]) -> Result<()> {
     let other = arguments.first().ok_or("a tenant")?;
     let requests = [
-        format!("weir 1 socket\ndevice=wan0\nqueue=1\nchunks=64\nrings=32\npolicy={other}\n"),
-        "weir 1 socket\ndevice=wan0\nqueue=1\nchunks=64\nrings=32\npolicy=own\n".to_owned(),
-        format!("weir 1 socket\ndevice=wan0\nchunks=64\nrings=32\npolicy=own\npolicy={other}\n"),
-        format!("weir 1 supervise\npolicy={other}\n"),
+        format!("weir 2 socket\ndevice=wan0\nqueue=1\nchunks=64\nrings=32\npolicy={other}\n"),
+        "weir 2 socket\ndevice=wan0\nqueue=1\nchunks=64\nrings=32\npolicy=own\n".to_owned(),
+        format!("weir 2 socket\ndevice=wan0\nchunks=64\nrings=32\npolicy=own\npolicy={other}\n"),
+        format!("weir 2 supervise\npolicy={other}\n"),
     ];
     for request in requests {
         let reply = ask(request.as_bytes(), 0)?;
@@ -776,7 +786,7 @@ fn names(arguments: &[String]) -> Result<()> {
         println!("{verdict}{request:?}: {reply:?}");
     }
     let reply = ask(
-        b"weir 1 socket\ndevice=wan0\nchunks=64\nrings=32\npolicy=own\n",
+        b"weir 2 socket\ndevice=wan0\nchunks=64\nrings=32\npolicy=own\n",
         0,
     )?;
     let verdict = if reply.starts_with("ok\n") {

@@ -7,10 +7,10 @@ use crate::handover::Parts;
 use crate::socket::Socket;
 use crate::sys::scm;
 use hostnet::privilege::in_user_namespace;
+use hostnet::unix::{Credentials, ask_for_senders, peer};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
-    sockopt,
 };
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// The broker's socket, unless the environment variable `WEIR_BROKER` has another path.
 pub const DEFAULT_PATH: &str = "/run/weir/broker.sock";
+
+/// Before the number that the broker asks to have back from the process that connected, and before the answer.
+const PROVE: &[u8] = b"prove ";
+const PROOF: &[u8] = b"proof ";
 
 /// Longest reply: the places of a million chunks.
 const MOST_REPLY: usize = 512 << 10;
@@ -45,19 +49,18 @@ impl Request {
     /// As those of [`Socket::from_broker`].
     pub fn open(&self) -> Result<Socket> {
         let request = self.write()?;
-        let broker = self.connect()?;
-        let sent = send(&broker, request.as_bytes(), SendFlags::NOSIGNAL);
-        sent.map_err(failed("sending the request to the broker"))?;
+        let (broker, path) = self.connect()?;
+        let say = |text: &[u8], step| {
+            let sent = send(&broker, text, SendFlags::NOSIGNAL);
+            sent.map_err(failed(step))
+        };
+        say(request.as_bytes(), "sending the request to the broker")?;
         let mut fds = Vec::new();
-        let reply = scm::receive_message(broker.as_fd(), MOST_REPLY, &mut fds);
-        let reply = reply.map_err(|errno| match errno {
-            Errno::PIPE => {
-                let message =
-                    "the broker closed the connection without a reply: its log has the reason";
-                Error::new(ErrorKind::Os, message)
-            }
-            errno => failed("receiving the broker's reply")(errno),
-        })?;
+        let mut reply = receive(&broker, &path, &mut fds)?;
+        if let Some(nonce) = reply.strip_prefix(PROVE) {
+            say(&[PROOF, nonce].concat(), "answering the broker's question")?;
+            reply = receive(&broker, &path, &mut fds)?;
+        }
         if let Some(refusal) = Refusal::read(&reply) {
             return Err(refusal.into());
         }
@@ -66,13 +69,13 @@ impl Request {
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
         let parts = Parts::from_message(parts, fds)?;
-        // SAFETY: needed to take the socket over. `connect` has checked that another process began to listen there, of the
-        // host's root, which can write to the memory of every process anyway, and is trusted to answer by a broker alone:
-        // the broker keeps neither a mapping nor a descriptor, and sends each message once.
+        // SAFETY: needed to take the socket over. `receive` has checked that another process sent it, of the host's
+        // root, which can write to the memory of every process anyway, and is trusted to answer by a broker alone: the
+        // broker keeps neither a mapping nor a descriptor, and sends each message once.
         unsafe { Socket::from_parts(parts) }
     }
 
-    fn connect(&self) -> Result<OwnedFd> {
+    fn connect(&self) -> Result<(OwnedFd, PathBuf)> {
         let from_environment = || std::env::var_os("WEIR_BROKER");
         let path = self.path.clone().map(PathBuf::into_os_string);
         let path = path.or_else(from_environment);
@@ -85,8 +88,12 @@ impl Request {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let socket = socket.map_err(failed("opening a Unix socket"))?;
         connect(&socket, &address).map_err(|errno| no_broker(&path, errno))?;
-        check_peer(&socket, &path)?;
-        Ok(socket)
+        let peer = peer(socket.as_fd());
+        let peer = peer.map_err(|error| failed("reading the broker's user")(errno(&error)))?;
+        check(peer, "listens there", &path)?;
+        ask_for_senders(socket.as_fd())
+            .map_err(|error| failed("asking for the broker's user")(errno(&error)))?;
+        Ok((socket, path))
     }
 }
 
@@ -111,22 +118,47 @@ fn no_broker(path: &Path, errno: Errno) -> Error {
     Error::os(kind, errno, format!("{path}: {cure}"))
 }
 
+/// A message of the broker.
+fn receive(broker: &OwnedFd, path: &Path, fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>> {
+    let received = scm::receive_message(broker.as_fd(), MOST_REPLY, fds);
+    let (message, sender) = received.map_err(|errno| match errno {
+        Errno::PIPE => {
+            let message =
+                "the broker closed the connection without a reply: its log has the reason";
+            Error::new(ErrorKind::Os, message)
+        }
+        errno => failed("receiving the broker's reply")(errno),
+    })?;
+    let unknown = Credentials {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    check(sender.unwrap_or(unknown), "answers there", path)?;
+    Ok(message)
+}
+
 /// Takes memory from root's processes only, since its giver could keep a mapping, and never from this process: safe code
-/// would have two ways to the same memory. The kernel names the process that began to listen (`SO_PEERCRED`).
-fn check_peer(socket: &OwnedFd, path: &Path) -> Result<()> {
-    let peer = sockopt::socket_peercred(socket).map_err(failed("reading the broker's user"))?;
-    let listener = if peer.pid == rustix::process::getpid() {
+/// would have two ways to the same memory. The kernel names the process that began to listen (`SO_PEERCRED`), which
+/// may have passed its socket on, and so the sender of each message, too. A process id of 0 is one outside of this
+/// pid namespace. Root can have the kernel name another process than itself.
+fn check(process: Credentials, deed: &str, path: &Path) -> Result<()> {
+    let who = if process.pid == std::process::id() {
         "this process".to_owned()
-    } else if peer.uid.is_root() && in_user_namespace() {
+    } else if process.uid == 0 && in_user_namespace() {
         "root of a user namespace".to_owned()
-    } else if peer.uid.is_root() {
+    } else if process.uid == 0 {
         return Ok(());
     } else {
-        format!("user {}", peer.uid.as_raw())
+        format!("user {}", process.uid)
     };
     let message = format!(
-        "{}: {listener} listens there, and only a broker of root's is trusted: give its path by WEIR_BROKER",
+        "{}: {who} {deed}, and only a broker of root's is trusted: give its path by WEIR_BROKER",
         path.display(),
     );
     Err(Error::new(ErrorKind::Foreign, message))
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

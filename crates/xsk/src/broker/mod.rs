@@ -14,13 +14,19 @@
 //!
 //! # Protocol
 //!
-//! A Unix socket of type `SOCK_SEQPACKET`, one message for the request and one for the reply:
+//! A Unix socket of type `SOCK_SEQPACKET`. The broker answers a request by a question, and the answer by the reply:
 //!
 //! | Message | Text | Descriptors |
 //! |---|---|---|
-//! | request | `weir 1 socket`, then lines `key=value` (see [`Request`]) | none |
+//! | request | `weir 2 socket`, then lines `key=value` (see [`Request`]) | none |
+//! | question | `prove`, a space and a number | none |
+//! | answer | `proof`, a space and that number | none |
 //! | reply | `ok` and a line feed, then the bytes of [`Parts::into_message`] | those of the parts |
-//! | refusal | `error KIND`, then lines for people | none |
+//! | refusal, of the request or the answer | `error KIND`, then lines for people | none |
+//!
+//! The kernel names the sender of each message. The process that connected sends the request's answer itself: one
+//! that has become another program since cannot, and so gets nothing by what it has become. The broker's messages
+//! come from another process, of the host's root. A client of version 1 is refused (`error unsupported`).
 //!
 //! [`Parts::into_message`]: crate::Parts::into_message
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The first line.
-const FIRST: &str = "weir 1 socket";
+const FIRST: &str = "weir 2 socket";
 
 /// Longest request, in bytes.
 const MOST: usize = 4096;
@@ -297,7 +297,7 @@ mod tests {
             let error = Request::read(text.as_bytes()).expect_err(line).to_string();
             assert!(error.contains(cause), "{line}: {error}");
         }
-        for message in [b"".as_slice(), b"\xff", b"weir 2 socket\n", &[b'a'; 5000]] {
+        for message in [b"".as_slice(), b"\xff", b"weir 1 socket\n", &[b'a'; 5000]] {
             assert!(Request::read(message).is_err());
         }
         assert!(Request::read(FIRST.as_bytes()).is_err(), "without a device");

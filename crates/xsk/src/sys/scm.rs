@@ -1,6 +1,7 @@
 //! Messages with descriptors over Unix sockets (`SCM_RIGHTS`, unix(7)).
 
 use super::SysResult;
+use hostnet::unix::Credentials;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -69,35 +70,27 @@ pub(crate) fn receive(
 }
 
 /// Receives one message of at most `most` bytes from a socket that keeps messages apart, and adds the
-/// descriptors that come with it, at most [`MOST_FDS`], to `fds`. `EPIPE` when the peer has closed,
-/// `EMSGSIZE` for a longer message.
+/// descriptors that come with it, at most [`MOST_FDS`], to `fds`; returns also who sent it, if the socket asks for
+/// that. `EPIPE` when the peer has closed, `EMSGSIZE` for a longer message.
 pub(crate) fn receive_message(
     socket: BorrowedFd<'_>,
     most: usize,
     fds: &mut Vec<OwnedFd>,
-) -> SysResult<Vec<u8>> {
+) -> SysResult<(Vec<u8>, Option<Credentials>)> {
     let mut bytes = vec![0; most];
-    loop {
-        let mut space = [MaybeUninit::uninit(); CONTROL];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut data = [IoSliceMut::new(&mut bytes)];
-        let received = match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => continue,
-            result => result?,
-        };
-        take_rights(&mut control, fds);
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(Errno::TOOBIG);
-        }
-        if received.flags.contains(ReturnFlags::TRUNC) {
-            return Err(Errno::MSGSIZE);
-        }
-        if received.bytes == 0 {
-            return Err(Errno::PIPE);
-        }
-        bytes.truncate(received.bytes);
-        return Ok(bytes);
+    let received = hostnet::unix::receive(socket, &mut bytes, fds, MOST_FDS);
+    let received = received.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    if received.has_more_descriptors {
+        return Err(Errno::TOOBIG);
     }
+    if received.is_cut {
+        return Err(Errno::MSGSIZE);
+    }
+    if received.len == 0 {
+        return Err(Errno::PIPE);
+    }
+    bytes.truncate(received.len);
+    Ok((bytes, received.sender))
 }
 
 /// Adds the descriptors of a received message to `fds`.
