@@ -313,14 +313,21 @@ fn supervise(
         .into_iter()
         .next()
         .ok_or_else(|| invalid("no listener came with the message"))?;
-    let started = start(server, listener, &tenant, &peer.to_string());
+    let started = start(server, listener, &tenant, peer);
     started.map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
     Ok((b"ok\n".to_vec(), Vec::new()))
 }
 
-fn start(server: &Arc<Server>, listener: OwnedFd, tenant: &Arc<Tenant>, who: &str) -> Result<()> {
+fn start(
+    server: &Arc<Server>,
+    listener: OwnedFd,
+    tenant: &Arc<Tenant>,
+    peer: &Identity,
+) -> Result<()> {
     let listener = Listener::new(listener)?;
-    server.supervision.start(listener, tenant, who)
+    let process = peer.to_kept(tenant.who.sha256);
+    let who = peer.to_string();
+    server.supervision.start(listener, tenant, &process, &who)
 }
 
 /// Serves a container runtime, which sends the state of a container and its listener.
@@ -355,7 +362,10 @@ fn supervise_process(
         .admit(&identity, name.as_deref())
         .map_err(|refusal| anyhow::anyhow!("{}", refusal.reason()))?;
     let tenant = Arc::new(tenant.clone());
-    server.supervision.start(container.listener, &tenant, who)
+    let process = identity.to_kept(tenant.who.sha256);
+    server
+        .supervision
+        .start(container.listener, &tenant, &process, who)
 }
 
 /// Names the holders of a lease, and kills their control groups where the policy says so.

@@ -77,7 +77,7 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
         policy_file: flags.policy.clone(),
         needs,
         confinement,
-        supervision: Supervision::new(log, Arc::clone(&manager), worker, &leases),
+        supervision: Supervision::new(log, Arc::clone(&manager), worker, &leases, &flags.state),
         leases: Arc::clone(&leases),
         started: SystemTime::now(),
         keeps_programs: pins.is_some(),

@@ -4,6 +4,7 @@ pub mod bpffs;
 mod connection;
 mod connections;
 mod flags;
+mod kept;
 pub mod listen;
 pub mod log;
 mod main_loop;

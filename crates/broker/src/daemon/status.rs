@@ -6,7 +6,7 @@ use crate::supervise::metrics::Figures;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The answer to `weir 1 status`.
+/// The answer to `weir 2 status`.
 pub(super) fn json(server: &Server) -> Value {
     let leases = server.leases.list();
     let holders = server.leases.all_holders(&leases);

@@ -1,9 +1,11 @@
 //! The supervised processes: a session for each listener.
 
+use super::kept::KeptSessions;
 use super::log::{self, event};
 use super::queues::TenantsQueues;
 use super::systemd::{Manager, Passed};
 use crate::confine::worker::Worker;
+use crate::identity::Kept;
 use crate::lease::Leases;
 use crate::policy::{Policy, Tenant};
 use crate::seccomp::Listener;
@@ -12,11 +14,12 @@ use crate::supervise::handlers::{self, World};
 use crate::supervise::log::{Log, Queue};
 use crate::supervise::metrics::Metrics;
 use crate::supervise::session::{Outlets, Session};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -40,6 +43,8 @@ pub(super) struct Supervision {
     manager: Arc<Manager>,
     worker: Arc<Worker>,
     leases: Arc<Leases>,
+    /// Who the processes of the sessions are, for the next broker.
+    kept: Arc<KeptSessions>,
     /// Whether this broker ends: the manager keeps the listeners for the next one.
     stopping: Arc<AtomicBool>,
     state: Mutex<State>,
@@ -72,8 +77,10 @@ impl Supervision {
         manager: Arc<Manager>,
         worker: Worker,
         leases: &Arc<Leases>,
+        state: &Path,
     ) -> Self {
         Self {
+            kept: Arc::new(KeptSessions::new(state)),
             log,
             manager,
             worker: Arc::new(worker),
@@ -83,8 +90,14 @@ impl Supervision {
         }
     }
 
-    /// Starts to answer the calls of a listener.
-    pub(super) fn start(&self, listener: Listener, tenant: &Arc<Tenant>, who: &str) -> Result<()> {
+    /// Starts to answer the calls of a listener, which a process handed over.
+    pub(super) fn start(
+        &self,
+        listener: Listener,
+        tenant: &Arc<Tenant>,
+        process: &Kept,
+        who: &str,
+    ) -> Result<()> {
         let outlets = Outlets {
             tenant: tenant.name.as_str().into(),
             metrics: self.metrics(&tenant.name),
@@ -109,13 +122,17 @@ impl Supervision {
         let session = state.next;
         state.next += 1;
         let name = kept_name(session, &tenant.name);
+        // Without the file the next broker does not go on with it, and says so.
+        let _ = self.kept.write(session, process);
         // Without a manager, or one that does not keep it, the listener ends with this broker.
         let _ = self.manager.store(&name, &[listener.as_fd()]);
         let manager = Arc::clone(&self.manager);
         let stopping = Arc::clone(&self.stopping);
+        let kept = Arc::clone(&self.kept);
         let ended = move || {
             if !stopping.load(Ordering::Relaxed) {
                 let _ = manager.forget(&name);
+                kept.remove(session);
             }
             event("session-end", json!({"session": session}));
         };
@@ -135,29 +152,39 @@ impl Supervision {
         Ok(())
     }
 
-    /// Goes on with the listeners that the manager has kept for this broker. A tenant that the policy has
-    /// no more gets a clean error.
-    pub(super) fn resume(&self, policy: &Policy, kept: Vec<Passed>) {
-        for passed in kept {
+    /// Goes on with the listeners that the manager has kept for this broker, if the policy admits their
+    /// processes, as they were when they began, as the same tenants. Calls of others get a clean error.
+    pub(super) fn resume(&self, policy: &Policy, passed: Vec<Passed>) {
+        let kept = self.kept.read();
+        // The files of these sessions are written before those are removed.
+        if let Some(last) = kept.keys().next_back() {
+            self.number_from(last + 1);
+        }
+        for passed in passed {
             let Some((number, tenant)) = parse_kept_name(&passed.name) else {
                 event("unknown-descriptor", json!({"name": passed.name}));
                 continue;
             };
             let _ = self.manager.forget(&passed.name);
             self.number_from(number + 1);
-            let tenant = policy.tenants.iter().find(|known| known.name == tenant);
-            let resumed = tenant
-                .context("the policy has no such tenant")
-                .and_then(|tenant| {
-                    let listener = Listener::new(passed.fd)?;
-                    self.start(listener, &Arc::new(tenant.clone()), "the former broker")
-                });
-            if let Err(error) = resumed {
+            let resume = || -> Result<()> {
+                let process = kept.get(&number).and_then(Option::as_ref);
+                let process = process.context("the former broker left no word of its process")?;
+                let admitted = policy.admit_again(process, tenant);
+                let tenant = admitted.map_err(|refusal| anyhow!("{}", refusal.reason()))?;
+                let listener = Listener::new(passed.fd)?;
+                let tenant = Arc::new(tenant.clone());
+                self.start(listener, &tenant, process, "the former broker")
+            };
+            if let Err(error) = resume() {
                 event(
                     "not-resumed",
                     json!({"name": passed.name, "error": format!("{error:#}")}),
                 );
             }
+        }
+        for session in kept.into_keys() {
+            self.kept.remove(session);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::hash;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -62,14 +63,7 @@ impl Executable {
     ///
     /// When there is no such file.
     pub fn is_file_at(&self, path: &Path) -> io::Result<bool> {
-        let own = statat(CWD, path, AtFlags::empty()).map(|it| is_same(&it, &self.stat));
-        if own == Ok(true) {
-            return Ok(true);
-        }
-        match root_of_init() {
-            Ok(root) => Ok(is_same(&stat_below(&root, path)?, &self.stat)),
-            Err(_) => Ok(own?),
-        }
+        is_at(path, number(&self.stat))
     }
 
     /// The SHA-256 of its bytes, read from the open file. The hashes of files that have not changed
@@ -84,7 +78,16 @@ impl Executable {
 
     /// Whether it is the same file.
     pub fn is_same(&self, other: &Self) -> bool {
-        is_same(&self.stat, &other.stat)
+        number(&self.stat) == number(&other.stat)
+    }
+
+    /// What stays of it in a file, with its SHA-256 where that is known.
+    pub fn to_kept(&self, sha256: Option<[u8; 32]>) -> KeptExecutable {
+        KeptExecutable {
+            path: self.path.clone(),
+            number: number(&self.stat),
+            sha256,
+        }
     }
 }
 
@@ -101,6 +104,81 @@ fn stat_below(root: &OwnedFd, path: &Path) -> rustix::io::Result<Stat> {
     fstat(openat2(root, path, flags, Mode::empty(), resolve)?)
 }
 
-fn is_same(one: &Stat, other: &Stat) -> bool {
-    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+/// Device and inode: the number of a file.
+fn number(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+fn is_at(path: &Path, file: (u64, u64)) -> io::Result<bool> {
+    let own = statat(CWD, path, AtFlags::empty()).map(|it| number(&it) == file);
+    if own == Ok(true) {
+        return Ok(true);
+    }
+    match root_of_init() {
+        Ok(root) => Ok(number(&stat_below(&root, path)?) == file),
+        Err(_) => Ok(own?),
+    }
+}
+
+/// The file that a process ran when an earlier broker looked at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptExecutable {
+    path: PathBuf,
+    number: (u64, u64),
+    sha256: Option<[u8; 32]>,
+}
+
+impl fmt::Display for KeptExecutable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.to_string_lossy().escape_debug())
+    }
+}
+
+/// A file that a process runs, or ran.
+pub trait Program: fmt::Display {
+    /// Its path: only a name.
+    fn path(&self) -> &Path;
+
+    /// Whether it is the file at a path.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such file.
+    fn is_file_at(&self, path: &Path) -> io::Result<bool>;
+
+    /// Its SHA-256.
+    ///
+    /// # Errors
+    ///
+    /// When it is not known.
+    fn sha256(&self) -> io::Result<[u8; 32]>;
+}
+
+impl Program for Executable {
+    fn path(&self) -> &Path {
+        self.path()
+    }
+
+    fn is_file_at(&self, path: &Path) -> io::Result<bool> {
+        self.is_file_at(path)
+    }
+
+    fn sha256(&self) -> io::Result<[u8; 32]> {
+        self.sha256()
+    }
+}
+
+impl Program for KeptExecutable {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_file_at(&self, path: &Path) -> io::Result<bool> {
+        is_at(path, self.number)
+    }
+
+    fn sha256(&self) -> io::Result<[u8; 32]> {
+        let unknown = "no broker has looked at its bytes when it began: start it again";
+        self.sha256.ok_or_else(|| io::Error::other(unknown))
+    }
 }

@@ -12,5 +12,5 @@ mod hash;
 mod process;
 mod sys;
 
-pub use executable::Executable;
-pub use process::{Container, Identity};
+pub use executable::{Executable, KeptExecutable, Program};
+pub use process::{Container, Identity, Kept, Person};

@@ -1,6 +1,6 @@
 //! A process: the peer of a unix socket, or the thread of a supervised call.
 
-use super::executable::Executable;
+use super::executable::{Executable, KeptExecutable, Program};
 use super::sys;
 use crate::seccomp::Target;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -46,8 +47,54 @@ pub struct Identity {
     pidfd: OwnedFd,
 }
 
+/// A process that the policy is asked about, now or when an earlier broker looked at it.
+pub struct Person<'p> {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// The program that it runs.
+    pub executable: &'p dyn Program,
+    /// Path of its control group.
+    pub cgroup: Option<&'p str>,
+    /// Its container.
+    pub container: Option<&'p Container>,
+}
+
+/// Who a process was, for the broker that starts after this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    uid: u32,
+    gid: u32,
+    executable: KeptExecutable,
+    cgroup: Option<String>,
+    container: Option<Container>,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            uid, executable, ..
+        } = self;
+        write!(f, "a process tree of uid {uid} running {executable}")
+    }
+}
+
+impl Kept {
+    /// As the policy is asked.
+    pub fn person(&self) -> Person<'_> {
+        Person {
+            uid: self.uid,
+            gid: self.gid,
+            executable: &self.executable,
+            cgroup: self.cgroup.as_deref(),
+            container: self.container.as_ref(),
+        }
+    }
+}
+
 /// A container as its runtime describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// Its id.
     pub id: String,
@@ -154,6 +201,28 @@ impl Identity {
             executable = again;
         }
         bail!("process {pid} changes its executable all the time")
+    }
+
+    /// As the policy is asked.
+    pub fn person(&self) -> Person<'_> {
+        Person {
+            uid: self.uid,
+            gid: self.gid,
+            executable: &self.executable,
+            cgroup: self.cgroup.as_deref(),
+            container: self.container.as_ref(),
+        }
+    }
+
+    /// What stays of it in a file, with the SHA-256 of its executable where that is known.
+    pub fn to_kept(&self, sha256: Option<[u8; 32]>) -> Kept {
+        Kept {
+            uid: self.uid,
+            gid: self.gid,
+            executable: self.executable.to_kept(sha256),
+            cgroup: self.cgroup.clone(),
+            container: self.container.clone(),
+        }
     }
 
     /// Adds its container, as a runtime describes it.

@@ -1,7 +1,7 @@
 //! The tenant of a process.
 
 use super::{Policy, Tenant, Who};
-use crate::identity::{Executable, Identity};
+use crate::identity::{Identity, Kept, Person, Program};
 use std::fmt;
 
 /// No tenant for a process. Its text is for the process, and discloses nothing of the policy; the log gets
@@ -58,6 +58,25 @@ impl Policy {
     ///
     /// A [`Refusal`], when there is none.
     pub fn admit(&self, process: &Identity, name: Option<&str>) -> Result<&Tenant, Refusal> {
+        self.find(&process.person(), process, name)
+    }
+
+    /// The tenant of that name, if its conditions hold for a process that an earlier broker has supervised under
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`admit`](Self::admit).
+    pub fn admit_again(&self, process: &Kept, name: &str) -> Result<&Tenant, Refusal> {
+        self.find(&process.person(), process, Some(name))
+    }
+
+    fn find(
+        &self,
+        process: &Person<'_>,
+        who: &dyn fmt::Display,
+        name: Option<&str>,
+    ) -> Result<&Tenant, Refusal> {
         let (mut fewest, mut nearest) = (usize::MAX, Vec::new());
         let named = |tenant: &&Tenant| name.is_none_or(|name| tenant.name == name);
         for tenant in self.tenants.iter().filter(named) {
@@ -73,7 +92,7 @@ impl Policy {
             }
         }
         Err(Refusal {
-            who: process.to_string(),
+            who: who.to_string(),
             nearest,
             name: name.map(|name| name.chars().take(64).collect()),
         })
@@ -83,12 +102,12 @@ impl Policy {
 impl Who {
     /// Whether all conditions hold for a process.
     pub fn holds(&self, process: &Identity) -> bool {
-        self.failed(process).is_none()
+        self.failed(&process.person()).is_none()
     }
 
     /// How far a process is from all conditions, and the first that does not hold, as a sentence; none if all
     /// hold. The executable is looked at only if all that is cheaper holds, and then it alone is missing.
-    fn failed(&self, process: &Identity) -> Option<(usize, String)> {
+    fn failed(&self, process: &Person<'_>) -> Option<(usize, String)> {
         let cheap = [
             self.user(process),
             self.group(process),
@@ -100,24 +119,24 @@ impl Who {
             return Some((1 + count, first));
         }
         let costly = self
-            .file(&process.executable)
-            .or_else(|| self.bytes(&process.executable));
+            .file(process.executable)
+            .or_else(|| self.bytes(process.executable));
         costly.map(|why| (1, why))
     }
 
-    fn user(&self, process: &Identity) -> Option<String> {
+    fn user(&self, process: &Person<'_>) -> Option<String> {
         let holds = self.uids.is_empty() || self.uids.contains(&process.uid);
         (!holds).then(|| format!("its uid is {}", process.uid))
     }
 
-    fn group(&self, process: &Identity) -> Option<String> {
+    fn group(&self, process: &Person<'_>) -> Option<String> {
         let holds = self.gids.is_empty() || self.gids.contains(&process.gid);
         (!holds).then(|| format!("its gid is {}", process.gid))
     }
 
-    fn control_group(&self, process: &Identity) -> Option<String> {
+    fn control_group(&self, process: &Person<'_>) -> Option<String> {
         let wanted = self.cgroup.as_deref()?;
-        let Some(actual) = process.cgroup.as_deref() else {
+        let Some(actual) = process.cgroup else {
             return Some("its control group is unknown".into());
         };
         let below = actual.strip_prefix(wanted);
@@ -126,11 +145,11 @@ impl Who {
     }
 
     /// A runtime's description counts if root runs it, or a user of the tenant.
-    fn container(&self, process: &Identity) -> Option<String> {
+    fn container(&self, process: &Person<'_>) -> Option<String> {
         if self.container.is_none() && self.annotations.is_empty() {
             return None;
         }
-        let Some(container) = &process.container else {
+        let Some(container) = process.container else {
             return Some("no runtime told that it is in a container".into());
         };
         let runtime = container.runtime_uid;
@@ -160,7 +179,7 @@ impl Who {
     }
 
     /// The very file, not its name: a process with a mount namespace of its own chooses names.
-    fn file(&self, executable: &Executable) -> Option<String> {
+    fn file(&self, executable: &dyn Program) -> Option<String> {
         let path = self.executable.as_deref()?;
         match executable.is_file_at(path) {
             Ok(true) => None,
@@ -173,7 +192,7 @@ impl Who {
         }
     }
 
-    fn bytes(&self, executable: &Executable) -> Option<String> {
+    fn bytes(&self, executable: &dyn Program) -> Option<String> {
         let wanted = self.sha256?;
         match executable.sha256() {
             Ok(actual) if actual == wanted => None,

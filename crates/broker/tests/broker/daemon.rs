@@ -28,6 +28,7 @@ pub fn tests() -> Vec<Test> {
         an_unmodified_program_forwards,
         tenants_outlive_the_broker,
         a_kept_listener_is_served_by_the_next_broker,
+        a_kept_listener_is_admitted_again,
         a_filter_ends_with_its_lease_over_a_restart,
         what_ended_while_no_broker_ran_is_found,
         a_bad_policy_leaves_the_former_in_force,
@@ -777,6 +778,55 @@ fn a_kept_listener_is_served_by_the_next_broker() -> Result<()> {
     let _again = kept()?;
     shell.finish()?;
     broker.stop()
+}
+
+/// The policy in force counts, and not the name that the listener was kept under.
+fn a_kept_listener_is_admitted_again() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let kept = manager(&lab)?;
+    let kept = || Limit::new(Duration::from_secs(20)).receive(&kept);
+    let directory = lab.path("made");
+    fs::create_dir(&directory)?;
+    std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY))?;
+    let script = "cd \"$0\"; while read -r _; do rm -f null; mknod null c 1 3; echo $?; done";
+    let directory = directory.to_string_lossy();
+    let policy = format!("{ALL}[tenant.calls]\nmknod = \"null\"\n");
+    let user = "uid = [65534]";
+    for (narrower, why) in [
+        ("uid = [12345]", "its uid is 65534"),
+        ("uid = [65534]\ngid = [12345]", "its gid is 65534"),
+        ("uid = [65534]\nexecutable = \"/bin/sh\"", "the nearest is"),
+        (
+            "uid = [65534]\nsha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
+            "its executable has no SHA-256",
+        ),
+        ("uid = [65534]\ncgroup = \"/none\"", "its control group is"),
+        (
+            "uid = [65534]\ncontainer = \"none\"",
+            "no runtime told that it is in a container",
+        ),
+    ] {
+        fs::write(lab.path("policy.toml"), &policy)?;
+        let mut command = Broker::command(&lab);
+        let mut broker = Broker::by(&lab, command.env("NOTIFY_SOCKET", lab.path("notify")))?;
+        let mut shell = neighbour(&lab, "supervised", &["sh", "-c", script, &directory])?;
+        let (name, listener) = kept()?;
+        shell.say("")?;
+        assert_eq!(shell.line()?, "0");
+        broker.process.signal(Signal::TERM)?;
+        broker.process.wait()?;
+        fs::write(lab.path("policy.toml"), policy.replace(user, narrower))?;
+        fs::write(lab.path("log"), "")?;
+        broker = resume(&lab, &name, listener)?;
+        shell.say("")?;
+        assert_eq!(shell.line()?, "1", "{}", broker.log());
+        assert!(broker.logs("\"event\":\"not-resumed\""), "{}", broker.log());
+        assert!(broker.log().contains(why), "{why}: {}", broker.log());
+        shell.finish()?;
+        broker.stop()?;
+        assert_eq!(fs::read_dir(lab.path("state/sessions"))?.count(), 0);
+    }
+    Ok(())
 }
 
 fn another_program_is_named() -> Result<()> {

@@ -210,7 +210,7 @@ fn state_and_revoke_are_asked_at_roots_socket() -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let lab = Lab::new(1)?;
     let broker = Broker::start(&lab, MKNOD)?;
-    for request in ["weir 1 status\n", "weir 1 revoke\nlease=1\n"] {
+    for request in ["weir 2 status\n", "weir 2 revoke\nlease=1\n"] {
         let socket = broker::message::connect_to(&lab.path("broker.sock"))?;
         broker::message::send_text(&socket, request, None)?;
         let reply = broker::message::receive_text(&socket)?;

@@ -29,8 +29,8 @@ const LOOKED_UP: [&str; 15] = [
 const OTHERS: [&str; 4] = [
     "ip nat",
     "kill = true",
-    "weir 1 listener",
-    "weir 1 supervise",
+    "weir 2 listener",
+    "weir 2 supervise",
 ];
 /// What the blanks of a command are filled with, be it `{device}` or `DEV`: it is right with one of them.
 const VALUES: [&str; 9] = [
