@@ -15,13 +15,16 @@
 //     supervise, plugin            supervised system calls; maps for device-plugin clients
 //     lease                        queues lent to tenants, and the program on each device
 //     confine                      capabilities, seccomp and Landlock of the broker itself
+//     budget                       a tenant's share of the broker
 //     policy                       tenants and their grants
 //     message                      messages with descriptors
 //     identity                     the process at the other end
 //     seccomp                      the kernel's user notification
 //     bpf                          bpf(2)
+//     turns                        turns at something scarce, fair between parties
 
 mod bpf;
+pub mod budget;
 pub mod client;
 pub mod confine;
 pub mod daemon;
@@ -32,3 +35,4 @@ pub mod plugin;
 pub mod policy;
 pub mod seccomp;
 pub mod supervise;
+mod turns;

@@ -11,6 +11,7 @@
 use super::calls::{DESCRIPTORS, PROG_LOAD, RUNTIME, WORKER};
 use super::{capabilities, filter, landlock, process};
 use crate::bpf;
+use crate::turns::Turns;
 use anyhow::{Context as _, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -30,15 +31,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// First argument of the program when it is the worker.
 const ARGUMENT: &str = "--bpf-worker";
 /// A load that takes longer is given up, and its process killed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most loads at a time; more wait.
+/// Most loads at a time, and of one tenant; more wait.
 const MOST_AT_ONCE: usize = 8;
+const MOST_OF_ONE: usize = 2;
 /// Most bytes of instructions: those that are ever copied of a caller's memory for one argument.
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 /// Most bytes of the verifier's log that are kept.
@@ -147,8 +148,7 @@ impl From<Errno> for Refusal {
 pub struct Worker {
     socket: OwnedFd,
     child: Child,
-    running: Mutex<usize>,
-    fewer: Condvar,
+    turns: Turns<String>,
 }
 
 impl Worker {
@@ -172,8 +172,7 @@ impl Worker {
         Ok(Self {
             socket: ours,
             child,
-            running: Mutex::new(0),
-            fewer: Condvar::new(),
+            turns: Turns::new(MOST_AT_ONCE, MOST_OF_ONE),
         })
     }
 
@@ -182,12 +181,12 @@ impl Worker {
         self.child.id()
     }
 
-    /// Loads a program.
+    /// Loads a program of a tenant.
     ///
     /// # Errors
     ///
     /// The kernel's; `EINVAL` for a program that no kernel takes.
-    pub fn load(&self, program: &Program<'_>) -> Result<OwnedFd, Refusal> {
+    pub fn load(&self, tenant: &str, program: &Program<'_>) -> Result<OwnedFd, Refusal> {
         let request = program.encode()?;
         let instructions = memory("instructions", program.instructions)?;
         let log = memory("log", &[])?;
@@ -195,7 +194,7 @@ impl Worker {
         let mut fds = vec![instructions.as_fd(), log.as_fd()];
         fds.extend(program.maps);
         send(ours.as_fd(), &request, &fds)?;
-        let _turn = self.wait_turn();
+        let _turn = self.turns.take(tenant.to_owned(), 0);
         send(self.socket.as_fd(), &[0], &[its.as_fd()]).map_err(|_| Errno::IO)?;
         drop(its);
         let (code, mut fds) = answer(ours.as_fd())?;
@@ -207,16 +206,6 @@ impl Worker {
                 log: read_log(&log),
             }),
         }
-    }
-
-    fn wait_turn(&self) -> Turn<'_> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut running = self
-            .fewer
-            .wait_while(running, |running| *running >= MOST_AT_ONCE)
-            .unwrap_or_else(PoisonError::into_inner);
-        *running += 1;
-        Turn(self)
     }
 }
 
@@ -234,17 +223,6 @@ impl Drop for Worker {
         // before.
         let _ = shutdown(&self.socket, Shutdown::Both);
         let _ = self.child.wait();
-    }
-}
-
-/// One of the loads that run.
-struct Turn<'a>(&'a Worker);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let running = self.0.running.lock();
-        *running.unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.fewer.notify_one();
     }
 }
 

@@ -26,6 +26,7 @@ use crate::seccomp::Listener;
 use crate::supervise::handlers;
 use crate::supervise::metrics::Outcome;
 use crate::supervise::oci::{self, ContainerState};
+use crate::turns::Turn;
 use anyhow::{Context as _, Result, ensure};
 use hostnet::unix::ask_for_senders;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -106,10 +107,23 @@ fn answer(
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     drop(fds);
     match first {
-        "weir 2 socket" => lend(server, &prove(server, connection)?, request),
-        message::SUPERVISE => supervise(server, connection, &prove(server, connection)?, rest),
+        "weir 2 socket" => {
+            let peer = prove(server, connection)?;
+            let _turn = turn(server, &peer);
+            lend(server, &peer, request)
+        }
+        message::SUPERVISE => {
+            let peer = prove(server, connection)?;
+            let turn = turn(server, &peer);
+            supervise(server, connection, &peer, rest, turn)
+        }
         _ => Err(unknown(first)),
     }
+}
+
+/// Those who ask all the time wait for one another, and others for the CPU alone.
+fn turn<'s>(server: &'s Server, peer: &Identity) -> Turn<'s, u32> {
+    server.turns.take(peer.uid, peer.pid)
 }
 
 fn answer_admin(
@@ -295,9 +309,12 @@ fn supervise(
     connection: &OwnedFd,
     peer: &Identity,
     rest: &str,
+    turn: Turn<'_, u32>,
 ) -> Result<Reply, Refusal> {
     let name = rest.lines().find_map(|line| line.strip_prefix("policy="));
     let tenant = Arc::new(admit(server, peer, name)?);
+    // The rest waits for the peer.
+    drop(turn);
     let handlers = handlers::names(&tenant.calls).join(",");
     let reply = format!("ok\ntenant={}\nhandlers={handlers}\n", tenant.name);
     let os = |errno: Errno| Refusal::new(ErrorKind::Os, errno.to_string());

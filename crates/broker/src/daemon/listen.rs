@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Connections that wait to be accepted.
+/// Connections that wait to be accepted. Others wait before, or are refused if they do not block: a longer queue
+/// is one that a flood fills, and each who comes waits for all of it.
 const BACKLOG: i32 = 128;
 
 /// Who may connect to a socket.

@@ -4,21 +4,24 @@ use super::bpffs::Bpffs;
 use super::connection;
 use super::flags::Flags;
 use super::listen::{Access, Listening};
-use super::log::event;
+use super::log::{self, event};
 use super::metrics;
 use super::plugin;
-use super::server::Server;
+use super::server::{MAX_REQUESTS, MAX_REQUESTS_OF_USER, Server};
 use super::supervision::Supervision;
 use super::systemd::{self, Manager, Passed};
 use crate::confine::worker::Worker;
 use crate::confine::{self, Needs, Paths, Refused};
 use crate::lease::{Leases, Record};
 use crate::policy::Policy;
+use crate::supervise::fuse::Connections;
 use crate::supervise::log::Queue;
+use crate::turns::Turns;
 use anyhow::{Context as _, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -43,6 +46,7 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
         println!("{}: {tenants} tenants", flags.policy.display());
         return Ok(());
     }
+    raise_descriptors();
     let signals = Signals::new().context("cannot handle signals")?;
     let bpffs = open_bpffs(&flags.bpffs);
     let pins = bpffs.as_ref().map(|bpffs| bpffs.directory("broker"));
@@ -68,6 +72,8 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
     };
     let worker = Worker::start().context("cannot start the helper process for foreign programs")?;
     let needs = Needs::of(&policy);
+    // Callers may wait for those of their users, and this process with them.
+    let filesystems = needs.supervision.then(Connections::open);
     let confinement = confine::apply(&paths(flags, &needs), &needs, refused())?;
 
     let log = Queue::start(std::io::stderr()).context("cannot start the log's thread")?;
@@ -77,11 +83,19 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
         policy_file: flags.policy.clone(),
         needs,
         confinement,
-        supervision: Supervision::new(log, Arc::clone(&manager), worker, &leases, &flags.state),
+        supervision: Supervision::new(
+            log,
+            Arc::clone(&manager),
+            worker,
+            &leases,
+            &flags.state,
+            filesystems.and_then(Result::ok),
+        ),
         leases: Arc::clone(&leases),
         started: SystemTime::now(),
         keeps_programs: pins.is_some(),
         connections: Arc::default(),
+        turns: Turns::new(MAX_REQUESTS, MAX_REQUESTS_OF_USER),
         plugin_devices: flags.plugin_dir.is_some().then(|| {
             let devices = plugin_doors.iter().map(|door| door.device.clone());
             devices.collect()
@@ -109,6 +123,19 @@ pub(super) fn run(flags: &Flags) -> Result<()> {
     event("stop", json!({"leases": server.leases.list().len()}));
     let _ = manager.synchronize();
     Ok(())
+}
+
+/// Has as many descriptors as it may: a shell gives its programs fewer.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Never above the hard limit, so that it needs no privilege.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    );
 }
 
 /// Action on a call that the broker's own filter forbids. Tests, whose builds have debug assertions, make
@@ -197,8 +224,9 @@ fn serve(
 ) -> Result<()> {
     let mut swept = Instant::now();
     let mut spare = Spare::default();
+    let mut reserve = Reserve::new();
     loop {
-        let full = server.connections.is_full();
+        let full = server.connections.is_full() || reserve.is_used();
         let wanted = if full {
             PollFlags::empty()
         } else {
@@ -251,7 +279,7 @@ fn serve(
             swept = Instant::now();
         }
         for ((door, serve), _) in doors.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            accept(server, door, serve.clone(), &mut spare);
+            accept(server, door, serve.clone(), &mut spare, &mut reserve);
         }
     }
 }
@@ -264,13 +292,52 @@ fn log_end(lease: &Record) {
 }
 
 /// Accepts a connection, which gets a thread of its own: no peer holds up another.
-fn accept(server: &Arc<Server>, door: &Listening, serve: Serve, spare: &mut Spare) {
-    let Ok(connection) = accept_with(door.as_fd(), SocketFlags::CLOEXEC) else {
-        return;
+fn accept(
+    server: &Arc<Server>,
+    door: &Listening,
+    serve: Serve,
+    spare: &mut Spare,
+    reserve: &mut Reserve,
+) {
+    let connection = match accept_with(door.as_fd(), SocketFlags::CLOEXEC) {
+        Ok(connection) => connection,
+        Err(Errno::MFILE | Errno::NFILE) => return reserve.turn_away(door),
+        Err(_) => return,
     };
     let connection = server.connections.add(connection);
     let server = Arc::clone(server);
     spare.run(Box::new(move || (serve.0)(&server, connection.socket())));
+}
+
+/// A descriptor kept for the time when there are no others: a peer that cannot be served is turned away, and
+/// does not wait in a queue that would wake this loop again and again.
+struct Reserve(Option<OwnedFd>);
+
+impl Reserve {
+    fn new() -> Self {
+        let flags = EventfdFlags::CLOEXEC;
+        Self(eventfd(0, flags).ok())
+    }
+
+    /// Closes the next connection of a door.
+    fn turn_away(&mut self, door: &Listening) {
+        drop(self.0.take());
+        drop(accept_with(door.as_fd(), SocketFlags::CLOEXEC));
+        *self = Self::new();
+        log::refusal(
+            "the broker",
+            "no-descriptors",
+            json!({"cure": "raise LimitNOFILE= of the broker, or lower `descriptors` in the `limits` of its tenants"}),
+        );
+    }
+
+    /// Whether it could not be made again yet: nobody is accepted then.
+    fn is_used(&mut self) -> bool {
+        if self.0.is_none() {
+            *self = Self::new();
+        }
+        self.0.is_none()
+    }
 }
 
 /// Serves one connection.

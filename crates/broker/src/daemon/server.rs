@@ -6,12 +6,17 @@ use super::supervision::Supervision;
 use crate::confine::{Needs, Report};
 use crate::lease::Leases;
 use crate::policy::Policy;
+use crate::turns::Turns;
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
+
+/// Requests that are answered at one time: all, and of one user.
+pub(super) const MAX_REQUESTS: usize = 64;
+pub(super) const MAX_REQUESTS_OF_USER: usize = 1;
 
 /// State that all connections share.
 pub(super) struct Server {
@@ -25,6 +30,8 @@ pub(super) struct Server {
     pub(super) started: SystemTime,
     pub(super) keeps_programs: bool,
     pub(super) connections: Arc<Connections>,
+    /// Of users, by their ids, and of their processes, to have requests answered.
+    pub(super) turns: Turns<u32>,
     /// The devices of the plugin's sockets; none where the service manager made one for all, or there is
     /// none.
     pub(super) plugin_devices: Option<BTreeSet<String>>,

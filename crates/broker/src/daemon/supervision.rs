@@ -4,11 +4,13 @@ use super::kept::KeptSessions;
 use super::log::{self, event};
 use super::queues::TenantsQueues;
 use super::systemd::{Manager, Passed};
+use crate::budget::{Budget, Share, descriptors};
 use crate::confine::worker::Worker;
 use crate::identity::Kept;
 use crate::lease::Leases;
 use crate::policy::{Policy, Tenant};
 use crate::seccomp::Listener;
+use crate::supervise::fuse::Connections;
 use crate::supervise::handlers::connect::Redirections;
 use crate::supervise::handlers::{self, World};
 use crate::supervise::log::{Log, Queue};
@@ -17,24 +19,28 @@ use crate::supervise::session::{Outlets, Session};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::Serialize;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Most sessions at a time; each is a thread.
 const MOST_SESSIONS: usize = 1024;
-
-/// And of one tenant, who can start processes, and send one listener again and again.
-const MOST_OF_ONE: usize = 256;
 
 /// So many of all are for tenants that have few: the others cannot use them up.
 const KEPT_FOR_FEW: usize = 256;
 
 /// Sessions of a tenant that has few.
 const FEW: usize = 16;
+
+/// Time for the sessions to end when the broker stops. Calls that still wait then, for something that their
+/// caller controls, fail with `EINTR`, and their threads have as much time again.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time between two looks at whether they have ended.
+const STOP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All sessions, and the figures of each tenant.
 pub(super) struct Supervision {
@@ -45,6 +51,8 @@ pub(super) struct Supervision {
     leases: Arc<Leases>,
     /// Who the processes of the sessions are, for the next broker.
     kept: Arc<KeptSessions>,
+    /// None on a kernel without FUSE, or without the privilege.
+    filesystems: Option<Connections>,
     /// Whether this broker ends: the manager keeps the listeners for the next one.
     stopping: Arc<AtomicBool>,
     state: Mutex<State>,
@@ -52,9 +60,10 @@ pub(super) struct Supervision {
 
 #[derive(Default)]
 struct State {
-    sessions: Vec<(Supervised, Session)>,
+    sessions: Vec<(Supervised, Session, Share)>,
     metrics: BTreeMap<String, Arc<Metrics>>,
     redirections: BTreeMap<String, Arc<Redirections>>,
+    budgets: BTreeMap<String, Arc<Budget>>,
     next: u64,
 }
 
@@ -78,6 +87,7 @@ impl Supervision {
         worker: Worker,
         leases: &Arc<Leases>,
         state: &Path,
+        filesystems: Option<Connections>,
     ) -> Self {
         Self {
             kept: Arc::new(KeptSessions::new(state)),
@@ -85,6 +95,7 @@ impl Supervision {
             manager,
             worker: Arc::new(worker),
             leases: Arc::clone(leases),
+            filesystems,
             stopping: Arc::default(),
             state: Mutex::default(),
         }
@@ -98,10 +109,17 @@ impl Supervision {
         process: &Kept,
         who: &str,
     ) -> Result<()> {
+        if self.stopping.load(Ordering::Relaxed) {
+            bail!("the broker is stopping: try again once it has started");
+        }
+        let budget = self.budget(tenant);
+        let share = budget.descriptors(descriptors::SESSION);
+        let share = share.map_err(|_| no_descriptors(tenant))?;
         let outlets = Outlets {
             tenant: tenant.name.as_str().into(),
             metrics: self.metrics(&tenant.name),
             log: Arc::clone(&self.log) as Arc<dyn Log>,
+            budget: Arc::clone(&budget),
         };
         let queues = TenantsQueues {
             leases: Arc::clone(&self.leases),
@@ -110,15 +128,16 @@ impl Supervision {
         let world = World {
             queues: Arc::new(queues),
             worker: Arc::clone(&self.worker),
+            budget,
             redirections: self.redirections(tenant),
         };
         let handlers = handlers::of(tenant, &world).context("cannot supervise")?;
         let names = handlers::names(&tenant.calls);
         let mut state = self.state();
         state.reap();
-        let is_own = |(other, _): &&(Supervised, _)| other.tenant == tenant.name;
+        let is_own = |(other, ..): &&(Supervised, _, _)| other.tenant == tenant.name;
         let own = state.sessions.iter().filter(is_own).count();
-        room_for_another(state.sessions.len(), own, &tenant.name)?;
+        room_for_another(state.sessions.len(), own, tenant)?;
         let session = state.next;
         state.next += 1;
         let name = kept_name(session, &tenant.name);
@@ -148,7 +167,7 @@ impl Supervision {
             who: who.to_owned(),
             since: SystemTime::now(),
         };
-        state.sessions.push((supervised, started));
+        state.sessions.push((supervised, started, share));
         Ok(())
     }
 
@@ -205,6 +224,14 @@ impl Supervision {
         self.state().metrics.clone()
     }
 
+    /// The budget of a tenant, with the limits of its policy.
+    fn budget(&self, tenant: &Tenant) -> Arc<Budget> {
+        let mut state = self.state();
+        let budget = state.budgets.entry(tenant.name.clone()).or_default();
+        budget.set_limits(&tenant.limits);
+        Arc::clone(budget)
+    }
+
     /// The redirections of a tenant; new ones, that count from 0, once its policy has changed.
     fn redirections(&self, tenant: &Tenant) -> Arc<Redirections> {
         let policy = &tenant.calls.connect;
@@ -232,7 +259,7 @@ impl Supervision {
         state
             .sessions
             .iter()
-            .map(|(supervised, _)| supervised.clone())
+            .map(|(supervised, ..)| supervised.clone())
             .collect()
     }
 
@@ -241,13 +268,47 @@ impl Supervision {
         self.log.dropped() + log::unwritten()
     }
 
-    /// Ends all sessions: their handlers clean up, and notified calls fail with ENOSYS.
+    /// Ends all sessions within a time that no caller can make longer: their handlers clean up. Calls that
+    /// wait fail with EINTR, and later ones with ENOSYS, unless the manager has kept the listener.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let sessions = std::mem::take(&mut self.state().sessions);
-        for (_, session) in &sessions {
+        for (_, session, _) in &sessions {
             session.stop();
         }
+        wait_for(&sessions);
+        let is_waiting = |(_, session, _): &&(Supervised, Session, Share)| !session.is_finished();
+        let mut silent = BTreeSet::new();
+        for (supervised, session, _) in sessions.iter().filter(is_waiting) {
+            let callers = session.callers();
+            let found = callers.iter().flat_map(|&caller| self.silent(caller));
+            silent.extend(found);
+            session.interrupt();
+            event(
+                "calls-interrupted",
+                json!({"session": supervised.session, "tenant": supervised.tenant, "callers": callers}),
+            );
+        }
+        for number in silent {
+            let ended = self.filesystems.as_ref().map(|all| all.end(number));
+            let is_ended = matches!(ended, Some(Ok(())));
+            event(
+                "silent-filesystem",
+                json!({"device": format!("0:{number}"), "ended": is_ended}),
+            );
+        }
+        wait_for(&sessions);
+        for (_, session, _) in sessions {
+            if !session.is_finished() {
+                session.abandon();
+            }
+        }
+    }
+
+    /// The FUSE filesystems for which a caller's call may wait.
+    fn silent(&self, caller: u32) -> BTreeSet<u32> {
+        let filesystems = self.filesystems.as_ref();
+        filesystems.map_or_else(BTreeSet::new, |all| all.silent(caller))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -255,21 +316,39 @@ impl Supervision {
     }
 }
 
+/// Waits until sessions have ended, for a time.
+fn wait_for(sessions: &[(Supervised, Session, Share)]) {
+    let end = Instant::now() + STOP_TIMEOUT;
+    let is_finished = |(_, session, _): &(Supervised, Session, Share)| session.is_finished();
+    while !sessions.iter().all(is_finished) && Instant::now() < end {
+        std::thread::sleep(STOP_INTERVAL);
+    }
+}
+
 /// Whether a tenant that has `own` sessions of `all` gets another.
-fn room_for_another(all: usize, own: usize, tenant: &str) -> Result<()> {
+fn room_for_another(all: usize, own: usize, tenant: &Tenant) -> Result<()> {
+    let Tenant { name, limits, .. } = tenant;
+    let most = limits.sessions;
     if all >= MOST_SESSIONS {
         bail!("the broker supervises {MOST_SESSIONS} processes already: end one first");
     }
-    if own >= MOST_OF_ONE {
-        bail!("the broker supervises {MOST_OF_ONE} processes of {tenant} already: end one first");
+    if own >= most as usize {
+        bail!("the broker supervises {most} processes of {name} already: end one first");
     }
     if all >= MOST_SESSIONS - KEPT_FOR_FEW && own >= FEW {
         bail!(
             "the broker supervises {all} processes already, and keeps the last {KEPT_FOR_FEW} for \
-             tenants that have fewer than {FEW}; {tenant} has {own}: end one first"
+             tenants that have fewer than {FEW}; {name} has {own}: end one first"
         );
     }
     Ok(())
+}
+
+fn no_descriptors(tenant: &Tenant) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the tenant {} has all descriptors of the broker that it may have: end processes of it, or raise `descriptors` in its `limits`, and LimitNOFILE= of the broker",
+        tenant.name
+    )
 }
 
 /// Name of a listener in the manager's store.
@@ -284,7 +363,8 @@ fn parse_kept_name(name: &str) -> Option<(u64, &str)> {
 
 impl State {
     fn reap(&mut self) {
-        self.sessions.retain(|(_, session)| !session.is_finished());
+        self.sessions
+            .retain(|(_, session, _)| !session.is_finished());
     }
 }
 
@@ -294,7 +374,8 @@ mod tests {
 
     #[test]
     fn no_tenants_use_up_all_sessions() {
-        let has_room = |all, own| room_for_another(all, own, "a").is_ok();
+        let tenant = Tenant::default();
+        let has_room = |all, own| room_for_another(all, own, &tenant).is_ok();
         assert!(has_room(0, 0) && has_room(767, 255) && has_room(768, 15) && has_room(1023, 0));
         assert!(!has_room(300, 256), "its own limit");
         assert!(!has_room(768, 16), "kept for others");

@@ -1,11 +1,14 @@
 //! The file that a process runs.
 
 use super::hash;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, statat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat2,
+    statat, statx,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +20,8 @@ const DELETED: &[u8] = b" (deleted)";
 pub struct Executable {
     /// `O_PATH`.
     file: OwnedFd,
-    stat: Stat,
+    number: (u64, u64),
+    is_deleted: bool,
     path: PathBuf,
 }
 
@@ -35,15 +39,27 @@ impl fmt::Display for Executable {
 
 impl Executable {
     pub(super) fn new(file: OwnedFd) -> io::Result<Self> {
-        let stat = fstat(&file)?;
+        // As far as the kernel knows it: a filesystem that a user serves may never answer.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(&file, "", flags, StatxFlags::BASIC_STATS)?;
+        let number = (
+            makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            stat.stx_ino,
+        );
+        let is_deleted = stat.stx_nlink == 0;
         // The path of this very file, whatever the process has executed since.
         let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let mut bytes = path.into_os_string().into_vec();
-        if stat.st_nlink == 0 && bytes.ends_with(DELETED) {
+        if is_deleted && bytes.ends_with(DELETED) {
             bytes.truncate(bytes.len() - DELETED.len());
         }
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&bytes));
-        Ok(Self { file, stat, path })
+        Ok(Self {
+            file,
+            number,
+            is_deleted,
+            path,
+        })
     }
 
     /// Its path when it was opened, as the process's mount namespace has it: only a name, for logs.
@@ -53,7 +69,7 @@ impl Executable {
 
     /// Whether it had no path any more.
     pub fn is_deleted(&self) -> bool {
-        self.stat.st_nlink == 0
+        self.is_deleted
     }
 
     /// Whether it is the file at a path of the broker's mount namespace, or of that of process 1: a
@@ -63,29 +79,29 @@ impl Executable {
     ///
     /// When there is no such file.
     pub fn is_file_at(&self, path: &Path) -> io::Result<bool> {
-        is_at(path, number(&self.stat))
+        is_at(path, self.number)
     }
 
     /// The SHA-256 of its bytes, read from the open file. The hashes of files that have not changed
-    /// for a while are kept.
+    /// for a while are kept; others are read for one process at a time, and for each user in turn.
     ///
     /// # Errors
     ///
     /// When it cannot be read, is too large, or changes meanwhile.
-    pub fn sha256(&self) -> io::Result<[u8; 32]> {
-        hash::sha256(self.file.as_fd())
+    pub(super) fn sha256(&self, pid: u32, uid: u32) -> io::Result<[u8; 32]> {
+        hash::sha256(self.file.as_fd(), pid, uid)
     }
 
     /// Whether it is the same file.
     pub fn is_same(&self, other: &Self) -> bool {
-        number(&self.stat) == number(&other.stat)
+        self.number == other.number
     }
 
     /// What stays of it in a file, with its SHA-256 where that is known.
     pub fn to_kept(&self, sha256: Option<[u8; 32]>) -> KeptExecutable {
         KeptExecutable {
             path: self.path.clone(),
-            number: number(&self.stat),
+            number: self.number,
             sha256,
         }
     }
@@ -146,12 +162,12 @@ pub trait Program: fmt::Display {
     /// When there is no such file.
     fn is_file_at(&self, path: &Path) -> io::Result<bool>;
 
-    /// Its SHA-256.
+    /// Its SHA-256, for a process that runs it.
     ///
     /// # Errors
     ///
     /// When it is not known.
-    fn sha256(&self) -> io::Result<[u8; 32]>;
+    fn sha256(&self, pid: u32, uid: u32) -> io::Result<[u8; 32]>;
 }
 
 impl Program for Executable {
@@ -163,8 +179,8 @@ impl Program for Executable {
         self.is_file_at(path)
     }
 
-    fn sha256(&self) -> io::Result<[u8; 32]> {
-        self.sha256()
+    fn sha256(&self, pid: u32, uid: u32) -> io::Result<[u8; 32]> {
+        self.sha256(pid, uid)
     }
 }
 
@@ -177,7 +193,7 @@ impl Program for KeptExecutable {
         is_at(path, self.number)
     }
 
-    fn sha256(&self) -> io::Result<[u8; 32]> {
+    fn sha256(&self, _: u32, _: u32) -> io::Result<[u8; 32]> {
         let unknown = "no broker has looked at its bytes when it began: start it again";
         self.sha256.ok_or_else(|| io::Error::other(unknown))
     }

@@ -8,6 +8,7 @@
 //! executable's name (`PR_SET_MM_MAP`).
 
 mod executable;
+mod filesystem;
 mod hash;
 mod process;
 mod sys;

@@ -49,6 +49,8 @@ pub struct Identity {
 
 /// A process that the policy is asked about, now or when an earlier broker looked at it.
 pub struct Person<'p> {
+    /// Its id, 0 for one of an earlier broker.
+    pub pid: u32,
     /// Its user.
     pub uid: u32,
     /// Its group.
@@ -59,6 +61,17 @@ pub struct Person<'p> {
     pub cgroup: Option<&'p str>,
     /// Its container.
     pub container: Option<&'p Container>,
+}
+
+impl Person<'_> {
+    /// The SHA-256 of its program.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Program::sha256`].
+    pub fn sha256(&self) -> std::io::Result<[u8; 32]> {
+        self.executable.sha256(self.pid, self.uid)
+    }
 }
 
 /// Who a process was, for the broker that starts after this one.
@@ -84,6 +97,7 @@ impl Kept {
     /// As the policy is asked.
     pub fn person(&self) -> Person<'_> {
         Person {
+            pid: 0,
             uid: self.uid,
             gid: self.gid,
             executable: &self.executable,
@@ -206,6 +220,7 @@ impl Identity {
     /// As the policy is asked.
     pub fn person(&self) -> Person<'_> {
         Person {
+            pid: self.pid,
             uid: self.uid,
             gid: self.gid,
             executable: &self.executable,

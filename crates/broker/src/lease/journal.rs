@@ -1,7 +1,7 @@
 //! The leases in a file, for the broker that starts after this one.
 //!
 //! One JSON object a line: `{"lease":{…}}` for each that began, `{"end":ID}` for each that ended. A line that was
-//! cut off by a crash is the last one, and does not count. Not synchronised to the disk: no lease outlives
+//! cut off, by a crash or a full disk, does not count. Not synchronised to the disk: no lease outlives
 //! a crash of the machine.
 
 use super::record::{LeaseId, Record};
@@ -24,6 +24,8 @@ pub(super) struct Journal {
     path: PathBuf,
     file: File,
     lines: usize,
+    /// Whether the last line may have been cut off.
+    is_cut: bool,
     live: BTreeMap<LeaseId, Record>,
     _lock: File,
 }
@@ -79,6 +81,7 @@ impl Journal {
             path,
             file,
             lines: live.len(),
+            is_cut: false,
             live: live.clone(),
             _lock: lock,
         };
@@ -101,11 +104,19 @@ impl Journal {
         if self.lines > MOST_LINES + 2 * self.live.len() {
             self.file = write_anew(&self.path, &self.live)?;
             self.lines = self.live.len();
+            self.is_cut = false;
             return Ok(());
         }
         self.lines += 1;
         let failed = || format!("cannot write to {}", self.path.display());
-        self.file.write_all(&encode(line)?).with_context(failed)
+        let mut text = encode(line)?;
+        if self.is_cut {
+            // The next one would be a part of it.
+            text.insert(0, b'\n');
+        }
+        let written = self.file.write_all(&text);
+        self.is_cut = written.is_err();
+        written.with_context(failed)
     }
 }
 
@@ -231,6 +242,29 @@ mod tests {
             live.keys().copied().collect::<Vec<_>>(),
             [LeaseId(1), LeaseId(3)]
         );
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    /// The file is one that can take no byte; then one that takes them again.
+    #[test]
+    fn a_line_after_one_that_was_cut_off_counts() {
+        let path = directory("cut");
+        let (mut journal, _) = Journal::open(&path).expect("a directory");
+        journal.begin(&lease(1)).expect("a line");
+        let full = OpenOptions::new().write(true).open("/dev/full");
+        let good = std::mem::replace(&mut journal.file, full.expect("it is there"));
+        journal.begin(&lease(2)).expect_err("it is full");
+        journal.file = good;
+        // As much of the line as there was room for.
+        journal
+            .file
+            .write_all(b"{\"lease\":{\"id\":2")
+            .expect("room");
+        journal.begin(&lease(3)).expect("a line");
+        journal.end(LeaseId(1)).expect("a line");
+        drop(journal);
+        let (_journal, live) = Journal::open(&path).expect("a directory");
+        assert_eq!(live.keys().copied().collect::<Vec<_>>(), [LeaseId(3)]);
         fs::remove_dir_all(path).expect("removed");
     }
 

@@ -42,6 +42,8 @@ pub(super) struct LastClose {
 struct Watched {
     by_inode: BTreeMap<u64, (LeaseId, i32)>,
     by_watch: BTreeMap<i32, u64>,
+    /// Memory that tenants have.
+    memories: BTreeMap<i32, LeaseId>,
 }
 
 /// Leases that have ended.
@@ -49,6 +51,8 @@ struct Watched {
 pub(super) struct Closed {
     /// The leases whose sockets nobody holds any more.
     pub(super) leases: Vec<LeaseId>,
+    /// Those of whose memory tenants have no descriptor and mapping any more.
+    pub(super) memories: Vec<LeaseId>,
     /// Whether there were more events than the kernel keeps: others may have ended, too.
     pub(super) lost_events: bool,
 }
@@ -112,6 +116,17 @@ impl LastClose {
         Ok(())
     }
 
+    /// Watches the file of a lease's memory, which one open file description has but for this process's own,
+    /// that was made without a path and sends no events, or is closed later.
+    pub(super) fn watch_memory(&self, id: LeaseId, memory: BorrowedFd<'_>) -> Result<()> {
+        let mut watched = self.watched();
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let watch = inotify::add_watch(&self.inotify, path, inotify::WatchFlags::CLOSE_WRITE)
+            .context("watching memory by inotify")?;
+        watched.memories.insert(watch, id);
+        Ok(())
+    }
+
     /// Watches a socket no more.
     pub(super) fn forget(&self, inode: u64) {
         self.watched().forget(&self.inotify, inode);
@@ -126,6 +141,7 @@ impl LastClose {
     pub(super) fn closed(&self) -> Closed {
         let (closed, lost_events) = self.read_events();
         let mut watched = self.watched();
+        let memories = watched.closed_memories(&self.inotify, &closed, lost_events);
         let gone: BTreeSet<u64> = if let Some(Ok(open)) = self.epoll.as_ref().map(open_inodes) {
             let inodes = watched.by_inode.keys().copied();
             inodes.filter(|inode| !open.contains(inode)).collect()
@@ -137,6 +153,7 @@ impl LastClose {
         let leases = gone.filter_map(|inode| watched.forget(&self.inotify, inode));
         Closed {
             leases: leases.collect(),
+            memories,
             lost_events,
         }
     }
@@ -180,6 +197,20 @@ impl Watched {
         // It is of an inode that is going away.
         let _ = inotify::remove_watch(inotify, watch);
         Some(id)
+    }
+
+    /// The memories that have events; all of them if there may be others.
+    fn closed_memories(&mut self, inotify: &OwnedFd, closed: &[i32], all: bool) -> Vec<LeaseId> {
+        let mut ids = Vec::new();
+        self.memories.retain(|watch, id| {
+            let is_closed = all || closed.contains(watch);
+            if is_closed {
+                ids.push(*id);
+                let _ = inotify::remove_watch(inotify, *watch);
+            }
+            !is_closed
+        });
+        ids
     }
 
     fn forget_all(&mut self, inotify: &OwnedFd) {

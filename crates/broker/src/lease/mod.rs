@@ -7,6 +7,7 @@ mod device;
 mod holders;
 mod journal;
 mod last_close;
+mod lent;
 mod memory;
 mod record;
 mod restore;
@@ -20,11 +21,12 @@ pub(crate) use terms::plugin_grant;
 pub use users::DeviceLease;
 
 use crate::policy::Tenant;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use device::Devices;
 use hostnet::genetlink::netdev::queue_has_xsk;
 use journal::Journal;
 use last_close::LastClose;
+use lent::Lent;
 use memory::Stock;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +53,7 @@ pub struct Leases {
     devices: Devices,
     closes: LastClose,
     stock: Stock,
+    lent: Lent,
     wholes: Wholes,
 }
 
@@ -82,6 +85,7 @@ impl Leases {
             devices,
             closes,
             stock: Stock::default(),
+            lent: Lent::default(),
             wholes: Wholes::default(),
         };
         table.restore(records)?;
@@ -114,6 +118,9 @@ impl Leases {
     ) -> Result<Granted, Refusal> {
         let device = Device::lookup(&request.device).map_err(|error| Refusal::from(&error))?;
         let terms = Terms::of(tenant, request, &device)?;
+        if self.lent.kept(&tenant.name).0 > 0 {
+            self.lent.look(&tenant.name);
+        }
         let lease = Record {
             rx: request.rx,
             tx: request.tx,
@@ -232,6 +239,7 @@ impl Leases {
     /// returns those that ended.
     pub fn sweep(&self) -> Vec<Record> {
         let closed = self.closes.closed();
+        closed.memories.iter().for_each(|&id| self.lent.closed(id));
         let mut ended = Vec::new();
         for id in closed.leases {
             ended.extend(self.end(id));
@@ -291,7 +299,8 @@ impl Leases {
         let mut state = self.state();
         let leases = &state.leases;
         let mine = leases.values().filter(|other| other.tenant == lease.tenant);
-        let (count, used) = mine.fold((0, 0), |(count, used), other| {
+        let kept = self.lent.kept(&lease.tenant);
+        let (count, used) = mine.fold(kept, |(count, used), other| {
             (count + 1, used + other.memory)
         });
         terms::check_limits(tenant, count, used, lease.memory)?;
@@ -327,7 +336,10 @@ impl Leases {
         if let Some(lease) = self.state().leases.get_mut(&reserved.id) {
             lease.mode = mode;
         }
-        let (message, descriptors) = take_apart(socket).map_err(|error| Refusal::from(&error))?;
+        let taken = take_apart(socket);
+        let (message, mut descriptors) = taken.map_err(|error| Refusal::from(&error))?;
+        let lent = self.lend_memory(reserved, &mut descriptors);
+        lent.map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
         let watched = descriptors.first().context("a socket has a descriptor");
         let watched = watched.and_then(|socket| self.watch(reserved.id, socket.as_fd()));
         let record = watched.map_err(|error| Refusal::new(ErrorKind::Os, format!("{error:#}")))?;
@@ -336,6 +348,20 @@ impl Leases {
             message,
             descriptors,
         })
+    }
+
+    /// Puts a descriptor that the tenant alone has in the place of the memory's, and counts the memory from
+    /// here on until nobody keeps a part of it.
+    fn lend_memory(&self, lease: &Record, descriptors: &mut [OwnedFd]) -> Result<()> {
+        let [_, memory, ..] = descriptors else {
+            bail!("a socket has memory");
+        };
+        let theirs = lent::open_for_tenant(memory.as_fd()).context("opening memory")?;
+        self.closes.watch_memory(lease.id, theirs.as_fd())?;
+        lent::close_to_others(memory.as_fd()).context("the mode of memory")?;
+        let ours = std::mem::replace(memory, theirs);
+        self.lent.begin(lease.id, &lease.tenant, lease.memory, ours);
+        Ok(())
     }
 
     /// Notes the socket of a lease, which ends with the socket's last close.
@@ -358,6 +384,7 @@ impl Leases {
     pub fn end(&self, id: LeaseId) -> Option<Record> {
         let mut state = self.state();
         let record = state.leases.remove(&id)?;
+        self.lent.ended(id);
         if record.inode != 0 || record.whole_device {
             // Without the line, the next broker finds the socket closed.
             let _ = state.journal.end(id);

@@ -169,12 +169,12 @@ pub(super) fn check_limits(
     } = tenant;
     if count >= *leases as usize {
         return Err(denied(format!(
-            "tenant {name} has all of its {leases} leases: close a socket first"
+            "tenant {name} has all of its {leases} leases: close a socket first, and all descriptors and mappings of its memory"
         )));
     }
     if used.saturating_add(memory) > *memory_total {
         return Err(denied(format!(
-            "tenant {name} uses {used} of its {memory_total} bytes: ask for a smaller UMEM, or close a socket first"
+            "tenant {name} uses {used} of its {memory_total} bytes: ask for a smaller UMEM, or close a socket first, and all descriptors and mappings of its memory"
         )));
     }
     Ok(())

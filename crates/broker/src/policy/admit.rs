@@ -120,7 +120,7 @@ impl Who {
         }
         let costly = self
             .file(process.executable)
-            .or_else(|| self.bytes(process.executable));
+            .or_else(|| self.bytes(process));
         costly.map(|why| (1, why))
     }
 
@@ -192,9 +192,10 @@ impl Who {
         }
     }
 
-    fn bytes(&self, executable: &dyn Program) -> Option<String> {
+    fn bytes(&self, process: &Person<'_>) -> Option<String> {
         let wanted = self.sha256?;
-        match executable.sha256() {
+        let executable = process.executable;
+        match process.sha256() {
             Ok(actual) if actual == wanted => None,
             Ok(actual) => {
                 let digits = actual.iter().map(|byte| format!("{byte:02x}"));

@@ -42,6 +42,8 @@ pub struct Tenant {
     pub leases: u32,
     /// Most bytes of all its UMEMs; 256 MiB by default.
     pub memory_total: u64,
+    /// Most of the broker's own resources.
+    pub limits: Limits,
     /// Grants of devices.
     pub devices: Vec<DeviceGrant>,
     /// Grants of supervised calls.
@@ -59,9 +61,40 @@ impl Default for Tenant {
             trusted: false,
             leases: 64,
             memory_total: 256 << 20,
+            limits: Limits::default(),
             devices: Vec::new(),
             calls: Calls::default(),
             kill: false,
+        }
+    }
+}
+
+/// Most of the broker's own resources that a tenant has at one time, of all its processes together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Supervised process trees.
+    pub sessions: u32,
+    /// Descriptors of the broker's process.
+    pub descriptors: u32,
+    /// Threads for slow calls, besides one of each session.
+    pub threads: u32,
+    /// BPF maps, as long as a process has them.
+    pub maps: u32,
+    /// BPF programs, as long as a process has them.
+    pub programs: u32,
+    /// BPF links, and programs that are attached by netlink.
+    pub links: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 256,
+            descriptors: 8192,
+            threads: 64,
+            maps: 1024,
+            programs: 512,
+            links: 256,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod caller;
 pub mod cgroup;
 pub mod filter;
+pub mod fuse;
 pub mod handlers;
 pub mod landlock;
 pub mod log;
@@ -98,6 +99,10 @@ pub trait Handler: Send + Sync {
         let _ = notification;
         false
     }
+
+    /// Ends waits for what callers control, such as a connection's other side: those calls fail with `EINTR`.
+    /// Called when the session is to stop.
+    fn stop(&self) {}
 
     /// Answers a call. [`Answer::Continue`] leaves it to the tenant's next handler of the same number,
     /// and to the kernel behind the last. All that is read of the caller is copied once, then

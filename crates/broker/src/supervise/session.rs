@@ -3,6 +3,7 @@
 use super::log::{Decision, Log};
 use super::metrics::{HandlerMetrics, Metrics, Outcome};
 use super::{Call, Handler, filter, landlock};
+use crate::budget::Budget;
 use crate::seccomp::{Answer, Listener, Notification};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -33,6 +34,8 @@ pub struct Outlets {
     pub metrics: Arc<Metrics>,
     /// Takes each decision.
     pub log: Arc<dyn Log>,
+    /// Of all the tenant's sessions.
+    pub budget: Arc<Budget>,
 }
 
 /// A thread that answers the calls of a listener, until no task uses its filter any more. Then the
@@ -40,6 +43,7 @@ pub struct Outlets {
 #[must_use = "dropping it ends the supervision: notified calls fail with ENOSYS then"]
 pub struct Session {
     listener: Arc<Listener>,
+    pending: Arc<Pending>,
     /// Readable when the session is to stop.
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -63,6 +67,7 @@ impl Session {
         let listener = Arc::new(listener);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let supervisor = Supervisor::new(Arc::clone(&listener), handlers, outlets);
+        let pending = Arc::clone(&supervisor.pending);
         let stopped = Arc::clone(&stop);
         let serve = move || {
             supervisor.serve(stopped.as_fd());
@@ -72,6 +77,7 @@ impl Session {
         let thread = Builder::new().name("session".to_owned()).stack_size(STACK);
         Ok(Self {
             listener,
+            pending,
             stop,
             thread: Some(thread.spawn(serve)?),
         })
@@ -87,10 +93,29 @@ impl Session {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Asks it to end; calls that wait go on waiting if another descriptor of the listener is open.
+    /// Asks it to end; calls that were not received go on waiting if another descriptor of the listener is
+    /// open.
     pub fn stop(&self) {
         // It fails only where it was asked 2^64 times before.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+
+    /// The threads whose calls are pending.
+    pub fn callers(&self) -> Vec<u32> {
+        self.pending.lock().iter().map(|&(_, tid)| tid).collect()
+    }
+
+    /// Fails its pending calls with `EINTR`.
+    pub fn interrupt(&self) {
+        for (call, _) in std::mem::take(&mut *self.pending.lock()) {
+            // Answered at last, or its caller is gone.
+            let _ = self.listener.answer(call, &Answer::Error(Errno::INTR));
+        }
+    }
+
+    /// Leaves its threads to the end of this process.
+    pub fn abandon(mut self) {
+        drop(self.thread.take());
     }
 }
 
@@ -102,6 +127,24 @@ impl Drop for Session {
             // Handlers' panics are caught in the session.
             let _ = thread.join();
         }
+    }
+}
+
+/// The calls that were received and not answered, and their threads: no later broker can receive them again.
+#[derive(Default)]
+struct Pending(Mutex<Vec<(u64, u32)>>);
+
+impl Pending {
+    fn add(&self, call: &Notification) {
+        self.lock().push((call.id, call.pid));
+    }
+
+    fn remove(&self, call: u64) {
+        self.lock().retain(|&(id, _)| id != call);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,6 +163,7 @@ struct Supervisor {
     /// Of calls that no handler is for.
     others: Arc<HandlerMetrics>,
     outlets: Outlets,
+    pending: Arc<Pending>,
     slow: Mutex<Slow>,
 }
 
@@ -155,6 +199,7 @@ impl Supervisor {
             by_call,
             others: outlets.metrics.of(OTHERS),
             outlets,
+            pending: Arc::default(),
             slow: Mutex::default(),
         }
     }
@@ -164,14 +209,33 @@ impl Supervisor {
         std::thread::scope(|scope| {
             while self.wait(stop) {
                 match self.listener.receive() {
-                    Ok(call) if self.is_slow(&call) => self.answer_aside(scope, call),
-                    Ok(call) => self.answer(&call),
+                    Ok(call) => {
+                        self.pending.add(&call);
+                        if self.is_slow(&call) {
+                            self.answer_aside(scope, call);
+                        } else {
+                            self.answer(&call);
+                        }
+                    }
                     // The caller died, or another thread of this process was debugged.
                     Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                     Err(_) => break,
                 }
             }
+            self.end_waits();
         });
+    }
+
+    /// Ends the waits of slow calls, also of those that wait for a thread.
+    fn end_waits(&self) {
+        let waiting = std::mem::take(&mut self.slow().waiting);
+        for notification in waiting {
+            let call = Call::new(&self.listener, &notification);
+            self.finish(&call, Clock::start(), self.no_handler(Errno::INTR));
+        }
+        for Supervised { handler, .. } in &self.handlers {
+            handler.stop();
+        }
     }
 
     /// Waits for the next call; false when there is none any more.
@@ -209,29 +273,34 @@ impl Supervisor {
             .any(|supervised| supervised.handler.is_slow(notification))
     }
 
-    /// Answers on a thread of its own; with too many of them, when one of those is free.
+    /// Answers on a thread of its own; with too many of them, when one of the session's is free.
     fn answer_aside<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         notification: Notification,
     ) {
         let mut slow = self.slow();
-        if slow.threads == MOST_THREADS {
-            if slow.waiting.len() < MOST_WAITING {
-                slow.waiting.push_back(notification);
-                return;
-            }
-        } else {
+        // The first one is the session's; further ones are of the tenant's budget.
+        let share = match slow.threads {
+            0 => Some(None),
+            MOST_THREADS.. => None,
+            _ => self.outlets.budget.thread().map(Some),
+        };
+        if let Some(share) = share {
+            let work = move || {
+                self.work(notification);
+                drop(share);
+            };
             let thread = Builder::new()
                 .name("slow call".to_owned())
                 .stack_size(STACK);
-            if thread
-                .spawn_scoped(scope, move || self.work(notification))
-                .is_ok()
-            {
+            if thread.spawn_scoped(scope, work).is_ok() {
                 slow.threads += 1;
                 return;
             }
+        } else if slow.waiting.len() < MOST_WAITING {
+            slow.waiting.push_back(notification);
+            return;
         }
         drop(slow);
         self.finish(
@@ -324,6 +393,7 @@ impl Supervisor {
             answer = Answer::Error(errno);
             sent = self.listener.answer(notification.id, &answer);
         }
+        self.pending.remove(notification.id);
         let (outcome, errno) = match (sent, &answer) {
             (Err(_), _) => (Outcome::Gone, 0),
             (Ok(()), Answer::Continue) => (Outcome::Continued, 0),

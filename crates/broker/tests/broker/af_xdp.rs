@@ -117,7 +117,15 @@ fn supervise_lending(
 ) -> Result<(Supervised, Arc<Lent>)> {
     let lent = Arc::new(Lent::default());
     let queues = Arc::<Lent>::clone(&lent);
-    let handler = AfXdp::new("test", &[grant], &[], queues, Arc::new(Worker::start()?))?;
+    let budget = Arc::default();
+    let handler = AfXdp::new(
+        "test",
+        &[grant],
+        &[],
+        queues,
+        Arc::new(Worker::start()?),
+        budget,
+    )?;
     let start = Start {
         scene,
         names: vec![af_xdp::NAME],

@@ -93,7 +93,10 @@ impl Groups {
             wrapper: &[],
         };
         let worker = Arc::new(Worker::start()?);
-        Supervised::start(&start, vec![Box::new(BpfCgroup::new(worker))])
+        Supervised::start(
+            &start,
+            vec![Box::new(BpfCgroup::new("test", worker, Arc::default()))],
+        )
     }
 }
 

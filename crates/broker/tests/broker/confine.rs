@@ -536,10 +536,10 @@ fn program(instructions: &[u8]) -> Program<'_> {
 
 fn programs(worker: &Worker) -> TestResult {
     worker
-        .load(&program(&passes()))
+        .load("test", &program(&passes()))
         .map_err(|refusal| format!("a program was refused: {refusal:?}"))?;
     let refusal = worker
-        .load(&program(&leaks()))
+        .load("test", &program(&leaks()))
         .err()
         .ok_or("a leak was accepted")?;
     let log = String::from_utf8_lossy(&refusal.log).into_owned();
@@ -865,7 +865,7 @@ fn worker_loads_with_maps() -> TestResult {
     let maps = [map.as_fd()];
     let mut with_map = program(&instructions);
     with_map.maps = &maps;
-    let loaded = worker.load(&with_map);
+    let loaded = worker.load("test", &with_map);
     let loaded =
         loaded.map_err(|it| format!("{}: {}", it.errno, String::from_utf8_lossy(&it.log)))?;
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", loaded.as_raw_fd()))?;
@@ -876,11 +876,11 @@ fn worker_loads_with_maps() -> TestResult {
         let allows = [instruction(0xb7, 0, 1), instruction(0x95, 0, 0)].concat();
         let mut other = program(&allows);
         other.kind = kind;
-        let loaded = worker.load(&other);
+        let loaded = worker.load("test", &other);
         loaded.map_err(|refusal| format!("{kind:?}: {refusal:?}"))?;
     }
     // A map that is not there.
-    let missing = worker.load(&program(&instructions));
+    let missing = worker.load("test", &program(&instructions));
     match missing {
         Ok(_) => Err("a program without its map was loaded".into()),
         Err(_) => Ok(()),
@@ -892,7 +892,7 @@ fn worker_refuses_nonsense() -> TestResult {
         return Err(needs_root());
     }
     let worker = Worker::start()?;
-    let expect = |program: &Program<'_>, errno| match worker.load(program) {
+    let expect = |program: &Program<'_>, errno| match worker.load("test", program) {
         Err(refusal) if refusal.errno == errno => Ok(()),
         other => Err(format!("{other:?} instead of {errno}")),
     };
@@ -948,7 +948,7 @@ fn worker_that_died_is_noticed() -> TestResult {
     if !wait[0].revents().contains(PollFlags::HUP) {
         return Err("it does not hang up".into());
     }
-    match worker.load(&program(&passes())) {
+    match worker.load("test", &program(&passes())) {
         Err(refusal) if refusal.errno == Errno::IO => Ok(()),
         other => Err(format!("{other:?} instead of EIO").into()),
     }

@@ -456,7 +456,7 @@ fn a_file_that_changes_is_hashed_again() -> Result<()> {
             .open(&path)?
             .set_modified(long_ago)?;
         let sleeper = Sleeper::start(&path)?;
-        assert_eq!(sleeper.identity()?.executable.sha256()?, hash(&path)?);
+        assert_eq!(sleeper.identity()?.person().sha256()?, hash(&path)?);
     }
     Ok(())
 }

@@ -3,12 +3,14 @@
 mod af_xdp;
 mod attack;
 mod bpf_cgroup;
+mod budget;
 mod cards;
 mod confine;
 mod connect;
 mod containers;
 mod daemon;
 mod deputy;
+mod fuse;
 mod grants;
 mod held;
 mod identity;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         af_xdp::tests(),
         attack::tests(),
         bpf_cgroup::tests(),
+        budget::tests(),
         cards::tests(),
         connect::tests(),
         containers::tests(),
@@ -121,6 +124,7 @@ const SCENES: &[Scene] = &[
     ("mount_refusals", mount::mount_refusals),
     ("mount_time", mount::mount_time),
     ("flip_paths", mknod::flip_paths),
+    ("keep_maps", budget::keep_maps),
     ("make_nodes", mknod::make_nodes),
     ("make_nodes_in_a_storm", mknod::make_nodes_in_a_storm),
     ("make_node_in_a_namespace", mknod::make_node_in_a_namespace),

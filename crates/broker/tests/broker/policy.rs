@@ -156,7 +156,7 @@ fn blocks<'a>(page: &'a str, start: &str, end: &'a str) -> impl Iterator<Item = 
 fn the_guide_has_every_key() -> Result<()> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src/broker");
     let page = fs::read_to_string(guide.join("policy.md"))?;
-    let unknown = "[[tenant]]\nzzz = 1\n[[tenant.device]]\nzzz = 1\nbusy-poll.zzz = 1\nfilter = { zzz = 1 }\n\
+    let unknown = "[[tenant]]\nzzz = 1\nlimits.zzz = 1\n[[tenant.device]]\nzzz = 1\nbusy-poll.zzz = 1\nfilter = { zzz = 1 }\n\
                    [tenant.calls]\nzzz = 1\nmount.zzz = 1\nconnect = { zzz = 1 }\n";
     let checked = Policy::check(unknown.as_bytes(), &Names::default());
     let errors = checked.policy.err().unwrap_or_default();

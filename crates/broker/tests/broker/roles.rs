@@ -22,6 +22,8 @@ pub fn play(role: &str) -> ExitCode {
         "acquire" => acquire(&arguments),
         "again" => again(&arguments),
         "held" => crate::held::play(&arguments),
+        "hoard" => crate::budget::hoard(&arguments),
+        "waits" => crate::budget::waits(&arguments),
         "rogue" => crate::rogue::play(&arguments),
         "tree" => crate::containers::tree(&arguments),
         "leaf" => crate::containers::leaf(&arguments),

@@ -93,6 +93,7 @@ fn serve(connection: &OwnedFd, log: &Arc<Decisions>) -> Option<Session> {
         tenant: "test".into(),
         metrics: Arc::default(),
         log: Arc::<Decisions>::clone(log),
+        budget: Arc::default(),
     };
     let listener = Listener::new(message.fd?).expect("a listener");
     let handlers = handlers::of_calls(&calls, &Arc::new(Redirections::new(&[])));

@@ -123,6 +123,7 @@ impl Supervised {
             tenant: "test".into(),
             metrics: Arc::clone(&supervised.metrics),
             log: Arc::<Decisions>::clone(&supervised.log),
+            budget: Arc::default(),
         };
         let session = Session::start(Listener::new(listener)?, handlers, outlets, || {})?;
         supervised.session = Some(session);

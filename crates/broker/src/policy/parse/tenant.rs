@@ -2,7 +2,7 @@
 
 use super::super::diagnostic::Diagnostics;
 use super::super::names::Names;
-use super::super::{Calls, DeviceGrant, Tenant, Who};
+use super::super::{Calls, DeviceGrant, Limits, Tenant, Who};
 use super::section::{Section, Value, shown};
 use super::{calls, device, value};
 use std::collections::BTreeMap;
@@ -12,6 +12,9 @@ use toml::de::DeValue;
 
 /// Most queues that a tenant can hold.
 const MOST_LEASES: u32 = 4096;
+
+/// The highest limit of a resource.
+const MOST_OF_LIMIT: u32 = 1 << 20;
 
 /// Most characters of a name.
 const MOST_NAME: usize = 64;
@@ -38,6 +41,9 @@ pub(super) fn read(value: &Value<'_>, names: &Names, out: &mut Diagnostics) -> O
     let memory_total = section
         .get("memory-total")
         .and_then(|it| value::size(it, out));
+    let limits = section
+        .get("limits")
+        .map_or_else(Limits::default, |it| limits(it, out));
     let kill = section.get("kill").and_then(|it| value::flag(it, out));
     let mut tenant = Tenant {
         name: given.and_then(|it| name(it, out)).unwrap_or_default(),
@@ -45,6 +51,7 @@ pub(super) fn read(value: &Value<'_>, names: &Names, out: &mut Diagnostics) -> O
         trusted: trusted.unwrap_or(default.trusted),
         leases: leases.unwrap_or(default.leases),
         memory_total: memory_total.unwrap_or(default.memory_total),
+        limits,
         kill: kill.unwrap_or(default.kill),
         ..default
     };
@@ -107,6 +114,34 @@ fn check_filters(tenant: &Tenant, places: &[Range<usize>], out: &mut Diagnostics
             out.error(place.clone(), message);
         }
     }
+}
+
+/// `limits`: the tenant's share of the broker.
+fn limits(value: &Value<'_>, out: &mut Diagnostics) -> Limits {
+    let default = Limits::default();
+    let example = "limits = { sessions = 16, descriptors = 1024 }";
+    let Some(mut section) = Section::of("limits", value, example, out) else {
+        return default;
+    };
+    let mut read = |key, what, default| {
+        let value = section.get(key);
+        let number = value.and_then(|it| value::number(it, what, 1..=MOST_OF_LIMIT, out));
+        number.unwrap_or(default)
+    };
+    let limits = Limits {
+        sessions: read("sessions", "the number of sessions", default.sessions),
+        descriptors: read(
+            "descriptors",
+            "the number of descriptors",
+            default.descriptors,
+        ),
+        threads: read("threads", "the number of threads", default.threads),
+        maps: read("maps", "the number of maps", default.maps),
+        programs: read("programs", "the number of programs", default.programs),
+        links: read("links", "the number of links", default.links),
+    };
+    section.finish(out);
+    limits
 }
 
 /// A name for logs, the command line and metrics.

@@ -14,6 +14,7 @@ pub mod sysinfo;
 use super::Handler;
 use super::mounts::Made;
 use super::rule::Rule;
+use crate::budget::Budget;
 use crate::confine::worker::Worker;
 use crate::policy::{Calls, Tenant};
 use rustix::io::Errno;
@@ -68,6 +69,8 @@ pub struct World {
     pub queues: Arc<dyn af_xdp::Queues>,
     /// Loads programs that are not the broker's.
     pub worker: Arc<Worker>,
+    /// Of all the tenant's process trees.
+    pub budget: Arc<Budget>,
     /// Redirections of the tenant, whose turns and counters all its process trees share.
     pub redirections: Arc<connect::Redirections>,
 }
@@ -82,12 +85,16 @@ pub fn of(tenant: &Tenant, world: &World) -> Result<Vec<Box<dyn Handler>>, Errno
     let mut handlers = of_calls(calls, &world.redirections);
     if calls.bpf_cgroup_device {
         let worker = Arc::clone(&world.worker);
-        handlers.push(Box::new(bpf_cgroup::BpfCgroup::new(worker)));
+        let budget = Arc::clone(&world.budget);
+        let handler = bpf_cgroup::BpfCgroup::new(&tenant.name, worker, budget);
+        handlers.push(Box::new(handler));
     }
     if calls.af_xdp {
         let queues = Arc::clone(&world.queues);
         let worker = Arc::clone(&world.worker);
-        let handler = af_xdp::AfXdp::new(&tenant.name, &tenant.devices, &[], queues, worker)?;
+        let budget = Arc::clone(&world.budget);
+        let devices = &tenant.devices;
+        let handler = af_xdp::AfXdp::new(&tenant.name, devices, &[], queues, worker, budget)?;
         handlers.push(Box::new(handler));
         handlers.push(Box::new(memory_lock::MemoryLock::new(tenant.memory_total)));
     }

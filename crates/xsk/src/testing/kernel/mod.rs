@@ -35,7 +35,9 @@ use crate::fragments::Fragments;
 use crate::frame::Frame;
 use crate::ring::{Mapped, Shared, Slot};
 use crate::send_error::SendError;
-use crate::socket::{Done, Received, RxHalf, Socket, Statistics, StatisticsHandle, TxBatch, TxHalf};
+use crate::socket::{
+    Done, Received, RxHalf, Socket, Statistics, StatisticsHandle, TxBatch, TxHalf,
+};
 use crate::sys::{Clock, Desc};
 use crate::tx_metadata::TxRequest;
 use crate::umem::{Cache, Geometry, Umem};

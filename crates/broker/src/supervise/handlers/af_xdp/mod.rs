@@ -67,6 +67,7 @@ mod socket;
 mod sys;
 mod turn;
 
+use crate::budget::Budget;
 use crate::confine::worker::Worker;
 use crate::policy::DeviceGrant;
 use crate::seccomp::{Answer, Notification};
@@ -153,7 +154,8 @@ pub struct AfXdp(Session);
 
 impl AfXdp {
     /// A handler for the processes of a tenant, with its grants of devices, the programs that its
-    /// operator allows besides libxdp's own, the queues that are lent, and the loader of programs.
+    /// operator allows besides libxdp's own, the queues that are lent, the loader of programs, and the
+    /// tenant's budget.
     ///
     /// # Errors
     ///
@@ -164,9 +166,10 @@ impl AfXdp {
         programs: &[Hash],
         queues: Arc<dyn Queues>,
         worker: Arc<Worker>,
+        budget: Arc<Budget>,
     ) -> Result<Self, Errno> {
         let (devices, programs) = (devices.to_vec(), programs.to_vec());
-        Session::new(tenant, devices, programs, queues, worker).map(Self)
+        Session::new(tenant, devices, programs, queues, worker, budget).map(Self)
     }
 }
 

@@ -1,13 +1,15 @@
 //! The BPF objects of a session: programs and their stand-ins, maps, links.
 
 use super::sys;
+use crate::budget::{Budget, Object, Place, Share, descriptors};
 use rustix::fs::readlinkat_raw;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Most objects of a kind in a session; those that nobody has any more do not count.
+/// Most objects of a kind in a session; those that nobody has any more do not count. The tenant's budget is of
+/// all its sessions.
 pub(super) const MOST_PROGRAMS: usize = 64;
 pub(super) const MOST_MAPS: usize = 256;
 pub(super) const MOST_LINKS: usize = 64;
@@ -60,11 +62,13 @@ pub(super) struct Program {
 struct Entry {
     program: Arc<Program>,
     stand_in: u32,
+    _share: Share,
 }
 
 /// A program attached as by netlink. Dropped, it is detached.
 #[derive(Debug)]
 pub(super) struct Attachment {
+    pub(super) _share: Share,
     /// The namespace and the device in it.
     pub(super) place: u64,
     pub(super) ifindex: u32,
@@ -73,8 +77,9 @@ pub(super) struct Attachment {
 }
 
 /// The objects of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Objects {
+    budget: Arc<Budget>,
     programs: Vec<Entry>,
     maps: Vec<u32>,
     /// Links whose only descriptors callers have.
@@ -85,6 +90,36 @@ pub(super) struct Objects {
 }
 
 impl Objects {
+    /// None, of a tenant with this budget.
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self {
+            budget,
+            programs: Vec::new(),
+            maps: Vec::new(),
+            links: Vec::new(),
+            attachments: Vec::new(),
+            btfs: 0,
+            is_closed: false,
+        }
+    }
+
+    /// A place in the tenant's budget for an object that is about to be made.
+    pub(super) fn reserve(&self, kind: Object) -> Result<Place, Errno> {
+        self.budget.reserve(kind, |id| {
+            let found = match kind {
+                Object::Map => sys::map_by_id(id),
+                Object::Program => sys::program_by_id(id),
+                Object::Link => sys::link_by_id(id),
+            };
+            found.is_ok()
+        })
+    }
+
+    /// Descriptors of this process, of the tenant's budget.
+    pub(super) fn descriptors(&self, count: u32) -> Result<Share, Errno> {
+        self.budget.descriptors(count)
+    }
+
     /// Fails if there are too many maps.
     pub(super) fn check_maps(&mut self) -> Result<(), Errno> {
         if self.maps.len() >= MOST_MAPS {
@@ -125,10 +160,15 @@ impl Objects {
 
     /// Adds a program; returns the caller's stand-in.
     pub(super) fn add_program(&mut self, program: Program) -> Result<OwnedFd, Errno> {
+        let share = self.descriptors(descriptors::PROGRAM)?;
+        let place = self.reserve(Object::Program)?;
         let stand_in = stand_in()?;
+        let id = sys::object_id(stand_in.as_fd())?;
+        place.fill(id);
         self.programs.push(Entry {
             program: Arc::new(program),
-            stand_in: sys::object_id(stand_in.as_fd())?,
+            stand_in: id,
+            _share: share,
         });
         Ok(stand_in)
     }
@@ -146,14 +186,25 @@ impl Objects {
 
     /// The stand-in for the id of a program.
     pub(super) fn stand_in(&mut self, program: u32) -> Option<Result<OwnedFd, Errno>> {
-        let mut programs = self.programs.iter_mut();
+        let mut programs = self.programs.iter();
         let entry = programs.find(|entry| entry.program.id == program)?;
-        Some(sys::program_by_id(entry.stand_in).or_else(|_| {
-            // The caller has closed it since.
-            let fd = stand_in()?;
-            entry.stand_in = sys::object_id(fd.as_fd())?;
-            Ok(fd)
-        }))
+        if let Ok(fd) = sys::program_by_id(entry.stand_in) {
+            return Some(Ok(fd));
+        }
+        // The caller has closed it since.
+        Some(self.renew_stand_in(program))
+    }
+
+    fn renew_stand_in(&mut self, program: u32) -> Result<OwnedFd, Errno> {
+        let place = self.reserve(Object::Program)?;
+        let fd = stand_in()?;
+        let id = sys::object_id(fd.as_fd())?;
+        place.fill(id);
+        let mut programs = self.programs.iter_mut();
+        if let Some(entry) = programs.find(|entry| entry.program.id == program) {
+            entry.stand_in = id;
+        }
+        Ok(fd)
     }
 
     /// A new id for BTF.
@@ -172,12 +223,12 @@ impl Objects {
         Some(rustix::io::fcntl_dupfd_cloexec(fd, 0))
     }
 
-    /// Fails if there are too many links.
+    /// Fails if there are too many links, with those of programs attached as by netlink.
     pub(super) fn check_links(&mut self) -> Result<(), Errno> {
-        if self.links.len() >= MOST_LINKS {
+        if self.links.len() + self.attachments.len() >= MOST_LINKS {
             self.links.retain(|link| sys::link_by_id(link.id).is_ok());
         }
-        room(self.links.len(), MOST_LINKS)
+        room(self.links.len() + self.attachments.len(), MOST_LINKS)
     }
 
     /// Detaches all programs, and attaches no others.

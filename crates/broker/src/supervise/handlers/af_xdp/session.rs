@@ -3,11 +3,12 @@
 use super::known::Hash;
 use super::objects::Objects;
 use super::place::Place;
-use crate::confine::worker::Worker;
+use crate::budget::{Budget, Share, descriptors};
+use crate::confine::worker::{self, Worker};
 use crate::policy::{DeviceGrant, Mode};
 use crate::seccomp::Target;
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Queues that are lent, each to one tenant at a time.
@@ -80,8 +81,9 @@ pub(super) struct Session {
     programs: Vec<Hash>,
     queues: Arc<dyn Queues>,
     worker: Arc<Worker>,
+    budget: Arc<Budget>,
     home: Arc<Place>,
-    places: Mutex<Vec<Arc<Place>>>,
+    places: Mutex<Vec<(Arc<Place>, Share)>>,
     objects: Arc<Mutex<Objects>>,
 }
 
@@ -92,6 +94,7 @@ impl Session {
         programs: Vec<Hash>,
         queues: Arc<dyn Queues>,
         worker: Arc<Worker>,
+        budget: Arc<Budget>,
     ) -> Result<Self, Errno> {
         Ok(Self {
             tenant: tenant.to_owned(),
@@ -101,7 +104,8 @@ impl Session {
             worker,
             home: Arc::new(Place::home()?),
             places: Mutex::default(),
-            objects: Arc::default(),
+            objects: Arc::new(Mutex::new(Objects::new(Arc::clone(&budget)))),
+            budget,
         })
     }
 
@@ -111,12 +115,15 @@ impl Session {
             return Ok(None);
         };
         let mut places = lock(&self.places);
-        if let Some(known) = places.iter().find(|it| it.identity() == place.identity()) {
+        let is_it = |(it, _): &&(Arc<Place>, Share)| it.identity() == place.identity();
+        if let Some((known, _)) = places.iter().find(is_it) {
             return Ok(Some(Arc::clone(known)));
         }
         let place = Arc::new(place);
-        if places.len() < MOST_PLACES {
-            places.push(Arc::clone(&place));
+        if places.len() < MOST_PLACES
+            && let Ok(share) = self.budget.descriptors(descriptors::NAMESPACE)
+        {
+            places.push((Arc::clone(&place), share));
         }
         Ok(Some(place))
     }
@@ -172,9 +179,10 @@ impl Session {
         Arc::clone(&self.queues)
     }
 
-    /// Loads programs.
-    pub(super) fn worker(&self) -> &Worker {
-        &self.worker
+    /// Loads a program.
+    pub(super) fn load(&self, program: &worker::Program<'_>) -> Result<OwnedFd, Errno> {
+        let loaded = self.worker.load(&self.tenant, program);
+        loaded.map_err(|refusal| refusal.errno)
     }
 
     /// The broker's namespace.

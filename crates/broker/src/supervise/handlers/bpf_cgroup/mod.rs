@@ -12,6 +12,7 @@ mod cgroup;
 mod program;
 mod sys;
 
+use crate::budget::{Budget, Share, descriptors};
 use crate::confine::worker::Worker;
 use crate::seccomp::{Answer, Notification};
 use crate::supervise::caller::Status;
@@ -42,13 +43,15 @@ const MOST: usize = 64;
 /// Loads, attaches and detaches device programs of control groups.
 #[derive(Debug)]
 pub struct BpfCgroup {
+    tenant: String,
     worker: Arc<Worker>,
+    budget: Arc<Budget>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    programs: Vec<Arc<Program>>,
+    programs: Vec<(Arc<Program>, Share)>,
     attachments: Vec<Attachment>,
 }
 
@@ -58,13 +61,16 @@ struct Attachment {
     cgroup: u64,
     program: Arc<Program>,
     _link: OwnedFd,
+    _share: Share,
 }
 
 impl BpfCgroup {
-    /// With no programs.
-    pub fn new(worker: Arc<Worker>) -> Self {
+    /// With no programs, for the processes of a tenant.
+    pub fn new(tenant: &str, worker: Arc<Worker>, budget: Arc<Budget>) -> Self {
         Self {
+            tenant: tenant.to_owned(),
             worker,
+            budget,
             state: Mutex::default(),
         }
     }
@@ -81,11 +87,12 @@ impl BpfCgroup {
         };
         call.check_alive()?;
         self.lock().check_number()?;
-        let loaded = request.load(target, &self.worker)?;
+        let share = self.budget.descriptors(descriptors::PROGRAM)?;
+        let loaded = request.load(target, &self.worker, &self.tenant)?;
         let (program, handle) = Program::new(loaded)?;
         let mut state = self.lock();
         state.check_number()?;
-        state.programs.push(Arc::new(program));
+        state.programs.push((Arc::new(program), share));
         Ok(Answer::Descriptor {
             fd: handle,
             close_on_exec: true,
@@ -112,12 +119,14 @@ impl BpfCgroup {
         if state.attachments.iter().filter(|it| kept(it)).count() >= MOST {
             return Err(Errno::NOMEM);
         }
+        let share = self.budget.descriptors(descriptors::LINK)?;
         let link = sys::link(program.fd(), request.cgroup.fd())?;
         state.attachments.retain(kept);
         state.attachments.push(Attachment {
             cgroup: id,
             program,
             _link: link,
+            _share: share,
         });
         Ok(Answer::Value(0))
     }
@@ -139,7 +148,7 @@ impl BpfCgroup {
 impl State {
     /// Refuses more programs than there may be, without those whose handles are closed.
     fn check_number(&mut self) -> Result<(), Errno> {
-        self.programs.retain(|it| it.is_held());
+        self.programs.retain(|(it, _)| it.is_held());
         if self.programs.len() < MOST {
             Ok(())
         } else {
@@ -149,7 +158,8 @@ impl State {
 
     fn program(&self, handle: &OwnedFd) -> Option<Arc<Program>> {
         let mut programs = self.programs.iter();
-        programs.find(|it| it.is_handle(handle)).map(Arc::clone)
+        let found = programs.find(|(it, _)| it.is_handle(handle));
+        found.map(|(program, _)| Arc::clone(program))
     }
 
     fn position(&self, cgroup: u64, program: &Arc<Program>) -> Option<usize> {

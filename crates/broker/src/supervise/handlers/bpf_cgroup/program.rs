@@ -60,8 +60,13 @@ impl Request {
 
     /// Has the worker load it, whose verifier runs with as little privilege as it can; gives the caller
     /// the verifier's log where it refuses.
-    pub(super) fn load(&self, target: &Target, worker: &Worker) -> Result<OwnedFd, Errno> {
-        let loaded = worker.load(&worker::Program {
+    pub(super) fn load(
+        &self,
+        target: &Target,
+        worker: &Worker,
+        tenant: &str,
+    ) -> Result<OwnedFd, Errno> {
+        let program = worker::Program {
             kind: Kind::CgroupDevice,
             instructions: &self.instructions,
             maps: &[],
@@ -69,7 +74,8 @@ impl Request {
             name: self.name,
             fragments: false,
             log: self.log_size > 0,
-        });
+        };
+        let loaded = worker.load(tenant, &program);
         loaded.map_err(|refusal| match self.write_log(target, &refusal.log) {
             Ok(()) => refusal.errno,
             Err(errno) => errno,

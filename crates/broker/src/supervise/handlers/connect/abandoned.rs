@@ -1,4 +1,4 @@
-//! Connections whose caller was killed while it waited.
+//! Connections whose caller was killed while it waited, and those that wait when the broker stops.
 //!
 //! A blocking connect waits for minutes, in a thread of the broker. `O_NONBLOCK` would not do: it
 //! belongs to the file description, which is the caller's too. So one thread watches the callers of
@@ -33,6 +33,8 @@ struct Shared {
 struct State {
     waiting: Vec<Waiting>,
     next: u64,
+    /// Whether no connection may wait any longer.
+    stopped: bool,
     ended: bool,
 }
 
@@ -62,6 +64,9 @@ impl Abandoned {
         let caller = rustix::io::fcntl_dupfd_cloexec(target.pidfd(), 0)?;
         self.start()?;
         let mut state = self.shared.lock();
+        if state.stopped {
+            return Err(Errno::INTR);
+        }
         let number = state.next;
         state.next += 1;
         state.waiting.push(Waiting {
@@ -76,6 +81,17 @@ impl Abandoned {
             shared: &self.shared,
             number,
         })
+    }
+
+    /// Ends all waits.
+    pub(super) fn stop(&self) {
+        self.shared.lock().stopped = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Whether all waits were ended.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.shared.lock().stopped
     }
 
     /// Starts the thread, once.
@@ -129,7 +145,8 @@ impl Shared {
             let waited = self.changed.wait_timeout(state, INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             // Each time again: a thread that has not yet begun to wait misses the first one.
-            for waiting in state.waiting.iter().filter(|it| is_gone(&it.caller)) {
+            let ends = |it: &&Waiting| state.stopped || is_gone(&it.caller);
+            for waiting in state.waiting.iter().filter(ends) {
                 // Not connected yet, or no more: nothing to end.
                 let _ = rustix::net::shutdown(&waiting.socket, Shutdown::Both);
             }

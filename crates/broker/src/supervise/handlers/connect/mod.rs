@@ -85,7 +85,12 @@ impl Connect {
     ) -> Result<(), Errno> {
         let _watched = self.abandoned.watch(call.target()?, socket)?;
         // A signal that the broker gets is not the caller's: the kernel goes on with the attempt.
-        rustix::io::retry_on_intr(|| address.connect(socket))
+        let result = rustix::io::retry_on_intr(|| address.connect(socket));
+        if result.is_err() && self.abandoned.has_stopped() {
+            // The socket was shut down in the middle of its attempt, and can connect again.
+            return Err(Errno::INTR);
+        }
+        result
     }
 }
 
@@ -102,6 +107,10 @@ impl Handler for Connect {
     /// arguments.
     fn is_slow(&self, _: &Notification) -> bool {
         true
+    }
+
+    fn stop(&self) {
+        self.abandoned.stop();
     }
 
     fn handle(&self, call: &Call<'_>) -> Result<Answer, Errno> {

@@ -5,6 +5,7 @@ use super::super::place::Place;
 use super::super::session::{Session, has_mode};
 use super::super::sys;
 use super::attr::Attr;
+use crate::budget::{Object, descriptors};
 use crate::policy::{DeviceGrant, Mode};
 use crate::seccomp::Answer;
 use crate::supervise::Call;
@@ -43,8 +44,10 @@ pub(super) fn create(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<
     let mut objects = session.objects();
     let program = objects.program(program.as_fd()).ok_or(Errno::PERM)?;
     objects.check_links()?;
+    let room = objects.reserve(Object::Link)?;
     call.check_alive()?;
     let fd = place.act(|| sys::link_create(program.fd.as_fd(), ifindex, flags))?;
+    room.fill(sys::link_info(fd.as_fd())?.id);
     objects.add_link(fd.as_fd())?;
     Ok(Answer::Descriptor {
         fd,
@@ -81,8 +84,13 @@ pub(in super::super) fn change(
     match (program, at) {
         (None, None) => Err(Errno::PERM),
         (Some(program), None) if expected.is_none() => {
+            objects.check_links()?;
+            let room = objects.reserve(Object::Link)?;
+            let share = objects.descriptors(descriptors::LINK)?;
             let link = place.act(|| sys::link_create(program.fd.as_fd(), change.ifindex, mode))?;
+            room.fill(sys::link_info(link.as_fd())?.id);
             objects.attachments.push(Attachment {
+                _share: share,
                 place: key.0,
                 ifindex: change.ifindex,
                 link,

@@ -5,6 +5,7 @@ use super::super::objects::Objects;
 use super::super::session::Session;
 use super::super::sys::{self, MapAttributes};
 use super::attr::Attr;
+use crate::budget::Object;
 use crate::seccomp::Answer;
 use crate::supervise::Call;
 use rustix::io::Errno;
@@ -40,7 +41,9 @@ pub(super) fn create(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<
     let mut objects = session.objects();
     objects.check_maps()?;
     call.check_alive()?;
+    let place = objects.reserve(Object::Map)?;
     let fd = sys::map_create(&map)?;
+    place.fill(sys::object_id(fd.as_fd())?);
     objects.add_map(fd.as_fd())?;
     Ok(Answer::Descriptor {
         fd,

@@ -5,7 +5,8 @@ use super::super::objects::{self, Program};
 use super::super::session::Session;
 use super::super::sys::{self, ProgramType};
 use super::attr::Attr;
-use crate::confine::worker::{self, Kind, Worker, name_map};
+use crate::budget::Object;
+use crate::confine::worker::{self, Kind, name_map};
 use crate::seccomp::{Answer, Target};
 use crate::supervise::Call;
 use rustix::io::Errno;
@@ -56,7 +57,9 @@ pub(super) fn load(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<An
         return Err(Errno::PERM);
     }
     objects.check_programs()?;
-    let program = load_program(session.worker(), &asked)?;
+    let place = objects.reserve(Object::Program)?;
+    let program = load_program(session, &asked)?;
+    place.fill(sys::object_id(program.as_fd())?);
     let fd = if asked.program_type == ProgramType::Xdp {
         let mut maps: Vec<u32> = Vec::new();
         for (_, map) in &asked.maps {
@@ -157,7 +160,7 @@ fn btf(target: &Target, fd: i32) -> Result<Option<OwnedFd>, Errno> {
 /// The one way by which a caller's instructions reach the verifier: by the worker, which has little else
 /// than the right to load. Their hash has been found among those allowed, and they have none of the
 /// caller's descriptors.
-fn load_program(worker: &Worker, asked: &Asked) -> Result<OwnedFd, Errno> {
+fn load_program(session: &Session, asked: &Asked) -> Result<OwnedFd, Errno> {
     let mut instructions = asked.instructions.clone();
     for (number, (at, _)) in asked.maps.iter().enumerate() {
         let instruction = instructions
@@ -166,7 +169,7 @@ fn load_program(worker: &Worker, asked: &Asked) -> Result<OwnedFd, Errno> {
         name_map(instruction.ok_or(Errno::INVAL)?, number as u32)?;
     }
     let maps: Vec<_> = asked.maps.iter().map(|(_, map)| map.as_fd()).collect();
-    let loaded = worker.load(&worker::Program {
+    session.load(&worker::Program {
         kind: match asked.program_type {
             ProgramType::Xdp => Kind::Xdp,
             ProgramType::SocketFilter => Kind::SocketFilter,
@@ -177,8 +180,7 @@ fn load_program(worker: &Worker, asked: &Asked) -> Result<OwnedFd, Errno> {
         name: asked.name,
         fragments: asked.flags & HAS_FRAGS != 0,
         log: false,
-    });
-    loaded.map_err(|refusal| refusal.errno)
+    })
 }
 
 /// Says why in the log of the verifier, which libbpf prints.

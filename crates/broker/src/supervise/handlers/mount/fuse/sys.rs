@@ -2,26 +2,39 @@
 #![allow(unsafe_code)] // fork(2), _exit(2), waitpid(2), unshare(2), and a child's calls before its program.
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{
+    DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal,
+};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::time::Duration;
+
+/// Time for the process that joins a user namespace. Whoever is privileged there may send it signals, and so
+/// can stop it.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs `build` in a process of its own, which joins a user namespace: only a process with one thread
 /// can. `build` allocates no memory: other threads' locks are never released there.
+///
+/// # Errors
+///
+/// Those of `build`; `EINTR` when the process was stopped or killed.
 pub(in super::super) fn in_user_namespace(
     namespace: BorrowedFd<'_>,
     build: impl FnOnce() -> Result<[OwnedFd; 2], Errno>,
 ) -> Result<[OwnedFd; 2], Errno> {
     let flags = SocketFlags::CLOEXEC;
     let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    set_socket_timeout(&here, Timeout::Recv, Some(JOIN_TIMEOUT))?;
     // SAFETY: needed because setns(2) refuses a process with threads. The child makes system calls
     // only, without the C library's memory or locks, and ends by _exit.
     let child = unsafe { libc::fork() };
@@ -36,6 +49,9 @@ pub(in super::super) fn in_user_namespace(
     }
     drop(there);
     let made = receive(&here);
+    // Stopped, it would never end. SAFETY: needed because rustix's takes a pid of its own type, and std kills
+    // children of its own. The child is not reaped yet, so that its id is no other's.
+    unsafe { libc::kill(child, libc::SIGKILL) };
     // SAFETY: needed because std waits for children of its own. This one is nobody else's.
     while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0 {
         if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
@@ -48,7 +64,9 @@ pub(in super::super) fn in_user_namespace(
 fn join(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
     // Who is privileged there must not look into this copy of the broker.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))
+    move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))?;
+    // Stopped, it must not outlive a broker that ends meanwhile. A change of credentials resets this.
+    set_parent_process_death_signal(Some(Signal::KILL))
 }
 
 /// Sends two descriptors, or an errno.
@@ -86,7 +104,14 @@ fn receive(socket: &OwnedFd) -> Result<[OwnedFd; 2], Errno> {
     let mut bytes = [0; 4];
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = rustix::io::retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, flags))?;
+    let received = rustix::io::retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, flags));
+    let received = received.map_err(|errno| match errno {
+        Errno::AGAIN => Errno::INTR,
+        other => other,
+    })?;
+    if received.bytes == 0 {
+        return Err(Errno::INTR);
+    }
     let code = i32::from_ne_bytes(bytes);
     if received.bytes != 4 || code != 0 {
         return Err(Errno::from_raw_os_error(if code == 0 {
@@ -133,4 +158,37 @@ pub(super) fn before_exec(
     // SAFETY: needed because std closes all descriptors but three, and knows no confinement. It makes system
     // calls only.
     unsafe { command.pre_exec(prepare) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Mode, OFlags, open};
+
+    /// As by a process that is root there; the child stops itself.
+    #[test]
+    fn a_stopped_process_is_killed() {
+        let mut holder = Command::new("unshare")
+            .args(["--user", "sleep", "60"])
+            .spawn()
+            .expect("unshare(1)");
+        let path = format!("/proc/{}/ns/user", holder.id());
+        let own = std::fs::read_link("/proc/self/ns/user").expect("/proc");
+        let limit = Duration::from_secs(10);
+        let is_another = || std::fs::read_link(&path).is_ok_and(|other| other != own);
+        assert!(
+            testkit::wait_until(limit, is_another),
+            "needs user namespaces"
+        );
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let namespace = open(path.as_str(), flags, Mode::empty()).expect("it is there");
+        let made = in_user_namespace(namespace.as_fd(), || {
+            // SAFETY: needed to stop this process as another one would; no memory is involved.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+            Err(Errno::IO)
+        });
+        assert_eq!(made.err(), Some(Errno::INTR));
+        holder.kill().expect("it runs");
+        holder.wait().expect("it ends");
+    }
 }
