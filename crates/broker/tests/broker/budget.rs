@@ -152,7 +152,7 @@ pub fn hoard(arguments: &[String]) -> Result<()> {
     let fill = |kept: &mut Vec<Kept>, most: usize| -> Result<()> {
         // A queue is free a moment after its socket's last close, and so is memory.
         let mut refusals = 0;
-        while kept.len() < most && refusals < 200 {
+        while kept.len() < most && refusals < 60 {
             match memory_of_a_lease()? {
                 Ok(memory) => {
                     kept.push(keep(way, memory)?);
