@@ -31,7 +31,7 @@ pub(super) fn is_fuse(file: BorrowedFd<'_>, pid: u32) -> io::Result<bool> {
     Ok(kind == "fuseblk" || kind.split('.').next() == Some("fuse"))
 }
 
-/// The type of a mount: the word after the hyphen that ends its optional fields (proc_pid_mountinfo(5)).
+/// The type of a mount: the word after the hyphen that ends its optional fields (`proc_pid_mountinfo(5)`).
 fn kind<'m>(mounts: &'m str, id: &str) -> Option<&'m str> {
     let line = mounts
         .lines()

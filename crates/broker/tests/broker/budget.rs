@@ -554,7 +554,7 @@ pub fn keep_maps(_: &[&str]) -> Result<()> {
 /// However many programs a tenant has loaded, the helper process has two of its at a time.
 fn a_tenant_has_two_loads_at_a_time() -> Result<()> {
     let worker = Worker::start()?;
-    let instructions = long();
+    let instructions = long()?;
     let is_over = AtomicBool::new(false);
     let most = std::thread::scope(|scope| -> Result<usize> {
         let load = || {
@@ -605,7 +605,7 @@ fn children(parent: u32) -> usize {
 }
 
 /// A program that the verifier takes a tenth of a second for: a loop over bits that it does not know.
-fn long() -> Vec<u8> {
+fn long() -> Result<Vec<u8>> {
     let instruction = |code: u8, destination: u8, source: u8, offset: i16, immediate: i32| {
         let mut bytes = vec![code, destination | source << 4];
         bytes.extend(offset.to_le_bytes());
@@ -626,11 +626,11 @@ fn long() -> Vec<u8> {
     }
     // r7 += 1; if r7 < 100000: again; return 1
     program.push(instruction(0x07, 7, 0, 0, 1));
-    let back = start as i16 - program.len() as i16 - 1;
+    let back = -i16::try_from(program.len() + 1 - start)?;
     program.push(instruction(0xa5, 7, 0, back, 100_000));
     program.push(instruction(0xb7, 0, 0, 0, 1));
     program.push(instruction(0x95, 0, 0, 0, 0));
-    program.concat()
+    Ok(program.concat())
 }
 
 /// Times of a tenant's requests alone and beside one that floods the broker, in alternating rounds.

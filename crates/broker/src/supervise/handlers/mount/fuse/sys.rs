@@ -164,6 +164,7 @@ pub(super) fn before_exec(
 mod tests {
     use super::*;
     use rustix::fs::{Mode, OFlags, open};
+    use rustix::process::{getpid, kill_process};
 
     /// As by a process that is root there; the child stops itself.
     #[test]
@@ -183,8 +184,7 @@ mod tests {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let namespace = open(path.as_str(), flags, Mode::empty()).expect("it is there");
         let made = in_user_namespace(namespace.as_fd(), || {
-            // SAFETY: needed to stop this process as another one would; no memory is involved.
-            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+            kill_process(getpid(), Signal::STOP)?;
             Err(Errno::IO)
         });
         assert_eq!(made.err(), Some(Errno::INTR));
