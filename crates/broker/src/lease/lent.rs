@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Time until memory that is still in use is looked at again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Time for the kernel to release the pages of a closed socket, and for the broker's own mapping to go.
+const RELEASE: Duration = Duration::from_millis(20);
+
 /// The memory of all leases.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
@@ -194,6 +197,7 @@ fn start(all: &Arc<All>) -> Sender<()> {
         .stack_size(128 << 10)
         .spawn(move || {
             while wait(&woken, all.is_due()) {
+                std::thread::sleep(RELEASE);
                 all.look(|_| true);
             }
         });

@@ -118,9 +118,6 @@ impl Leases {
     ) -> Result<Granted, Refusal> {
         let device = Device::lookup(&request.device).map_err(|error| Refusal::from(&error))?;
         let terms = Terms::of(tenant, request, &device)?;
-        if self.lent.kept(&tenant.name).0 > 0 {
-            self.lent.look(&tenant.name);
-        }
         let lease = Record {
             rx: request.rx,
             tx: request.tx,
@@ -128,10 +125,11 @@ impl Leases {
             filter: terms.grant.filter.clone(),
             ..Record::new(tenant, &device, asker)
         };
-        let umem = self.stock.take(request.chunks, request.chunk_size);
-        let umem = umem.map_err(|error| Refusal::from(&error))?;
-        let granted = self.lend_free(&terms, &device, &lease, &umem);
-        self.stock.discard(umem);
+        let mut umem = None;
+        let granted = self.lend_free(&terms, &device, &lease, &mut umem);
+        if let Some(umem) = umem {
+            self.stock.discard(umem);
+        }
         granted
     }
 
@@ -142,21 +140,33 @@ impl Leases {
         terms: &Terms<'_>,
         device: &Device,
         lease: &Record,
-        umem: &Umem,
+        umem: &mut Option<Umem>,
     ) -> Result<Granted, Refusal> {
         let began = Instant::now();
         loop {
             let mut busy = BTreeSet::new();
             let refusal = loop {
-                let reserved = self.reserve(terms.tenant, lease.clone(), |taken| {
-                    terms.choose(device, &busy, taken)
+                let reserve = || {
+                    self.reserve(terms.tenant, lease.clone(), |taken| {
+                        terms.choose(device, &busy, taken)
+                    })
+                };
+                let reserved = reserve().or_else(|refusal| {
+                    if self.lent.kept(&terms.tenant.name).0 == 0 {
+                        return Err(refusal);
+                    }
+                    self.lent.look(&terms.tenant.name);
+                    reserve()
                 });
                 let reserved = match reserved {
                     Ok(reserved) => reserved,
                     Err(refusal) if busy.is_empty() => return Err(refusal),
                     Err(refusal) => break refusal,
                 };
-                let refusal = match self.open_socket(terms, device, &reserved, umem) {
+                let opened = self
+                    .memory(terms.request, umem)
+                    .and_then(|umem| self.open_socket(terms, device, &reserved, umem));
+                let refusal = match opened {
                     Ok(granted) => return Ok(granted),
                     Err(refusal) => refusal,
                 };
@@ -188,6 +198,21 @@ impl Leases {
                 if shown.iter().any(|shown| *shown != Some(true)) {
                     break;
                 }
+            }
+        }
+    }
+
+    /// The memory of a request, which is made once.
+    fn memory<'u>(
+        &self,
+        request: &Request,
+        umem: &'u mut Option<Umem>,
+    ) -> Result<&'u Umem, Refusal> {
+        match umem {
+            Some(made) => Ok(made),
+            none => {
+                let made = self.stock.take(request.chunks, request.chunk_size);
+                Ok(none.insert(made.map_err(|error| Refusal::from(&error))?))
             }
         }
     }

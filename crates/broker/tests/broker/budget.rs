@@ -3,7 +3,7 @@
 
 use crate::ensure;
 use crate::fuse::Fuse;
-use crate::lab::{Broker, Lab, NOBODY, neighbour, tenant, wait_until};
+use crate::lab::{Broker, Lab, NOBODY, neighbour, tenant, tenant_of, wait_until};
 use crate::roles::wanted;
 use crate::supervised::{Result, Start, Supervised, address, call};
 use broker::budget::Budget;
@@ -643,29 +643,31 @@ uid = [65534]
 [[tenant.device]]
 name = \"wan0\"
 queues = \"0\"
-lease = [\"rx\"]
+lease = [\"rx\", \"tx\"]
 [[tenant]]
 name = \"flood\"
 uid = [12345]
 [[tenant.device]]
 name = \"wan1\"
 queues = \"0\"
-lease = [\"rx\"]
+lease = [\"rx\", \"tx\"]
 ";
     let broker = Broker::start(&lab, policy)?;
-    for round in 0..5 {
-        let alone = median(&lab)?;
-        let mut flood = crate::lab::tenant_of(&lab, 12345, "rogue", &["flood"])?;
-        std::thread::sleep(Duration::from_millis(200));
-        let beside = median(&lab)?;
-        flood.kill()?;
-        println!("round {round}: alone {alone}; beside a flood {beside}");
+    for round in 0..3 {
+        println!("round {round}: alone: {}", median(&lab)?);
+        // 1000 requests a second, and as many as four threads can make.
+        for pause in ["16", "0"] {
+            let mut flood = tenant_of(&lab, 12345, "rogue", &["flood", pause])?;
+            flood.expect("ready")?;
+            println!("round {round}: pause of {pause} ms: {}", median(&lab)?);
+            flood.kill()?;
+        }
     }
     broker.stop()
 }
 
 fn median(lab: &Lab) -> Result<String> {
-    let mut victim = tenant(lab, "acquire", &["wan0", "0", "100", "64"])?;
+    let mut victim = tenant(lab, "acquire", &["wan0", "0", "50", "64"])?;
     let line = victim.line()?;
     victim.finish()?;
     Ok(line)

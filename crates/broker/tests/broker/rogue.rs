@@ -46,7 +46,7 @@ pub fn play(arguments: &[String]) -> Result<()> {
         "mapping" => return mapping(rest),
         "silent" => return silent(),
         "unread" => return unread(),
-        "flood" => flood(),
+        "flood" => flood(rest)?,
         "listeners" => return listeners(rest),
         "broker" => return broker_of_ones_own(),
         "rooted" => return rooted(),
@@ -561,10 +561,11 @@ fn unread() -> Result<()> {
     Ok(())
 }
 
-/// Connects and asks for nonsense all the time.
-fn flood() {
+/// `[MILLISECONDS]`: connects and asks for nonsense all the time, with a pause after every four requests.
+fn flood(arguments: &[String]) -> Result<()> {
+    let pause = arguments.first().map_or(Ok(0), |pause| pause.parse())?;
     for _ in 0..4 {
-        std::thread::spawn(|| {
+        std::thread::spawn(move || {
             loop {
                 let Ok(socket) = connect(&broker_path(), SocketType::SEQPACKET) else {
                     continue;
@@ -578,11 +579,13 @@ fn flood() {
                 for request in requests {
                     let _ = send(&socket, request, SendFlags::NOSIGNAL);
                 }
+                std::thread::sleep(Duration::from_millis(pause));
             }
         });
     }
     println!("ready");
     linger();
+    Ok(())
 }
 
 /// Listens where a broker would.
