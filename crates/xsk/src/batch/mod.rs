@@ -1,16 +1,15 @@
 //! Received packets, borrowed from the socket one by one.
 
+mod iterator;
 mod packet;
 
 pub use packet::Packet;
 
 use crate::fragments::Fragments;
 use crate::frame::Frame;
-use crate::owned_packet::OwnedPacket;
 use crate::ring::{Cursor, Size};
 use crate::umem::{Area, Cache, Extent, LentChunks, Memory};
 use crate::umem_rings::{CompletionRing, FillRing, Outgoing, RxRing, frame_sending_methods};
-use std::iter::FusedIterator;
 
 /// Packets ahead of the one returned whose first bytes are loaded into the CPU's caches: a miss takes
 /// as long as a few packets.
@@ -18,7 +17,7 @@ pub(crate) const PREFETCH: u32 = 4;
 
 /// The packets of one read of the RX ring; see [`Socket::recv`](crate::Socket::recv).
 ///
-/// It is an iterator of packets that the program [owns](OwnedPacket), which can be held together, and dropped in any
+/// It is an iterator of packets that the program [owns](crate::OwnedPacket), which can be held together, and dropped in any
 /// order:
 ///
 /// ```no_run
@@ -272,25 +271,6 @@ impl<'s> RxBatch<'s> {
         }
     }
 }
-
-/// The packets of [`next_packet`](RxBatch::next_packet), which skips and counts the same descriptors and packets, taken out of the
-/// batch. The socket lends other chunks for receiving in their place while some are free.
-impl Iterator for RxBatch<'_> {
-    type Item = OwnedPacket;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<OwnedPacket> {
-        self.next_packet().map(Packet::keep_with_hints)
-    }
-
-    /// At most as many as are [left](RxBatch::len).
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.len()))
-    }
-}
-
-impl FusedIterator for RxBatch<'_> {}
 
 /// Whether a packet goes on behind a slot of RX.
 pub(crate) fn goes_on(rx: &RxRing, index: u32) -> bool {

@@ -1,7 +1,7 @@
 //! The kernel's socket, which its receiving and its sending side share.
 
+use super::kernel_side::KernelSide;
 use super::mode::{ModeObtained, Refusal};
-use super::statistics_handle::KernelSide;
 use crate::delay::{self, Point};
 use crate::program::Program;
 use crate::sys::{Kernel, KernelSocket};

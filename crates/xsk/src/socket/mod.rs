@@ -6,6 +6,7 @@ mod fault;
 mod frames;
 mod half;
 mod hand_over;
+mod kernel_side;
 mod mode;
 #[cfg(xsk_internals)]
 mod raw;

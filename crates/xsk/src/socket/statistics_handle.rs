@@ -1,12 +1,13 @@
 //! The counters of a socket, for other threads than the one that uses it.
 
 use super::Socket;
+use super::kernel_side::KernelSide;
 use super::statistics::{Field, Statistics, parts_of_rx, parts_of_tx};
 use crate::counter::Counter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{KernelCounters, KernelSocket, SysResult};
+use crate::sys::KernelSocket;
 use rustix::io::Errno;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 /// Reads the counters of a [`Socket`] from any thread, also while another one waits in it, or after it was closed.
 ///
@@ -62,7 +63,7 @@ impl StatisticsHandle {
 
     /// Whether the socket is closed, or has gone to another process, so that its counters do not change any more.
     pub fn is_closed(&self) -> bool {
-        matches!(*self.kernel.lock(), State::Closed(_))
+        self.kernel.is_closed()
     }
 
     /// Same as [`Socket::napi_id`].
@@ -72,7 +73,7 @@ impl StatisticsHandle {
     /// Those of [`Socket::napi_id`]; [`ErrorKind::Os`] with `EBADF` when the socket is closed.
     #[doc(hidden)]
     pub fn napi_id(&self) -> Result<Option<u32>> {
-        match self.kernel.lock().socket() {
+        match self.kernel.socket() {
             Some(socket) => napi_id(&*socket),
             None => Err(Error::os(
                 ErrorKind::Os,
@@ -80,55 +81,6 @@ impl StatisticsHandle {
                 "the socket is closed",
             )),
         }
-    }
-}
-
-/// The kernel's part of the counters.
-#[derive(Debug, Clone)]
-pub(super) struct KernelSide(Arc<Mutex<State>>);
-
-#[derive(Debug)]
-enum State {
-    /// Its close waits for the lock, so it is not delayed by a reader that has more than this reference.
-    Open(Weak<dyn KernelSocket>),
-    /// With the last counters.
-    Closed(KernelCounters),
-}
-
-impl State {
-    fn socket(&self) -> Option<Arc<dyn KernelSocket>> {
-        match self {
-            Self::Open(socket) => socket.upgrade(),
-            Self::Closed(_) => None,
-        }
-    }
-}
-
-impl KernelSide {
-    pub(super) fn new(socket: &Arc<dyn KernelSocket>) -> Self {
-        Self(Arc::new(Mutex::new(State::Open(Arc::downgrade(socket)))))
-    }
-
-    /// Reads the last counters, if anyone can ask for them. Call it before the socket is closed.
-    pub(super) fn close(&self, socket: &dyn KernelSocket) {
-        if Arc::strong_count(&self.0) > 1 {
-            let last = socket.statistics().unwrap_or_default();
-            *self.lock() = State::Closed(last);
-        }
-    }
-
-    fn counters(&self) -> SysResult<KernelCounters> {
-        match &*self.lock() {
-            State::Closed(last) => Ok(*last),
-            State::Open(socket) => socket
-                .upgrade()
-                .map_or(Ok(KernelCounters::default()), |it| it.statistics()),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // What is done under it has no second step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
