@@ -16,7 +16,7 @@ const BATCHES: &[u32] = &[1, 8, 64, 256];
 /// In bulk.
 const BULK_BATCHES: &[u32] = &[64, 256, 1024];
 
-const MOVES: [(&str, Move, &[u32]); 7] = [
+const MOVES: [(&str, Move, &[u32]); 8] = [
     ("receive", Move::Receive, BATCHES),
     ("iterate", Move::Iterate, BATCHES),
     ("send", Move::Send, BATCHES),

@@ -198,9 +198,10 @@ fn check_weir(command: &str) -> Result<()> {
     match Cli::try_parse_from(command.split_whitespace()) {
         Ok(_) => Ok(()),
         Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(()),
-            // The name of a command or an option, without what it needs.
-            ErrorKind::MissingRequiredArgument
+            // The last ones: the name of a command or an option, without what it needs.
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::MissingRequiredArgument
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
             | ErrorKind::MissingSubcommand => Ok(()),
             ErrorKind::InvalidValue if error.to_string().contains("none was supplied") => Ok(()),

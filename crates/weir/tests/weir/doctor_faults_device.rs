@@ -481,6 +481,8 @@ fn socket(broken: &Broken, device: &str, mode: Mode) -> Result<Socket> {
     })
 }
 
+const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// With the packets themselves: lost before the fix, whole after it.
 fn long_packets_of_veth() -> Result<Finding> {
     const ID: &str = "xdp-long-packets";
@@ -499,6 +501,10 @@ fn long_packets_of_veth() -> Result<Finding> {
         "it redirects nothing"
     );
     drop(dropping);
+    // A process that another thread forks has the link until it executes its program.
+    let is_free = || broken.inside(|| Ok(Device::lookup("v0")?.programs.is_empty()));
+    let is_free = || is_free().unwrap_or(false);
+    ensure!(testkit::wait_until(DETACH_TIMEOUT, is_free), "it stays");
 
     let mut socket = socket(&broken, "v0", Mode::Skb)?;
     let finding = broken.finding(ID, "v0", &[])?;
