@@ -218,7 +218,9 @@ fn run(command: &str, side: &Side) -> Result<()> {
         ensure!(help.contains(&format!("{}|", words[1])), "no such option");
         return Ok(());
     }
-    let done = side.inside(|| output(Command::new("sh").args(["-c", command])))?;
+    // iproute2 mounts a BPF filesystem, if there is none, and leaves it.
+    let own_mounts = ["--mount", "sh", "-c", command];
+    let done = side.inside(|| output(Command::new("unshare").args(own_mounts)))?;
     let said = String::from_utf8_lossy(&done.stderr);
     let is_refused = REFUSALS.iter().any(|it| said.contains(it));
     ensure!(done.status.success() || is_refused, "{said}");
