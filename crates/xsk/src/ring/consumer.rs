@@ -156,7 +156,7 @@ impl<T, S: Shared<T>, P: Protocol> Consumer<T, S, P> {
     }
 
     /// Index of the next slot to read.
-    #[cfg(any(test, xsk_internals))]
+    #[inline(always)]
     pub(crate) fn next(&self) -> u32 {
         self.next
     }

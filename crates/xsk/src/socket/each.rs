@@ -591,6 +591,9 @@ impl Socket {
     /// It does what [`recv`](Self::recv) and [`next_packet`](crate::RxBatch::next_packet) do, with
     /// fewer instructions for a packet.
     ///
+    /// A panic in the closure, here and in the other methods with one, drops its packet, unless it was kept, and those of
+    /// the call that come after it. All count as received, and the socket can be used on.
+    ///
     /// ```no_run
     /// # fn main() -> xsk::Result<()> {
     /// # let umem = xsk::Umem::builder().build()?;
@@ -610,11 +613,11 @@ impl Socket {
     {
         self.look_after();
         let Receiver { main, fill, .. } = &mut self.receiver;
-        let Some(rx) = &mut main.ring else { return 0 };
+        let Some(pass) = main.count_pass() else {
+            return 0;
+        };
         let cache = &mut self.sender.cache;
-        let count = receive_each(rx, fill, cache, &self.umem, max, each);
-        main.received += u64::from(count);
-        count
+        receive_each(pass.rx, fill, cache, &self.umem, max, each)
     }
 
     /// The same with a closure that can fail, or end early. Its packet is recycled then, unless it was kept, and those
@@ -655,12 +658,11 @@ impl Socket {
     {
         self.look_after();
         let Receiver { main, fill, .. } = &mut self.receiver;
-        let Some(rx) = &mut main.ring else {
+        let Some(pass) = main.count_pass() else {
             return Ok(0);
         };
         let cache = &mut self.sender.cache;
-        let (count, ended) = try_receive_each(rx, fill, cache, &self.umem, max, each);
-        main.received += u64::from(count);
+        let (count, ended) = try_receive_each(pass.rx, fill, cache, &self.umem, max, each);
         ended.map(|()| count)
     }
 
@@ -698,13 +700,11 @@ impl Socket {
             cache,
             ..
         } = &mut self.sender;
-        let (Some(rx), Some(tx)) = (&mut main.ring, &mut tx.ring) else {
+        let (Some(pass), Some(tx)) = (main.count_pass(), &mut tx.ring) else {
             return 0;
         };
         let out = Outgoing { tx, completion };
-        let count = forward_each(rx, out, fill, cache, &self.umem, max, each);
-        main.received += u64::from(count);
-        count
+        forward_each(pass.rx, out, fill, cache, &self.umem, max, each)
     }
 
     /// The same with a closure that can fail, or end early, as that of
@@ -726,13 +726,12 @@ impl Socket {
             cache,
             ..
         } = &mut self.sender;
-        let (Some(rx), Some(tx)) = (&mut main.ring, &mut tx.ring) else {
+        let (Some(pass), Some(tx)) = (main.count_pass(), &mut tx.ring) else {
             return Ok(0);
         };
         let out = Some(Outgoing { tx, completion });
-        let pass = Pass::<true>::new(rx, out, fill, cache, &self.umem, max);
-        let (count, ended) = pass.run(each);
-        main.received += u64::from(count);
+        let (count, ended) =
+            Pass::<true>::new(pass.rx, out, fill, cache, &self.umem, max).run(each);
         ended.map(|()| count)
     }
 }

@@ -113,10 +113,10 @@ impl RxHalf {
         let Receiver { main, fill, .. } = &mut self.receiver;
         fill.refill(&mut self.cache);
         main.wake_if_asked(fill);
-        let Some(rx) = &mut main.ring else { return 0 };
-        let count = receive_each(rx, fill, &mut self.cache, &self.umem, max, each);
-        main.received += u64::from(count);
-        count
+        let Some(pass) = main.count_pass() else {
+            return 0;
+        };
+        receive_each(pass.rx, fill, &mut self.cache, &self.umem, max, each)
     }
 
     /// Same as [`Socket::try_receive_each`].
@@ -132,12 +132,11 @@ impl RxHalf {
         let Receiver { main, fill, .. } = &mut self.receiver;
         fill.refill(&mut self.cache);
         main.wake_if_asked(fill);
-        let Some(rx) = &mut main.ring else {
+        let Some(pass) = main.count_pass() else {
             return Ok(0);
         };
         let cache = &mut self.cache;
-        let (count, ended) = try_receive_each(rx, fill, cache, &self.umem, max, each);
-        main.received += u64::from(count);
+        let (count, ended) = try_receive_each(pass.rx, fill, cache, &self.umem, max, each);
         ended.map(|()| count)
     }
 

@@ -59,6 +59,17 @@ impl RxEnd {
         self.wait
     }
 
+    /// The RX ring for a pass over its packets, which are counted at its end.
+    #[inline(always)]
+    pub(super) fn count_pass(&mut self) -> Option<CountedPass<'_>> {
+        let rx = self.ring.as_mut()?;
+        Some(CountedPass {
+            first: rx.next(),
+            rx,
+            received: &mut self.received,
+        })
+    }
+
     #[inline]
     pub(super) fn has_packets(&mut self) -> bool {
         self.ring.as_mut().is_some_and(|rx| rx.available(1) > 0)
@@ -113,6 +124,21 @@ impl RxEnd {
     /// The descriptor for event loops.
     pub(super) fn pollable(&self) -> BorrowedFd<'_> {
         self.socket.pollable().expect("a socket of Linux has one")
+    }
+}
+
+/// The RX ring during a pass. Its end counts the packets that have left the ring, also when a closure panics.
+pub(super) struct CountedPass<'s> {
+    pub(super) rx: &'s mut RxRing,
+    received: &'s mut Counter,
+    /// Index of the first slot.
+    first: u32,
+}
+
+impl Drop for CountedPass<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.received += u64::from(self.rx.next().wrapping_sub(self.first));
     }
 }
 

@@ -813,6 +813,75 @@ fn a_pass_that_ends_early_leaves_the_rest_in_rx() {
     }
 }
 
+/// Receives in bulk, and panics at a packet.
+type Pass = fn(&mut Model, u8);
+
+/// Each way to receive in bulk, and whether it is a half's.
+const PASSES: [(&str, bool, Pass); 6] = [
+    ("receive_each", false, |model, last| {
+        model.receive_each(8, |packet| {
+            panic_at(last, &packet);
+            packet.recycle()
+        });
+    }),
+    ("try_receive_each", false, |model, last| {
+        let _ = model.try_receive_each(8, |packet| {
+            panic_at(last, &packet);
+            Ok::<_, ()>(packet.recycle())
+        });
+    }),
+    ("forward_each", false, |model, last| {
+        model.forward_each(8, |packet| {
+            panic_at(last, &packet);
+            packet.send()
+        });
+    }),
+    ("try_forward_each", false, |model, last| {
+        let socket = model.whole().expect("it is whole");
+        let _ = socket.try_forward_each(8, |packet| {
+            panic_at(last, &packet);
+            Ok::<_, ()>(packet.send())
+        });
+    }),
+    ("receive_each", true, |model, last| {
+        model.receive_each(8, |packet| {
+            panic_at(last, &packet);
+            packet.recycle()
+        });
+    }),
+    ("try_receive_each", true, |model, last| {
+        let _ = model.try_receive_each(8, |packet| {
+            panic_at(last, &packet);
+            Ok::<_, ()>(packet.recycle())
+        });
+    }),
+];
+
+fn panic_at(last: u8, packet: &[u8]) {
+    assert_ne!(packet[0], last, "a program's panic");
+}
+
+/// A panic drops the packets after its own, which have left RX.
+#[test]
+fn packets_of_a_pass_that_panics_are_counted() {
+    for (pass, splits, run) in PASSES {
+        for last in 1..=4 {
+            let umem = umem(CHUNKS, 2048);
+            let mut model = open(&umem);
+            if splits {
+                model.split();
+            }
+            announce(&mut model, [1, 2, 3, 4]);
+            let run = AssertUnwindSafe(|| run(&mut model, last));
+            assert!(catch_unwind(run).is_err(), "{pass}: no panic");
+            let counted = model.counters.statistics().expect("counters").received;
+            assert_eq!(counted, 4, "{pass}, of a half: {splits}, panic at {last}");
+            assert_eq!(model.receive_each(8, |_| panic!("no packet")), 0, "{pass}");
+            assert_eq!(check(&umem, &[model], []), Ok(()), "{pass}");
+        }
+    }
+}
+
 #[test]
 fn packets_sent_before_a_pass_ends_early_are_transmitted() {
     let umem = umem(CHUNKS, 2048);
