@@ -221,6 +221,26 @@ impl SocketBuilder {
         self
     }
 
+    /// Checks that it is still for the queue and the UMEM that it was made for.
+    pub(crate) fn check_place(&self, umem: &Umem, device: &str, queue: u32) -> Result<()> {
+        let Self {
+            device: other,
+            queue: other_queue,
+            ..
+        } = self;
+        let (is_other, other) = if other != device || *other_queue != queue {
+            (true, format!("queue {other_queue} of {other:?}"))
+        } else {
+            (!self.umem.is(umem), "another UMEM".to_owned())
+        };
+        if is_other {
+            return Err(Error::invalid(format!(
+                "the settings of the socket of {device} are for {other}: return the builder that `sockets` gives, with other settings"
+            )));
+        }
+        Ok(())
+    }
+
     /// Uses a program that is attached already, where the socket would attach one.
     pub(crate) fn share_program(mut self, program: &Program) -> Self {
         if !matches!(self.source, Source::Shared(_) | Source::Map(_)) {
@@ -590,6 +610,26 @@ mod tests {
             assert_eq!(told.is_some(), needed.is_some(), "{chunks} chunks");
             assert!(is_told.is_none_or(|(text, needed)| text.contains(needed)));
             assert!(builder.few_chunks(false).is_none(), "no ring of its own");
+        }
+    }
+
+    #[test]
+    fn a_builder_of_another_place_is_refused() {
+        let [umem, other] = [2048, 2048].map(|size| Umem::on_heap(64, size));
+        for (umem_of, device, queue, named) in [
+            (&umem, "eth0", 1, None),
+            (&umem, "eth1", 1, Some("queue 1 of \"eth1\"")),
+            (&umem, "eth0", 0, Some("queue 0 of \"eth0\"")),
+            (&other, "eth0", 1, Some("another UMEM")),
+        ] {
+            let builder = Socket::builder(umem_of, device, queue);
+            let refused = builder.check_place(&umem, "eth0", 1).err();
+            assert_eq!(refused.is_some(), named.is_some(), "{device}, {queue}");
+            let Some((error, named)) = refused.zip(named) else {
+                continue;
+            };
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+            assert!(error.to_string().contains(named), "{error}");
         }
     }
 

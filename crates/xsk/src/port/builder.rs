@@ -90,7 +90,8 @@ impl<'a> PortBuilder<'a> {
     }
 
     /// Settings of each socket, called with its builder in ascending order of the queues. Default: those
-    /// of [`Socket::builder`]. The program that the first socket attaches, with its filter, is for all.
+    /// of [`Socket::builder`]. The program that the first socket attaches, with its filter, is for all. A builder of
+    /// another device, queue or UMEM is refused.
     ///
     /// ```no_run
     /// # fn main() -> xsk::Result<()> {
@@ -289,6 +290,7 @@ impl<'a> PortBuilder<'a> {
         };
         let socket = Socket::builder(&umem, self.device, queue).sharers(sharers);
         let socket = (self.configure)(socket);
+        socket.check_place(&umem, self.device, queue)?;
         match program {
             Some(program) => socket.share_program(program).open(),
             None => socket.open(),

@@ -30,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("port: queues cannot be removed while it is open", removal),
         Test::new("port: error on one queue closes the others", busy_queue),
         Test::new("port: error: queues", bad_queues),
+        Test::new("port: error: settings of another socket", other_place),
         Test::new("port: error: CPUs", bad_cpus),
         Test::new("port: error: no steering on veth", no_steering),
     ];
@@ -597,6 +598,26 @@ fn bad_queues() -> Outcome {
     // Given twice and in any order.
     let port = open(&lab.rx, Mode::Driver, |port| port.queues([3, 1, 3]))?;
     assert!(port.queues().eq([1, 3]));
+    Ok(())
+}
+
+/// Settings for a socket that is not the port's.
+fn other_place() -> Outcome {
+    let ([shared, other], lab) = (
+        [umem().build()?, umem().build()?],
+        Lab::with_queues(QUEUES)?,
+    );
+    for (umem, device, queue, other) in [
+        (&shared, "lo", 1, "queue 1 of \"lo\""),
+        (&shared, "rx0", 2, "queue 2 of \"rx0\""),
+        (&other, "rx0", 1, "another UMEM"),
+    ] {
+        let words = ["queue 1: ", other, "`sockets`"];
+        refused(&lab.rx, ErrorKind::InvalidConfig, &words, |port| {
+            let others = move |_| Socket::builder(umem, device, queue);
+            port.queues([1]).shared_umem(&shared).sockets(others)
+        });
+    }
     Ok(())
 }
 
