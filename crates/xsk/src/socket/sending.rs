@@ -197,8 +197,12 @@ macro_rules! sending_methods {
         }
 
         /// Reserves up to `max` free chunks and slots of TX, to write packets into while iterating: with one's own flow of
-        /// control, where [`send_each`](Self::send_each) takes a closure. The batch has fewer when TX has not as many
-        /// slots or no more chunks are free; the next [`flush`](Self::flush) after it transmits the packets sent.
+        /// control, where [`send_each`](Self::send_each) takes a closure. The next [`flush`](Self::flush) after it
+        /// transmits the packets sent.
+        ///
+        /// The batch has fewer when TX has not as many slots or no more chunks are free, and at most as many as the socket
+        /// takes from the UMEM at a time: a quarter of the UMEM's chunks, 1024 by default, or 256 for the half of a
+        /// socket. The next batch has more.
         #[inline(always)]
         pub fn send_batch(&mut self, max: u32) -> $crate::TxBatch<'_> {
             $crate::TxBatch::of(self.sending(), max)

@@ -76,7 +76,8 @@ impl<'s> TxBatch<'s> {
         }
     }
 
-    /// Packets that can still be written: less than asked for when TX has no more room, or fewer chunks are free.
+    /// Packets that can still be written: less than asked for when TX has no more room, fewer chunks are free, or more were
+    /// asked for than a batch [has at most](crate::Socket::send_batch).
     #[inline]
     pub fn len(&self) -> usize {
         self.chunks.left()

@@ -277,6 +277,42 @@ fn a_batch_is_as_long_as_tx_and_the_free_chunks_let_it() {
     assert_eq!(check(&umem, &[model], &frames), Ok(()));
 }
 
+/// A batch has at most a quarter of the UMEM's chunks, and those of a half fewer; the next ones have the rest.
+#[test]
+fn batches_in_a_row_fill_tx() {
+    for (chunks, ring, splits, most) in [
+        (64, 32, false, 16),
+        (64, 8, false, 8),
+        (64, 32, true, 16),
+        (2048, 1024, false, 512),
+        (2048, 1024, true, 256),
+    ] {
+        let umem = umem(chunks, 2048);
+        let config = Config {
+            tx: ring,
+            completion: ring,
+            ..SMALL
+        };
+        let mut model = Model::open(&umem, 0, config).expect("the model opens");
+        if splits {
+            model.split();
+        }
+        let mut lens = Vec::new();
+        while lens.iter().sum::<usize>() < ring as usize {
+            lens.push(model.send_batch(0, ring, |mut batch| {
+                let len = batch.len();
+                for mut packet in &mut batch {
+                    write(&mut packet, 1);
+                    packet.send();
+                }
+                len
+            }));
+        }
+        assert_eq!(lens, vec![most; ring as usize / most], "{chunks}, {ring}");
+        assert_eq!(check(&umem, &[model], []), Ok(()));
+    }
+}
+
 #[test]
 fn a_socket_without_tx_has_an_empty_batch() {
     let umem = umem(16, 2048);
