@@ -15,7 +15,7 @@ use crate::feature::Feature;
 use crate::program::{CallersProgram, Filter, Program};
 use crate::socket::{Mode, Socket};
 use crate::sys::{Kernel, Linux};
-use crate::umem::{HUGE_PAGE, Umem};
+use crate::umem::{HUGE_PAGE, Umem, XDP_PACKET_HEADROOM};
 use crate::wait::Wait;
 use hostnet::genetlink::netdev::MetadataFeatures;
 use std::os::fd::OwnedFd;
@@ -384,9 +384,15 @@ impl SocketBuilder {
             }
         }
         let most = self.umem.max_rx_packet();
-        if self.rx_ring > 0 && mtu.saturating_add(LINK_HEADER) > most {
+        let longest = mtu.saturating_add(LINK_HEADER);
+        if self.rx_ring > 0 && longest > most {
+            let build = self
+                .umem
+                .settings_for(longest)
+                .map(|settings| format!("build the UMEM with {settings}, or "))
+                .unwrap_or_default();
             let message = format!(
-                "the MTU of {name}, {mtu}, is too large: with {LINK_HEADER} bytes of link header a packet does not fit into the {most} bytes available in a chunk of {}; use chunks of 4096 bytes, less headroom or a UMEM with `fragments`, or lower the MTU with `ip link set dev {name} mtu {}`",
+                "the MTU of {name}, {mtu}, is too large: with {LINK_HEADER} bytes of link header a packet does not fit into the {most} bytes that the UMEM has room for, in chunks of {}: {build}lower the MTU with `ip link set dev {name} mtu {}`",
                 self.umem.chunk_size(),
                 most - LINK_HEADER
             );
@@ -406,11 +412,19 @@ impl SocketBuilder {
             );
             return Err(Error::new(ErrorKind::ModeRefused, message));
         }
+        let in_units = |most: u32| most - most % self.card_buffer_unit;
         let most = umem.max_rx_packet();
-        let used = most - most % self.card_buffer_unit;
-        if self.rx_ring > 0 && device.mtu.saturating_add(LINK_HEADER) > used {
+        let used = in_units(most);
+        let longest = device.mtu.saturating_add(LINK_HEADER);
+        if self.rx_ring > 0 && longest > used {
+            let larger = in_units(4096 - XDP_PACKET_HEADROOM - umem.headroom());
+            let chunks = if larger >= longest && chunk_size < 4096 {
+                "chunks of 4096 bytes, or "
+            } else {
+                ""
+            };
             let message = format!(
-                "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and drops longer packets or takes them apart: use chunks of 4096 bytes, or copy mode",
+                "the card of {} receives into whole KiB, {used} bytes of the {most} available in a chunk of {chunk_size}, and drops longer packets or takes them apart: use {chunks}copy mode",
                 device.name
             );
             return Err(Error::new(ErrorKind::MtuTooLarge, message));
@@ -515,13 +529,16 @@ mod tests {
             (1500, 4096, 1024, None),
             (3054, 4096, 1024, None),
             (3055, 4096, 1024, Some(ErrorKind::MtuTooLarge)),
+            (3055, 2048, 1024, Some(ErrorKind::MtuTooLarge)),
         ] {
             let device = Device { mtu, ..device() };
             let umem = Umem::on_heap(64, chunk_size);
             let mut builder = Socket::builder(&umem, "eth0", 0);
             builder.card_buffer_unit = unit;
             let refused = builder.check_zero_copy(&device).err();
-            assert_eq!(refused.map(|error| error.kind()), kind);
+            assert_eq!(refused.as_ref().map(Error::kind), kind);
+            let has_cure = refused.map(|error| error.to_string().contains("use chunks of 4096"));
+            assert_eq!(has_cure, kind.map(|_| chunk_size == 2048 && mtu < 3055));
             let sends = builder.rx_ring(0);
             assert!(
                 sends.check_zero_copy(&device).is_ok(),

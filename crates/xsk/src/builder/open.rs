@@ -7,7 +7,7 @@ use super::bind::{
 use super::rings::{map_own_rings, map_ring};
 use super::{SocketBuilder, Source, TX_BUDGET};
 use crate::delay::{self, Point};
-use crate::device::{AttachMode, Device};
+use crate::device::{AttachMode, Device, LONGEST_PACKET};
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::feature::{Feature, MissingFeature};
 use crate::program::{Hints, Hold, Program, Takes};
@@ -640,8 +640,12 @@ impl Opening<'_> {
         if self.config.mode != Mode::Auto || self.config.rx_ring == 0 {
             return;
         }
-        let room = self.config.umem.max_rx_packet();
-        let long = attach_mode(mode).and_then(|mode| self.device.long_packets(mode, room));
+        let umem = &self.config.umem;
+        let too_small = attach_mode(mode).zip(umem.settings_for(LONGEST_PACKET));
+        let long = too_small.and_then(|(mode, settings)| {
+            let room = umem.max_rx_packet();
+            self.device.long_packets(mode, room, &settings)
+        });
         let few = self.config.few_chunks(mode == ModeObtained::ZeroCopy);
         let small = long.into_iter().chain(few).map(Refusal::Umem);
         self.refusals.extend(small);

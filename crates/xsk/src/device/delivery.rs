@@ -8,7 +8,7 @@ use hostnet::ethtool;
 
 /// The longest packet that the network stack merges or segments late, which can take 64 KiB of IP
 /// (`GSO_LEGACY_MAX_SIZE` in `include/linux/netdevice.h`), with a link header.
-const LONGEST_PACKET: u32 = 65_536 + 18;
+pub(crate) const LONGEST_PACKET: u32 = 65_536 + 18;
 
 impl Device {
     /// Whether packets of the device begin with an Ethernet header. Those of the kinds `tun`, `wireguard` and
@@ -103,11 +103,16 @@ impl Device {
         Err(no_ethernet_header(&self.name))
     }
 
-    /// Why packets are lost that are longer than `room`, at any MTU: of virtual devices the kernel segments
+    /// Why packets are lost that are longer than `room`, and the cure, a UMEM with these settings: of virtual devices the kernel segments
     /// packets late (TSO, GSO), and of those below others it has merged them (GRO), in front of an XDP program
     /// that runs in this mode. Ask when the program is attached, which turns merging on the device itself off.
-    pub(crate) fn long_packets(&self, mode: AttachMode, room: u32) -> Option<Error> {
-        if room >= LONGEST_PACKET || !self.may_deliver_long_packets(mode) {
+    pub(crate) fn long_packets(
+        &self,
+        mode: AttachMode,
+        room: u32,
+        settings: &str,
+    ) -> Option<Error> {
+        if !self.may_deliver_long_packets(mode) {
             return None;
         }
         let Self { name, mtu, .. } = self;
@@ -121,7 +126,7 @@ impl Device {
             format!(", and `ethtool -K DEVICE gro off` for the devices below {name} ({lower})")
         };
         let message = format!(
-            "{name} can deliver packets longer than its MTU of {mtu}, which others segment late (TSO, GSO) or have merged (GRO), and those of more than {room} bytes are dropped: build the UMEM with `fragments` and chunks of 4096 bytes; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device{below}"
+            "{name} can deliver packets longer than its MTU of {mtu}, which others segment late (TSO, GSO) or have merged (GRO), and those of more than {room} bytes are dropped: build the UMEM with {settings}; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device{below}"
         );
         Some(Error::new(ErrorKind::MtuTooLarge, message))
     }
@@ -251,7 +256,7 @@ mod tests {
     #[test]
     fn packets_beyond_the_mtu_are_those_of_virtual_devices_in_generic_xdp() {
         const CHUNK: u32 = 1792;
-        let long = |device: &Device, mode| device.long_packets(mode, CHUNK);
+        let long = |device: &Device, mode| device.long_packets(mode, CHUNK, "`fragments`");
         for kind in ["veth", "macvlan", "bond", "vlan", "bridge", "netkit"] {
             let device = device(Some(kind), &[]);
             assert!(long(&device, AttachMode::Skb).is_some(), "{kind}");
@@ -269,9 +274,6 @@ mod tests {
                 assert_eq!(long(&tap, mode).is_some(), is_long, "{header:?} {mode}");
             }
         }
-        let veth = device(Some("veth"), &[]);
-        let room = 18 * (4096 - 256);
-        assert!(veth.long_packets(AttachMode::Skb, room).is_none());
     }
 
     /// As `ixgbe_type.h` numbers them: no X540, X550 or E610.

@@ -9,7 +9,7 @@ mod silence;
 mod watch;
 
 pub use attached::{AttachMode, AttachedProgram};
-pub(crate) use delivery::no_ethernet_header;
+pub(crate) use delivery::{LONGEST_PACKET, no_ethernet_header};
 pub use interrupts::DeferredInterrupts;
 pub use silence::{QueueCounts, Silence};
 pub use watch::{DeviceEvent, DeviceWatch};

@@ -150,7 +150,7 @@ impl Socket {
         if statistics.received > 0 {
             return Ok(None);
         }
-        if let Some(reason) = statistics.why_dropped(self.umem.max_rx_packet()) {
+        if let Some(reason) = statistics.why_dropped(&self.umem) {
             let counts = device.rx_since(before)?;
             return Ok(Some(device.silence(queue, counts, reason)));
         }

@@ -3,8 +3,10 @@
 use super::receiver::RxEnd;
 use super::sender::TxEnd;
 use crate::counter::Counter;
+use crate::device::LONGEST_PACKET;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{KernelCounters, KernelSocket, SysResult};
+use crate::umem::Umem;
 use crate::umem_rings::{CompletionRing, FillRing, RxRing, TxRing};
 
 /// Counters since the socket was opened. Those from `rx_dropped` on are the kernel's (`struct
@@ -80,9 +82,8 @@ impl Statistics {
         })
     }
 
-    /// Why the kernel dropped packets of a socket that got none, and the cure; `None` if it dropped none. A packet of
-    /// up to `room` bytes fits.
-    pub(super) fn why_dropped(&self, room: u32) -> Option<String> {
+    /// Why the kernel dropped packets of a socket that got none, and the cure; `None` if it dropped none.
+    pub(super) fn why_dropped(&self, umem: &Umem) -> Option<String> {
         let Self {
             rx_dropped,
             rx_ring_full,
@@ -101,8 +102,12 @@ impl Statistics {
                 "FILL had no chunk for {rx_dropped} of them: free frames earlier, or give the UMEM more chunks"
             )
         } else {
+            let room = umem.max_rx_packet();
+            let settings = umem.settings_for(LONGEST_PACKET);
+            let build = settings.map(|it| format!("build the UMEM with {it}; or "));
+            let build = build.unwrap_or_default();
             format!(
-                "{rx_dropped} of them were longer than the {room} bytes that it has room for, as packets are that others segment late (TSO, GSO) or have merged (GRO), at any MTU: build the UMEM with `fragments` and chunks of 4096 bytes; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device, and `ethtool -K DEVICE gro off` for devices below this one"
+                "{rx_dropped} of them were longer than the {room} bytes that it has room for, as packets are that others segment late (TSO, GSO) or have merged (GRO), at any MTU: {build}`ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device, and `ethtool -K DEVICE gro off` for devices below this one"
             )
         })
     }
@@ -180,6 +185,7 @@ mod tests {
 
     #[test]
     fn dropped_packets_have_their_cause() {
+        let umem = Umem::on_heap(8, 2048);
         let why = |rx_dropped, rx_ring_full, fill_ring_empty| {
             let statistics = Statistics {
                 rx_dropped,
@@ -187,7 +193,7 @@ mod tests {
                 fill_ring_empty,
                 ..Statistics::default()
             };
-            statistics.why_dropped(1792).unwrap_or_default()
+            statistics.why_dropped(&umem).unwrap_or_default()
         };
         assert_eq!(why(0, 0, 0), "");
         assert_eq!(why(0, 0, 9), "", "a zero-copy driver looks again and again");

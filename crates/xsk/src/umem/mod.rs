@@ -321,12 +321,42 @@ impl Umem {
     /// Longest packet that can be received, in bytes, link header included. With
     /// [fragments](Self::fragments) that is one of [`MAX_FRAGMENTS`] chunks.
     pub fn max_rx_packet(&self) -> u32 {
-        let chunk = self.chunk_size() - XDP_PACKET_HEADROOM - self.headroom();
-        if self.fragments() {
-            chunk * MAX_FRAGMENTS as u32
-        } else {
-            chunk
-        }
+        room(self.receiving_sizes())
+    }
+
+    /// Chunks that a received packet can have, bytes in each, and those of them that are headroom.
+    fn receiving_sizes(&self) -> [u32; 3] {
+        let most = if self.fragments() { MAX_FRAGMENTS } else { 1 };
+        [most as u32, self.chunk_size(), self.headroom()]
+    }
+
+    /// The settings with which packets of `len` bytes could be received, as few as possible together; `None` if there are
+    /// none, or they can be now.
+    pub(crate) fn settings_for(&self, len: u32) -> Option<String> {
+        const WIDEST: [(u32, &str); 3] = [
+            (MAX_FRAGMENTS as u32, "`fragments`"),
+            (4096, "chunks of 4096 bytes"),
+            (0, "less headroom"),
+        ];
+        let now = self.receiving_sizes();
+        let changed = |set: u32| {
+            let (mut sizes, mut words) = (now, Vec::new());
+            for (at, (widest, name)) in WIDEST.into_iter().enumerate() {
+                if set & 1 << at != 0 && sizes[at] != widest {
+                    sizes[at] = widest;
+                    words.push(name);
+                }
+            }
+            let is_all = words.len() == set.count_ones() as usize;
+            (is_all && room(sizes) >= len).then(|| words.join(" and "))
+        };
+        (0..=3)
+            .find_map(|count| {
+                let sets = (0..8_u32).filter(|set| set.count_ones() == count);
+                let ways: Vec<_> = sets.filter_map(changed).collect();
+                (!ways.is_empty()).then(|| ways.join(" or "))
+            })
+            .filter(|settings| !settings.is_empty())
     }
 
     /// Whether no chunk lies across two pages, which may not lie together for a card.
@@ -581,5 +611,75 @@ impl fmt::Debug for Area {
 impl fmt::Debug for Umem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.area().fmt(f)
+    }
+}
+
+/// Longest packet that fits into chunks of these [sizes](Umem::receiving_sizes).
+fn room([most, chunk_size, headroom]: [u32; 3]) -> u32 {
+    most * (chunk_size - XDP_PACKET_HEADROOM - headroom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_for_long_packets_are_those_that_help() {
+        for (len, fragments, chunk_size, headroom, expected) in [
+            (1792, false, 2048, 0, None),
+            (
+                1793,
+                false,
+                2048,
+                0,
+                Some("`fragments` or chunks of 4096 bytes"),
+            ),
+            (
+                1793,
+                false,
+                2048,
+                1,
+                Some("`fragments` or chunks of 4096 bytes"),
+            ),
+            (
+                1792,
+                false,
+                2048,
+                1,
+                Some("`fragments` or chunks of 4096 bytes or less headroom"),
+            ),
+            (3841, false, 2048, 0, Some("`fragments`")),
+            (3841, false, 4096, 0, Some("`fragments`")),
+            (3840, false, 4096, 1, Some("`fragments` or less headroom")),
+            (
+                65_554,
+                false,
+                2048,
+                0,
+                Some("`fragments` and chunks of 4096 bytes"),
+            ),
+            (65_554, true, 2048, 0, Some("chunks of 4096 bytes")),
+            (65_554, true, 4096, 256, Some("less headroom")),
+            (
+                65_554,
+                false,
+                2048,
+                256,
+                Some("`fragments` and chunks of 4096 bytes and less headroom"),
+            ),
+            (65_554, true, 4096, 0, None),
+            (u32::MAX, false, 2048, 0, None),
+        ] {
+            let umem = Umem::of_geometry_on_heap(Geometry {
+                chunks: 8,
+                chunk_size,
+                headroom,
+                fragments,
+                tx_metadata: false,
+                unaligned: false,
+            });
+            let settings = umem.settings_for(len);
+            assert_eq!(settings.as_deref(), expected, "{len}: {umem:?}");
+        }
     }
 }

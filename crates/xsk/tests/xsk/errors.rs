@@ -173,14 +173,27 @@ fn queue_out_of_range() -> Outcome {
 }
 
 fn mtu_too_large() -> Outcome {
-    let (umem, lab) = (umem()?, Lab::new()?);
-    // 2048 less the kernel's headroom, and a link header with a VLAN tag.
-    let most = 2048 - 256 - 18;
-    lab.rx.ip(&format!("link set dev rx0 mtu {}", most + 1))?;
-    let words = ["1775", "4096", "mtu 1774`"];
-    refused(&lab.rx, &umem, ErrorKind::MtuTooLarge, &words, |b| b);
-    lab.rx.ip(&format!("link set dev rx0 mtu {most}"))?;
-    lab.rx.open(&umem, Mode::Auto, |b| b)?;
+    let (small, lab) = (umem()?, Lab::new()?);
+    let large = Umem::builder().chunks(64).chunk_size(4096).build()?;
+    // The chunk less the kernel's headroom, and a link header with a VLAN tag. Each cure that is named helps.
+    for (umem, most, mtu, cures) in [
+        (
+            &small,
+            1774,
+            1775,
+            "`fragments` or chunks of 4096 bytes, or",
+        ),
+        (&small, 1774, 9000, "with `fragments`, or"),
+        (&large, 3822, 9000, "with `fragments`, or"),
+        (&large, 3822, 65_535, "with `fragments`, or"),
+    ] {
+        lab.rx.ip(&format!("link set dev rx0 mtu {mtu}"))?;
+        let (mtu, lower) = (mtu.to_string(), format!("mtu {most}`"));
+        let words = [&*mtu, cures, &lower];
+        refused(&lab.rx, umem, ErrorKind::MtuTooLarge, &words, |b| b);
+        lab.rx.ip(&format!("link set dev rx0 mtu {most}"))?;
+        lab.rx.open(umem, Mode::Auto, |b| b)?;
+    }
     Ok(())
 }
 
