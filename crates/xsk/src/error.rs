@@ -3,6 +3,7 @@
 use hostnet::privilege::{self, Capability, Feature};
 use rustix::io::Errno;
 use std::fmt;
+use std::path::Path;
 
 /// The kind of an [`Error`], for a program to decide on; the message is for people.
 ///
@@ -186,4 +187,9 @@ impl std::error::Error for Error {}
 /// An errno as people search for it: `EBUSY 16: Device or resource busy`.
 pub(crate) fn errno_text(errno: Errno) -> String {
     hostnet::errno_text(errno.raw_os_error())
+}
+
+/// A path in a message: on its line, whatever bytes it has.
+pub(crate) fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().to_string()
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // The broker's parts are trusted, as root's.
 
 use super::{Refusal, Request};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, shown};
 use crate::handover::Parts;
 use crate::socket::Socket;
 use crate::sys::scm;
@@ -80,10 +80,7 @@ impl Request {
         let path = self.path.clone().map(PathBuf::into_os_string);
         let path = path.or_else(from_environment);
         let path = PathBuf::from(path.unwrap_or_else(|| OsString::from(DEFAULT_PATH)));
-        let shown = path.display();
-        let address = SocketAddrUnix::new(&path).map_err(|_| {
-            Error::invalid(format!("{shown} is too long for the path of a Unix socket"))
-        })?;
+        let address = address(&path)?;
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let socket = socket.map_err(failed("opening a Unix socket"))?;
@@ -97,12 +94,27 @@ impl Request {
     }
 }
 
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    let shown = shown(path);
+    if shown.is_empty() {
+        return Err(Error::invalid(
+            "the path of the broker's socket is empty: give one by WEIR_BROKER or the request, or leave both out",
+        ));
+    }
+    SocketAddrUnix::new(path).map_err(|errno| {
+        Error::invalid(match errno {
+            Errno::NAMETOOLONG => format!("{shown} is too long for the path of a Unix socket"),
+            _ => format!("{shown}: the path of a Unix socket cannot have a zero byte"),
+        })
+    })
+}
+
 fn failed(step: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::os(ErrorKind::Os, errno, step)
 }
 
 fn no_broker(path: &Path, errno: Errno) -> Error {
-    let path = path.display();
+    let path = shown(path);
     let (kind, cure) = match errno {
         Errno::NOENT | Errno::CONNREFUSED => (
             ErrorKind::Os,
@@ -154,11 +166,47 @@ fn check(process: Credentials, deed: &str, path: &Path) -> Result<()> {
     };
     let message = format!(
         "{}: {who} {deed}, and only a broker of root's is trusted: give its path by WEIR_BROKER",
-        path.display(),
+        shown(path),
     );
     Err(Error::new(ErrorKind::Foreign, message))
 }
 
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_paths_have_their_cause_and_are_on_one_line() {
+        for (path, cause) in [
+            ("", "is empty"),
+            (
+                "va\0x",
+                "va\\0x: the path of a Unix socket cannot have a zero byte",
+            ),
+            ("\0", "\\0: the path"),
+            ("a\n\0", "a\\n\\0: the path"),
+            (&"x".repeat(109), "xxx is too long"),
+        ] {
+            let error = Request::new("eth0").path(path).open().expect_err(path);
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{text}");
+            assert!(text.contains(cause), "{cause:?} is not in: {text:?}");
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_path_without_a_broker_is_on_one_line() {
+        let absent = Request::new("eth0").path("/no\nsuch\u{1b}socket").open();
+        let text = absent.expect_err("no broker is there").to_string();
+        assert!(
+            text.starts_with("/no\\nsuch\\u{1b}socket: no broker runs"),
+            "{text:?}"
+        );
+    }
 }

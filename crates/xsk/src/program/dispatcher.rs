@@ -1,17 +1,14 @@
 //! libxdp's own redirect program, which its dispatcher calls beside other XDP programs.
 
-use super::refusal::{explain, refused};
+use super::refusal::{explain, is_bpffs, refused};
 use crate::device::{AttachMode, Device};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, shown};
 use crate::sys::{self, Attachments, Libxdp, SysResult};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-
-/// `BPF_FS_MAGIC` (`include/uapi/linux/magic.h`).
-const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+use std::path::PathBuf;
 
 /// The part of a user in libxdp's redirect program, given back on drop: the last user detaches it.
 #[derive(Debug)]
@@ -64,18 +61,14 @@ fn bpffs() -> PathBuf {
 
 fn check_bpffs() -> Result<()> {
     let path = bpffs();
-    if is_bpffs(&path) {
+    if is_bpffs(&path) == Ok(true) {
         return Ok(());
     }
-    let path = path.display();
+    let path = shown(&path);
     let message = format!(
         "no bpffs at {path}, where libxdp pins its dispatcher: mount it with `mount -t bpf bpf {path}`"
     );
     Err(Error::new(ErrorKind::Unsupported, message))
-}
-
-fn is_bpffs(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == BPF_FS_MAGIC)
 }
 
 fn explain_setup(device: &Device, mode: AttachMode, errno: Errno) -> Error {

@@ -1,9 +1,10 @@
 //! A program for the queues of a device, that outlives its sockets.
 
 use super::redirect::redirect_by_queue;
+use super::refusal::is_bpffs;
 use super::{Filter, Program, Takes, load, refused};
 use crate::device::{AttachMode, Device, no_ethernet_header};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, shown};
 use crate::sys;
 use hostnet::privilege::{Capability, Feature};
 use rustix::io::Errno;
@@ -89,7 +90,7 @@ impl Program {
     /// # Errors
     ///
     /// [`ErrorKind::PermissionDenied`] without `CAP_BPF`; [`ErrorKind::Unsupported`] when the directory is
-    /// not on bpffs; [`ErrorKind::Os`] when something is pinned there.
+    /// not on bpffs; [`ErrorKind::Os`] when something is pinned there, or the directory is missing.
     pub fn pin(&self, directory: &Path) -> Result<()> {
         let link = self.held_link()?;
         let pin = |object: BorrowedFd<'_>, file: &str| {
@@ -116,9 +117,11 @@ impl Program {
     /// [`ErrorKind::Os`] when a file cannot be removed.
     pub fn unpin(directory: &Path) -> Result<()> {
         for file in [LINK, MAP] {
-            match std::fs::remove_file(directory.join(file)) {
+            let path = directory.join(file);
+            c_path(&path)?;
+            match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    let message = format!("removing {}: {error}", directory.join(file).display());
+                    let message = format!("removing {}: {error}", shown(&path));
                     return Err(Error::new(ErrorKind::Os, message));
                 }
                 _ => {}
@@ -148,7 +151,7 @@ impl Program {
         let Some(attached) = device.obstacle() else {
             let message = format!(
                 "the link pinned in {} holds no program on {}: remove that directory",
-                directory.display(),
+                shown(directory),
                 device.name
             );
             return Err(Error::new(ErrorKind::Foreign, message));
@@ -167,22 +170,24 @@ impl Program {
 
 fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::invalid("a path cannot have a zero byte"))
+        .map_err(|_| Error::invalid(format!("{}: a path cannot have a zero byte", shown(path))))
 }
 
-fn pin_error(path: &Path, errno: Errno) -> Error {
-    let path: PathBuf = path.into();
-    let path = path.display();
-    let step = format!("{path}, a pinned BPF object, whose directory must be accessible too");
-    let refused = Error::refused(step, errno, Feature::Bpf, &[Capability::Bpf]);
-    refused.unwrap_or_else(|| match errno {
-        Errno::INVAL => Error::os(
+fn pin_error(file: &Path, errno: Errno) -> Error {
+    let path = shown(file);
+    // The kernel refuses any other filesystem as it refuses a missing permission.
+    let directory = file.parent().filter(|it| !it.as_os_str().is_empty());
+    if is_bpffs(directory.unwrap_or(Path::new("."))) == Ok(false) {
+        return Error::os(
             ErrorKind::Unsupported,
             errno,
             format!(
-                "{path} is not on a BPF filesystem: mount one with `mount -t bpf bpf /sys/fs/bpf`"
+                "{path} is not on a BPF filesystem: name a directory on one, such as /sys/fs/bpf, where `mount -t bpf bpf /sys/fs/bpf` mounts one"
             ),
-        ),
-        _ => Error::os(ErrorKind::Os, errno, format!("{path}: a pinned BPF object")),
-    })
+        );
+    }
+    let step = format!("{path}, a pinned BPF object, whose directory must be accessible too");
+    let refused = Error::refused(step, errno, Feature::Bpf, &[Capability::Bpf]);
+    refused
+        .unwrap_or_else(|| Error::os(ErrorKind::Os, errno, format!("{path}: a pinned BPF object")))
 }

@@ -2,12 +2,22 @@
 
 use crate::device::{AttachMode, Device};
 use crate::error::{Error, ErrorKind};
-use crate::sys;
+use crate::sys::{self, SysResult};
 use hostnet::privilege::{Capability, Feature};
 use hostnet::rtnetlink::{Link, Rtnetlink, max_xdp_mtu};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// `BPF_FS_MAGIC` (`include/uapi/linux/magic.h`).
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+/// Whether a file or directory is on a BPF filesystem.
+pub(super) fn is_bpffs(path: &Path) -> SysResult<bool> {
+    let found = rustix::fs::statfs(path)?;
+    Ok(found.f_type as u64 == BPF_FS_MAGIC)
+}
 
 /// To load and attach an XDP program.
 const NEEDED: &[Capability] = &[Capability::Bpf, Capability::NetAdmin];

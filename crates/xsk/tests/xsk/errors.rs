@@ -6,6 +6,7 @@ use crate::netns::{Lab, Side};
 use crate::traffic::all_home;
 use crate::{Outcome, Result, attach_mode};
 use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use testkit::limit::longest;
 use testkit::{Limit, Test, wait_until};
@@ -41,6 +42,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("error: queue held by a living socket", busy_queue),
         Test::new("error: a queue twice on one UMEM", same_queue_twice),
         Test::new("error: zero-copy on veth", zero_copy),
+        Test::new("error: no place for a pinned program", pins),
         Test::new("error: settings the kernel would reject", settings),
         Test::new("error: not an XSKMAP, or too small", maps),
         Test::new("error: memory lock limit", || {
@@ -275,6 +277,48 @@ fn program_without_a_link() -> Outcome {
         lab.rx.ip(&command(&error, "ip ")?)?;
         lab.rx.open(&umem, mode, |b| b)?;
     }
+    Ok(())
+}
+
+/// Directories that are not on a BPF filesystem, or none at all.
+fn pins() -> Outcome {
+    let lab = Lab::new()?;
+    let plain = std::env::temp_dir().join(format!("xsk-pins-{}", std::process::id()));
+    std::fs::create_dir(&plain)?;
+    std::fs::write(plain.join("link"), "no link")?;
+    let absent = plain.join("absent");
+    let attached = lab
+        .rx
+        .inside(|| Program::attach_to("rx0", AttachMode::Skb))?;
+    let unsupported = (ErrorKind::Unsupported, "is not on a BPF filesystem");
+    for (directory, (kind, word)) in [
+        (&*plain, unsupported),
+        (Path::new("/proc"), unsupported),
+        (Path::new(""), unsupported),
+        (&absent, (ErrorKind::Os, "ENOENT")),
+        (
+            Path::new("a\0b"),
+            (
+                ErrorKind::InvalidConfig,
+                "a\\0b/map: a path cannot have a zero byte",
+            ),
+        ),
+    ] {
+        let error = attached.pin(directory).err().ok_or("it is pinned")?;
+        check(&error, kind, &[word]);
+    }
+    let nul = Path::new("\n\0");
+    for done in [
+        Program::unpin(nul),
+        Program::open_pinned(nul, "rx0").map(drop),
+    ] {
+        let error = done.err().ok_or("it has no zero byte")?;
+        check(&error, ErrorKind::InvalidConfig, &["\\n\\0/link: a path"]);
+    }
+    let opened = Program::open_pinned(&plain, "rx0");
+    let error = opened.err().ok_or("it is no link")?;
+    check(&error, unsupported.0, &[unsupported.1]);
+    std::fs::remove_dir_all(plain)?;
     Ok(())
 }
 
