@@ -33,7 +33,9 @@ pub(crate) const PREFETCH: u32 = 4;
 ///
 /// [`next_packet`](Self::next_packet) takes fewer instructions: it borrows the packets one after the other, and those that
 /// are neither sent nor kept go back to FILL with the batch. [The guide](crate::guide::bursts) compares the two.
-/// Dropping the batch releases the ring's slots to the kernel, and drops the packets that are left in it.
+/// Dropping the batch releases the ring's slots to the kernel, and drops the packets that are left in it. A batch that is
+/// forgotten ([`std::mem::forget`]) loses the chunks of its packets for the socket, and transmits none of those that were
+/// sent from it since.
 ///
 /// ```no_run
 /// # fn main() -> xsk::Result<()> {

@@ -54,7 +54,9 @@
 //! [`Packet::hints`] returns the answers, each if the driver has it for that packet: when it was received,
 //! the hash of its flow, and the VLAN tag that the card has taken out of it, without which tagged packets
 //! cannot be told from others. `ynl --family netdev --do dev-get` shows what a driver has as
-//! `xdp-rx-metadata-features`: a veth all three, for packets from the network stack of the other end.
+//! `xdp-rx-metadata-features`: a veth all three, for packets from the network stack of the other end. Of these each has
+//! a hash, one with a tag its tag, and one that a card has received before its time there: what a program of this
+//! host sends has none.
 //!
 //! It needs native XDP; with generic XDP, with a driver without hints, or on a kernel without BTF, the socket
 //! opens without, and [`Socket::refusals`] says why. A program is bound to its device then. The hints are in

@@ -586,7 +586,7 @@ where
 
 impl Socket {
     /// Receives up to `max` packets in bulk: calls `each` with every packet, which is then recycled or
-    /// kept. Returns the number of descriptors read. It does not wait.
+    /// kept. Returns the number of descriptors read, which may be [fewer than are there](Self::recv). It does not wait.
     ///
     /// It does what [`recv`](Self::recv) and [`next_packet`](crate::RxBatch::next_packet) do, with
     /// fewer instructions for a packet.

@@ -160,6 +160,9 @@ impl Socket {
 
     /// Receives up to `max` packets. It does not wait; the batch may be empty.
     ///
+    /// It may have fewer than are there: packets that arrived since the socket last looked at the ring come after those
+    /// that it found then, in the next batch. Only an empty one means that there was none.
+    ///
     /// It also reclaims completed chunks and refills FILL.
     #[inline(always)]
     pub fn recv(&mut self, max: u32) -> RxBatch<'_> {
@@ -202,15 +205,18 @@ impl Socket {
     /// ```no_run
     /// # use std::time::Duration;
     /// # use xsk::{Interest, Socket};
-    /// # fn send_all(socket: &mut Socket, packets: &[&[u8]]) -> xsk::Result<()> {
-    /// for packet in packets {
+    /// # fn send_all(socket: &mut Socket, packets: &[&[u8]]) -> xsk::Result<usize> {
+    /// for (sent, packet) in packets.iter().enumerate() {
     ///     while !socket.wait_for(Interest::Send, Duration::from_secs(1))?.send {}
-    ///     let mut frame = socket.alloc().expect("there is a free chunk");
+    ///     let Some(mut frame) = socket.alloc() else {
+    ///         // The program holds all chunks, or lends them for receiving: none would come back.
+    ///         return Ok(sent);
+    ///     };
     ///     frame.fill_with(packet)?;
     ///     socket.send(frame).map_err(|error| error.kind).expect("there is a free slot");
     ///     socket.flush()?;
     /// }
-    /// # Ok(())
+    /// # Ok(packets.len())
     /// # }
     /// ```
     ///

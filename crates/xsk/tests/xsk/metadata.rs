@@ -585,6 +585,7 @@ fn hints(mode: Mode, fragments: bool) -> Outcome {
                 let tag = hints.vlan_tag.expect("the driver has it");
                 assert_eq!((tag.protocol, tag.tci & 0xfff), (0x8100, 7));
                 let hash = hints.hash.expect("the driver has it").value;
+                assert_eq!(hints.timestamp, None, "no card has received the packet");
                 let before = hashes.entry(port).or_insert(hash);
                 assert_eq!(*before, hash, "of one flow");
             }
