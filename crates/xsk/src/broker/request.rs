@@ -144,7 +144,11 @@ impl Request {
         let wait = match self.wait {
             Wait::Spin => "spin".to_owned(),
             Wait::Poll => "poll".to_owned(),
-            Wait::Adaptive { max_delay } => format!("adaptive:{}", max_delay.as_nanos()),
+            Wait::Adaptive { max_delay } => {
+                // The number that is read has 64 bits, which are 584 years.
+                let longest = Duration::from_nanos(u64::MAX);
+                format!("adaptive:{}", max_delay.min(longest).as_nanos())
+            }
             Wait::BusyPoll => {
                 return Err(Error::invalid(
                     "a broker opens no socket for busy polling, which takes a privilege over the device: wait by spinning",
@@ -270,15 +274,34 @@ mod tests {
             .rings(32)
             .wait(Wait::Poll)
             .policy("dns");
+        let most = Request::new("x".repeat(255))
+            .queue(u32::MAX)
+            .chunks(u32::MAX)
+            .chunk_size(u32::MAX)
+            .rings(u32::MAX)
+            .wait(Wait::Adaptive {
+                max_delay: Duration::from_nanos(u64::MAX),
+            })
+            .policy("\"=\u{2028}".repeat(50));
         for there in [
             plain.clone().receive_only(),
             plain.clone().send_only(),
+            plain.clone().wait(Wait::Spin),
             plain,
             all,
+            most,
         ] {
             let text = there.write().expect("a message");
             assert_eq!(Request::read(text.as_bytes()).expect("a request"), there);
         }
+    }
+
+    #[test]
+    fn a_delay_beyond_the_number_is_the_longest() {
+        let with = |max_delay| Request::new("eth0").wait(Wait::Adaptive { max_delay });
+        let text = with(Duration::MAX).write().expect("a message");
+        let read = Request::read(text.as_bytes()).expect("a request");
+        assert_eq!(read, with(Duration::from_nanos(u64::MAX)));
     }
 
     #[test]
