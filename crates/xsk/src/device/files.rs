@@ -2,15 +2,44 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use hostnet::privilege::{Capability, Feature, FileStep, file_refusal, refusal};
+use hostnet::rtnetlink::{Link, Rtnetlink};
 use hostnet::sysfs::Sysfs;
 use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
+/// A device that was looked up before, as it is now.
+///
+/// # Errors
+///
+/// [`ErrorKind::DeviceMissing`] when it is gone, or has another name.
+pub(super) fn current(device: &str, index: u32) -> Result<Link> {
+    let read = || Rtnetlink::open()?.link_by_index(index);
+    let link = read().map_err(|error| match error.kind() {
+        hostnet::ErrorKind::NotFound => gone(device),
+        _ => Error::host(&error),
+    })?;
+    if link.name == device {
+        return Ok(link);
+    }
+    let message = format!(
+        "{device} was renamed, or this thread is in another network namespace: the device with its index, {index}, is {} here; look the device up again",
+        link.name
+    );
+    Err(Error::new(ErrorKind::DeviceMissing, message))
+}
+
+fn gone(device: &str) -> Error {
+    let message =
+        format!("{device} is not in this network namespace any more: `ip link` lists the devices");
+    Error::new(ErrorKind::DeviceMissing, message)
+}
+
 /// The files of a device in a sysfs of its network namespace.
 #[derive(Debug)]
 pub(super) struct Files {
     device: String,
+    index: u32,
     /// None for the one at /sys.
     sysfs: Option<Sysfs>,
 }
@@ -20,6 +49,7 @@ impl Files {
     pub(super) fn of(device: &str, index: u32) -> Result<Self> {
         let mut files = Self {
             device: device.to_owned(),
+            index,
             sysfs: None,
         };
         // The device of that name at /sys may be one of another namespace.
@@ -56,11 +86,10 @@ impl Files {
     }
 
     fn missing(&self) -> Error {
-        let message = format!(
-            "{} is not in this network namespace any more: `ip link` lists the devices",
-            self.device
-        );
-        Error::new(ErrorKind::DeviceMissing, message)
+        let Self { device, index, .. } = self;
+        current(device, *index)
+            .err()
+            .unwrap_or_else(|| gone(device))
     }
 
     fn error(&self, name: &str, step: FileStep, error: &io::Error) -> Error {

@@ -1,10 +1,10 @@
 //! Packets by queue, and the reason why a socket gets none while the device receives.
 
+use super::files::current;
 use super::{AttachMode, AttachedProgram, Device};
 use crate::error::{Error, Result};
 use hostnet::ethtool;
 use hostnet::genetlink::netdev;
-use hostnet::rtnetlink::Rtnetlink;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -86,18 +86,16 @@ impl Device {
     /// [`ErrorKind::DeviceMissing`](crate::ErrorKind::DeviceMissing) if the device is gone or renamed,
     /// or the calling thread is in another network namespace.
     pub fn rx_by_queue(&self) -> Result<QueueCounts> {
-        let read = || {
-            let link = Rtnetlink::open()?.link(&self.name)?;
-            let by_queue = match netdev::rx_packets_by_queue(link.index)? {
-                Some(by_queue) => Some(by_queue),
-                None => ethtool::rx_packets_by_queue(&self.name)?,
-            };
-            Ok(QueueCounts {
-                received: link.stats.rx_packets,
-                by_queue: by_queue.unwrap_or_default(),
-            })
+        let link = current(&self.name, self.index)?;
+        let read = || match netdev::rx_packets_by_queue(link.index)? {
+            Some(by_queue) => Ok(Some(by_queue)),
+            None => ethtool::rx_packets_by_queue(&self.name),
         };
-        read().map_err(|error| Error::host(&error))
+        let by_queue = read().map_err(|error| Error::host(&error))?;
+        Ok(QueueCounts {
+            received: link.stats.rx_packets,
+            by_queue: by_queue.unwrap_or_default(),
+        })
     }
 
     /// Why the socket on `queue` has got nothing since `before` was read: where the packets went that

@@ -8,6 +8,7 @@
 //! | carrier or peer lost | stays: packets are dropped, or wait in TX in zero-copy mode | nothing |
 //! | reset by the driver (`ethtool -G`, some XDP programs) | stays | nothing |
 //! | another MTU | stays; packets that do not fit a chunk are dropped | a UMEM with larger chunks, if they are to be received |
+//! | another name (`ip link set DEVICE name`) | stays, as does a watch; a [`Device`](crate::Device) and a builder have the name from before | a builder with the new name, for when a new socket is due, and [`Device::lookup`](crate::Device::lookup) again |
 //! | other numbers of queues (`ethtool -L`) | stays. The kernel refuses to remove its queue | open sockets on new queues |
 //! | removed | is dead: sending fails with [`ErrorKind::DeviceMissing`] | a new socket when the device is there again |
 //! | moved to another network namespace | is dead, also when the device returns | the same |

@@ -42,6 +42,7 @@ pub fn tests() -> Vec<Test> {
         add("device down and up", 1, down_and_up);
         add("peer down and up", 1, peer_down_and_up);
         add("another MTU and back", 1, mtu);
+        add("another name and back", 1, renamed);
         add("other rings and back", 1, card_rings);
         add("fewer queues and back", 2, queues);
         add("moved to another namespace and back", 1, moved);
@@ -391,6 +392,17 @@ fn card_rings(scene: &Scene<'_>) -> Outcome {
 fn mtu(scene: &Scene<'_>) -> Outcome {
     set(&scene.lab.rx, "mtu 1400")?;
     set(&scene.lab.rx, "mtu 1500")
+}
+
+/// A device that is up is renamed since Linux 6.2 only.
+fn renamed(scene: &Scene<'_>) -> Outcome {
+    let side = &scene.lab.rx;
+    let name = side.device;
+    let ip = |change: String| side.ip(&format!("link set dev {change}"));
+    ip(format!("{name} down"))?;
+    ip(format!("{name} name {name}-other up"))?;
+    ip(format!("{name}-other down"))?;
+    Ok(ip(format!("{name}-other name {name} up"))?)
 }
 
 /// The sockets have queue 0, which stays; the kernel does not remove the queue of a socket.

@@ -78,7 +78,7 @@ fn interrupts_are_put_off() -> Outcome {
 fn bad_deferrals() -> Outcome {
     let lab = Lab::new()?;
     let second = Duration::from_secs(1);
-    lab.rx.inside(|| {
+    lab.rx.inside(|| -> Outcome {
         let device = Device::lookup(lab.rx.device)?;
         let before = deferral(&device)?;
         for (polls, timeout) in [
@@ -99,7 +99,27 @@ fn bad_deferrals() -> Outcome {
         assert_eq!(error.kind(), ErrorKind::DeviceMissing, "{error}");
         assert!(error.to_string().contains("ip link"), "{error}");
         Ok(())
-    })
+    })?;
+    let device = lab.rx.lookup()?;
+    lab.rx.ip("link set dev rx0 down")?;
+    lab.rx.ip("link set dev rx0 name rx1")?;
+    // Its name goes to another device, too.
+    for _ in 0..2 {
+        lab.rx.inside(|| {
+            let errors = [
+                device.defer_interrupts(2, second).err(),
+                device.rx_by_queue().err(),
+            ];
+            for error in errors.map(|error| error.expect("renamed")) {
+                assert_eq!(error.kind(), ErrorKind::DeviceMissing, "{error}");
+                let text = error.to_string();
+                assert!(text.starts_with("rx0 was renamed"), "{text}");
+                assert!(text.contains("is rx1 here"), "{text}");
+            }
+        });
+        lab.rx.ip("link add rx0 type veth").unwrap_or_default();
+    }
+    Ok(())
 }
 
 fn umem() -> xsk::Result<Umem> {
