@@ -118,19 +118,27 @@ impl CpuList {
         let allowed = Self::allowed()?;
         // Without sysfs, as in some containers, an offline CPU looks like one outside the
         // affinity.
-        self.check_among(&allowed, Self::online().ok().as_ref())
+        let [online, possible] = [Self::online(), Self::possible()].map(Result::ok);
+        self.check_among(&allowed, online.as_ref(), possible.as_ref())
     }
 
-    fn check_among(&self, allowed: &Self, online: Option<&Self>) -> Result<()> {
+    fn check_among(
+        &self,
+        allowed: &Self,
+        online: Option<&Self>,
+        possible: Option<&Self>,
+    ) -> Result<()> {
         if self.0.is_empty() {
             return Err(Error::invalid(format!("no CPU: choose among {allowed}")));
         }
         let Some(cpu) = self.0.iter().find(|cpu| !allowed.0.contains(cpu)) else {
             return Ok(());
         };
+        let is_none = possible.is_some_and(|possible| !possible.0.contains(cpu));
         Err(Error::invalid(match online {
+            _ if is_none => format!("CPU {cpu} does not exist: choose among {allowed}"),
             Some(online) if !online.0.contains(cpu) => format!(
-                "CPU {cpu} is offline or does not exist: choose among {allowed}, or put it online \
+                "CPU {cpu} is offline: choose among {allowed}, or put it online \
                  by `echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`"
             ),
             _ => format!(
@@ -281,15 +289,23 @@ mod tests {
 
     #[test]
     fn a_cpu_that_cannot_be_used_is_named_with_those_that_can() {
-        let (allowed, online) = (list("0-1"), list("0-3"));
-        let said = |text: &str| {
-            let checked = list(text).check_among(&allowed, Some(&online));
-            checked.expect_err(text).to_string()
-        };
-        assert!(list("0-1").check_among(&allowed, Some(&online)).is_ok());
-        assert!(said("0-2").contains("may not run on CPU 2: choose among 0-1"));
-        assert!(said("1,4").contains("CPU 4 is offline or does not exist: choose among 0-1"));
-        assert!(said("").contains("no CPU"));
+        let (allowed, online, possible) = (list("0-1"), list("0-3"), list("0-7"));
+        let check = |cpus: &CpuList| cpus.check_among(&allowed, Some(&online), Some(&possible));
+        let said = |cpus: &CpuList| check(cpus).expect_err("refused").to_string();
+        assert!(check(&list("0-1")).is_ok());
+        assert!(said(&list("0-2")).contains("may not run on CPU 2: choose among 0-1"));
+        let offline = said(&list("1,4"));
+        assert!(offline.contains("CPU 4 is offline: choose among 0-1"));
+        assert!(offline.contains("cpu4/online"), "{offline}");
+        for cpu in [8, 1023, usize::MAX] {
+            let none = said(&CpuList::new([cpu]));
+            assert!(none.ends_with("does not exist: choose among 0-1"), "{none}");
+        }
+        assert!(said(&list("")).contains("no CPU"));
+        // Without sysfs.
+        let unknown = list("4").check_among(&allowed, None, None);
+        let unknown = unknown.expect_err("refused").to_string();
+        assert!(unknown.contains("may not run on CPU 4"), "{unknown}");
     }
 
     #[test]

@@ -286,57 +286,41 @@ pub fn errno_text(code: i32) -> String {
 /// errno(3) (`include/linux/errno.h`).
 pub const ENOTSUPP: i32 = 524;
 
-/// The name of an error number, of those that sockets, netlink, bpf(2), drivers, mounts and procfs
-/// return.
+macro_rules! named {
+    ($($errno:ident)*) => {
+        &[$((libc::$errno, stringify!($errno))),*]
+    };
+}
+
+/// Those of errno(3).
+const ERRNOS: &[(i32, &str)] = named! {
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT
+    ENOTBLK EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG
+    ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY
+    ELOOP ENOMSG EIDRM ECHRNG EL2NSYNC EL3HLT EL3RST ELNRNG EUNATCH ENOCSI EL2HLT EBADE EBADR
+    EXFULL ENOANO EBADRQC EBADSLT EBFONT ENOSTR ENODATA ETIME ENOSR ENONET ENOPKG EREMOTE
+    ENOLINK EADV ESRMNT ECOMM EPROTO EMULTIHOP EDOTDOT EBADMSG EOVERFLOW ENOTUNIQ EBADFD EREMCHG
+    ELIBACC ELIBBAD ELIBSCN ELIBMAX ELIBEXEC EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK
+    EDESTADDRREQ EMSGSIZE EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP
+    EPFNOSUPPORT EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET
+    ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT
+    ECONNREFUSED EHOSTDOWN EHOSTUNREACH EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM ENAVAIL
+    EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED
+    EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON
+};
+
+/// The name of an error number: those of errno(3), and [`ENOTSUPP`].
 ///
 /// ```
 /// assert_eq!(hostnet::errno_name(16), Some("EBUSY"));
 /// assert_eq!(hostnet::errno_name(0), None);
 /// ```
 pub fn errno_name(code: i32) -> Option<&'static str> {
-    Some(match code {
-        libc::EPERM => "EPERM",
-        libc::ENOENT => "ENOENT",
-        libc::ESRCH => "ESRCH",
-        libc::EINTR => "EINTR",
-        libc::EIO => "EIO",
-        libc::ENXIO => "ENXIO",
-        libc::E2BIG => "E2BIG",
-        libc::EBADF => "EBADF",
-        libc::EAGAIN => "EAGAIN",
-        libc::ENOMEM => "ENOMEM",
-        libc::EACCES => "EACCES",
-        libc::EFAULT => "EFAULT",
-        libc::EBUSY => "EBUSY",
-        libc::EEXIST => "EEXIST",
-        libc::ENODEV => "ENODEV",
-        libc::ENOTDIR => "ENOTDIR",
-        libc::EISDIR => "EISDIR",
-        libc::EINVAL => "EINVAL",
-        libc::EMFILE => "EMFILE",
-        libc::ENFILE => "ENFILE",
-        libc::ENOTTY => "ENOTTY",
-        libc::ENOSPC => "ENOSPC",
-        libc::EROFS => "EROFS",
-        libc::ERANGE => "ERANGE",
-        libc::ELOOP => "ELOOP",
-        libc::ENOSYS => "ENOSYS",
-        libc::ENOTEMPTY => "ENOTEMPTY",
-        libc::ENOTSOCK => "ENOTSOCK",
-        libc::EMSGSIZE => "EMSGSIZE",
-        libc::ENOPROTOOPT => "ENOPROTOOPT",
-        libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
-        libc::ESOCKTNOSUPPORT => "ESOCKTNOSUPPORT",
-        libc::EOPNOTSUPP => "EOPNOTSUPP",
-        libc::EAFNOSUPPORT => "EAFNOSUPPORT",
-        libc::EADDRINUSE => "EADDRINUSE",
-        libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
-        libc::ENETDOWN => "ENETDOWN",
-        libc::ENOBUFS => "ENOBUFS",
-        libc::ENOTCONN => "ENOTCONN",
-        ENOTSUPP => "ENOTSUPP",
-        _ => return None,
-    })
+    if code == ENOTSUPP {
+        return Some("ENOTSUPP");
+    }
+    let (_, name) = ERRNOS.iter().find(|(errno, _)| *errno == code)?;
+    Some(name)
 }
 
 #[cfg(test)]
@@ -378,6 +362,17 @@ mod tests {
         let error = error.unwrap_err();
         assert_eq!(error.to_string(), "cannot unpack it: corrupt stream");
         assert_eq!(error.errno(), None);
+    }
+
+    /// Whatever the C library has a text for.
+    #[test]
+    fn each_errno_has_its_name() {
+        for code in 1..1024 {
+            let text = io::Error::from_raw_os_error(code).to_string();
+            let is_known = !text.starts_with("Unknown error") || code == ENOTSUPP;
+            assert_eq!(errno_name(code).is_some(), is_known, "{text}");
+        }
+        assert!(errno_text(111).starts_with("ECONNREFUSED 111: "));
     }
 
     #[test]

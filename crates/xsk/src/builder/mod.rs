@@ -496,7 +496,7 @@ pub(crate) fn check_ring(name: &str, slots: u32, may_be_none: bool) -> Result<()
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "a {name} ring of {slots} slots is not possible: choose a power of two, at most {MAX_RING}"
+        "the {name} ring cannot have {slots} slots: choose a power of two, at most {MAX_RING}"
     )))
 }
 

@@ -397,12 +397,12 @@ fn mtu(scene: &Scene<'_>) -> Outcome {
 /// A device that is up is renamed since Linux 6.2 only.
 fn renamed(scene: &Scene<'_>) -> Outcome {
     let side = &scene.lab.rx;
-    let name = side.device;
+    let (name, other) = (side.device, "xsk-other");
     let ip = |change: String| side.ip(&format!("link set dev {change}"));
     ip(format!("{name} down"))?;
-    ip(format!("{name} name {name}-other up"))?;
-    ip(format!("{name}-other down"))?;
-    Ok(ip(format!("{name}-other name {name} up"))?)
+    ip(format!("{name} name {other} up"))?;
+    ip(format!("{other} down"))?;
+    Ok(ip(format!("{other} name {name} up"))?)
 }
 
 /// The sockets have queue 0, which stays; the kernel does not remove the queue of a socket.

@@ -624,7 +624,7 @@ fn other_place() -> Outcome {
 fn bad_cpus() -> Outcome {
     let lab = Lab::with_queues(QUEUES)?;
     let first = CpuList::allowed()?.as_slice()[0];
-    let words = ["queue 0: ", "CPU 5000", "choose among"];
+    let words = ["queue 0: ", "CPU 5000 does not exist", "choose among"];
     refused(&lab.rx, ErrorKind::InvalidConfig, &words, |port| {
         port.pin(|_| 5000)
     });

@@ -883,6 +883,19 @@ fn packets_of_a_pass_that_panics_are_counted() {
 }
 
 #[test]
+fn a_length_beyond_the_room_is_a_panic_that_names_both() {
+    let umem = umem(CHUNKS, 2048);
+    let mut model = open(&umem);
+    let sends = AssertUnwindSafe(|| model.send_each(4, |room| room.len() + 1));
+    let panic = catch_unwind(sends).expect_err("a panic");
+    let words = panic.downcast_ref::<String>().expect("a text");
+    for word in ["`send_each`", "a length of 2049", "2048 bytes"] {
+        assert!(words.contains(word), "{word:?} is not in: {words}");
+    }
+    assert_eq!(check(&umem, &[model], []), Ok(()));
+}
+
+#[test]
 fn packets_sent_before_a_pass_ends_early_are_transmitted() {
     let umem = umem(CHUNKS, 2048);
     let mut model = open(&umem);
