@@ -57,11 +57,17 @@ pub struct MissingFeature {
     pub feature: Feature,
     /// The kernel's answer, or that of a sandbox, with the cure.
     pub why: String,
+    /// Whether the probe could not run, for want of a capability or a file descriptor for instance, so that the
+    /// kernel may have the feature.
+    pub unprobed: bool,
 }
 
 impl fmt::Display for MissingFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (feature, version) = (self.feature, self.feature.since());
+        if self.unprobed {
+            return write!(f, "{feature} cannot be probed: {}", self.why);
+        }
         write!(
             f,
             "{feature} missing (Linux {version} and later have it): {}",
@@ -104,11 +110,15 @@ impl Feature {
     ///
     /// [`MissingFeature`], with the kernel's answer.
     pub fn probe(self) -> Result<(), MissingFeature> {
-        let missing = |why: String| MissingFeature { feature: self, why };
+        let missing = |why: String| MissingFeature {
+            feature: self,
+            why,
+            unprobed: false,
+        };
         let refused = |errno| missing(errno_text(errno));
         let socket = || {
             open_socket()
-                .map_err(|errno| missing(answer(errno, Part::AfXdp, &[Capability::NetRaw])))
+                .map_err(|errno| self.unanswered(errno, Part::AfXdp, &[Capability::NetRaw]))
         };
         match self {
             Self::Sockets => socket().map(drop),
@@ -128,7 +138,7 @@ impl Feature {
             Self::XdpLink
                 if sys::xdp_link_known().map_err(|errno| {
                     let needed = [Capability::Bpf, Capability::NetAdmin];
-                    missing(answer(errno, Part::Bpf, &needed))
+                    self.unanswered(errno, Part::Bpf, &needed)
                 })? =>
             {
                 Ok(())
@@ -168,14 +178,20 @@ impl Feature {
             },
         }
     }
-}
 
-/// The kernel's answer, or that of a sandbox, with its cure.
-fn answer(errno: Errno, part: Part, needed: &[Capability]) -> String {
-    let code = errno_text(errno);
-    match privilege::refusal(errno.raw_os_error(), part, needed) {
-        Some(why) => format!("{code}; {why}"),
-        None => code,
+    /// The kernel, or a sandbox, answered no question about the feature.
+    fn unanswered(self, errno: Errno, part: Part, needed: &[Capability]) -> MissingFeature {
+        let code = errno_text(errno);
+        let refusal = privilege::refusal(errno.raw_os_error(), part, needed);
+        let is_unknown = matches!(
+            errno,
+            Errno::AFNOSUPPORT | Errno::SOCKTNOSUPPORT | Errno::PROTONOSUPPORT | Errno::NOSYS
+        );
+        MissingFeature {
+            feature: self,
+            unprobed: refusal.is_some() || !is_unknown,
+            why: refusal.map_or_else(|| code.clone(), |why| format!("{code}; {why}")),
+        }
     }
 }
 

@@ -2,14 +2,9 @@
 //!
 //! Faults are injected for real where that is possible: in a namespace, in a process or in the
 //! guest. Otherwise they are in a recorded state of files and values.
-//!
-//! Unsafe code is needed for one thing: a hook between fork and exec that filters the system calls
-//! of the doctor under test.
-#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -20,6 +15,7 @@ use hostnet::ethtool::{Channels, Feature, Queues, RxCoalesce, RxRing};
 use hostnet::netns;
 use hostnet::sock_diag::inet::{Protocol, State};
 use serde_json::Value;
+use testkit::sandbox::Refused;
 use weir::doctor;
 use weir::doctor::context::device::{DeviceState, Link, Program};
 use weir::doctor::context::moment::Moment;
@@ -534,7 +530,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         check: "kernel-features",
         way: Way::Process,
-        inject: |check| verdicts_of(without_af_xdp(weir().args(["doctor", "--json"])), check),
+        inject: without_xdp_links,
     },
     Fault {
         check: "bridge-netfilter",
@@ -605,43 +601,11 @@ fn verdicts_of(command: &mut Command, check: &Check) -> Result<Outcome> {
     Ok(Outcome::Verdicts(of_check.map(finding).collect()))
 }
 
-/// Disables AF_XDP for a process, as `RestrictAddressFamilies=` of systemd does.
-fn without_af_xdp(command: &mut Command) -> &mut Command {
-    // SAFETY: needed because a filter applies to the process that sets it and to its children.
-    // Sound because the hook only makes system calls and uses neither heap nor locks, as the
-    // child of a multi-threaded process must.
-    unsafe { command.pre_exec(refuse_af_xdp) }
-}
-
-fn refuse_af_xdp() -> std::io::Result<()> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const UNLESS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
-    // `struct seccomp_data` starts with the number of the call; on little-endian machines the low
-    // half of its first argument is at byte 16.
-    let mut filter = [
-        step(LOAD, 0, 0),
-        step(UNLESS, 3, libc::SYS_socket as u32),
-        step(LOAD, 0, 16),
-        step(UNLESS, 1, libc::AF_XDP as u32),
-        step(
-            RETURN,
-            0,
-            libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32,
-        ),
-        step(RETURN, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
+/// On a thread whose bpf(2) answers as a kernel does that knows no XDP links, before Linux 5.9.
+fn without_xdp_links(check: &Check) -> Result<Outcome> {
+    let run = || {
+        Refused::Call(libc::SYS_bpf).with(libc::EINVAL)?;
+        verdicts_of(weir().args(["doctor", "--json"]), check)
     };
-    let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: needed because rustix has no call for filters. Sound because `len` is the length of
-    // the filter, which the kernel copies.
-    let failed = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };
-    if failed == 0 {
-        return Ok(());
-    }
-    Err(std::io::Error::last_os_error())
+    thread::scope(|scope| scope.spawn(run).join().expect("no panic"))
 }

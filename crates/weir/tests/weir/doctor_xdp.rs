@@ -1,10 +1,13 @@
 //! `weir doctor --xdp`: frames through AF_XDP sockets on real devices.
 
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use hostnet::tap::Tap;
+use rustix::thread::CapabilitySet;
 use serde_json::Value;
+use testkit::sandbox::drop_capabilities;
 use xsk::{AttachMode, Device, Mode, Socket, Umem};
 
 use crate::doctor_faults_device::Broken;
@@ -22,6 +25,7 @@ pub fn trials() -> Vec<Test> {
         others_programs_and_queues_are_left_alone,
         nothing_is_left_after_a_kill,
         without_the_option_nothing_is_opened,
+        a_refused_socket_is_no_finding,
     ]
 }
 
@@ -224,5 +228,19 @@ fn without_the_option_nothing_is_opened() -> Result<()> {
     ensure!(none.into_iter().any(|id| id == ID), "{report}");
     let alone = broken.inside(|| Ok(weir().args(["doctor", "--xdp"]).output()?))?;
     ensure!(alone.status.code() == Some(2), "{alone:?}");
+    Ok(())
+}
+
+/// At an MTU of one chunk, and at one that needs `fragments`.
+fn a_refused_socket_is_no_finding() -> Result<()> {
+    let broken = Broken::veth()?;
+    for mtu in [1500, 9000] {
+        broken.run(&format!("ip link set v0 mtu {mtu}"))?;
+        let without = || {
+            drop_capabilities(CapabilitySet::NET_RAW)?;
+            is_unchecked(&broken, "v0", &["this needs CAP_NET_RAW"])
+        };
+        thread::scope(|scope| scope.spawn(without).join().expect("no panic"))?;
+    }
     Ok(())
 }

@@ -321,10 +321,13 @@ impl SocketBuilder {
             (self.umem.tx_metadata(), Feature::TxMetadata, "tx_metadata"),
         ];
         for (_, feature, setting) in needed.into_iter().filter(|(is_needed, ..)| *is_needed) {
-            feature.probe().map_err(|missing| {
+            // What refuses a probe refuses the socket too, whose error says it.
+            if let Err(missing) = feature.probe()
+                && !missing.unprobed
+            {
                 let message = format!("{missing}; build the UMEM without `{setting}`");
-                Error::new(ErrorKind::Unsupported, message)
-            })?;
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
         }
         Ok(())
     }

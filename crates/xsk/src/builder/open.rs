@@ -332,7 +332,11 @@ impl Opening<'_> {
                 // Asked for once more with each socket that is tried.
                 self.refusals
                     .retain(|it| !matches!(it, Refusal::Feature(..)));
-                let missing = MissingFeature { feature, why };
+                let missing = MissingFeature {
+                    feature,
+                    why,
+                    unprobed: false,
+                };
                 self.refusals.push(Refusal::Feature(missing));
                 Ok(())
             }

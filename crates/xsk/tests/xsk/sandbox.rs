@@ -44,7 +44,7 @@ const ANY_BPF: Option<(CapabilitySet, &str)> = Some((
 ));
 
 /// Each step of the library whose error speaks of privilege.
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 8] = [
     Place {
         name: "opening a socket",
         calls: &[
@@ -56,6 +56,20 @@ const PLACES: [Place; 7] = [
         ],
         needs: NET_RAW,
         step: |side, umem| of(Socket::builder(umem, side.device, 0).mode(Mode::Skb).open()),
+    },
+    Place {
+        name: "opening a socket of packets of several chunks",
+        calls: &[XDP],
+        needs: NET_RAW,
+        step: |side, _| {
+            let umem = Umem::builder().chunks(64).fragments(true).build();
+            let open = |umem| {
+                Socket::builder(&umem, side.device, 0)
+                    .mode(Mode::Skb)
+                    .open()
+            };
+            of(umem.and_then(open))
+        },
     },
     Place {
         name: "attaching a program",

@@ -20,7 +20,7 @@ use hostnet::sock_diag::{self, xdp_diag};
 use hostnet::{netns, nfnetlink};
 use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
-use xsk::Feature;
+use xsk::{Feature, MissingFeature};
 
 use crate::report::shell::quote;
 use cached::Cached;
@@ -340,12 +340,12 @@ impl Context {
         !self.live || geteuid().is_root()
     }
 
-    /// Probes the kernel for a feature of AF_XDP; an error is the reason why it is missing.
-    pub fn probe(&self, feature: Feature) -> Result<(), String> {
+    /// Probes the kernel for a feature of AF_XDP.
+    pub fn probe(&self, feature: Feature) -> Result<(), MissingFeature> {
         if !self.live {
             return Ok(());
         }
-        feature.probe().map_err(|missing| missing.why)
+        feature.probe()
     }
 
     /// The time that one read of the clock takes, in nanoseconds: the mean of the fastest run, as

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use hostnet::privilege::{self, Capability};
-use xsk::Feature;
+use xsk::{Feature, MissingFeature};
 
 use super::setting::{fine, fine_all, found, unchecked};
 use crate::doctor::check::Check;
@@ -37,8 +37,8 @@ const KERNEL_FEATURES: Check = Check {
     more: "Probes the kernel for each feature with a system call that changes nothing: AF_XDP \
            sockets (4.18), need_wakeup (5.4), XDP links and ring statistics (5.9). Newer ones, which \
            few programs ask for, are not required.\n\n\
-           A system call filter of a container or a service, such as systemd's \
-           RestrictAddressFamilies=, can also disable AF_XDP.",
+           It is unchecked if this process may not probe: without CAP_NET_RAW and CAP_BPF, or under a system call \
+           filter of a container or a service, such as systemd's RestrictAddressFamilies=, which refuses AF_XDP.",
     counters: &[],
     run: features,
 };
@@ -75,8 +75,8 @@ fn features(context: &Context) -> Result<Vec<Verdict>> {
         let source = format!("probe of {feature} (Linux {})", feature.since());
         match context.probe(feature) {
             Ok(()) => evidence.push(Evidence::new(source, "available")),
-            Err(why) if is_forbidden(context, &why) => bail!("{source}: {why}"),
-            Err(why) => {
+            Err(missing) if missing.unprobed => bail!("{source}: {}", missing.why),
+            Err(MissingFeature { why, .. }) => {
                 evidence.push(Evidence::new(source, &why));
                 missing.push(feature.to_string());
             }
@@ -86,13 +86,8 @@ fn features(context: &Context) -> Result<Vec<Verdict>> {
         return Ok(fine_all(evidence));
     }
     let message = format!("Missing: {}.", missing.join(", "));
-    let fix = "use a kernel of at least that version with CONFIG_XDP_SOCKETS, or lift the system call filter (RestrictAddressFamilies= of a service, seccomp of a container)";
+    let fix = "use a kernel of at least that version with CONFIG_XDP_SOCKETS";
     Ok(found(evidence, message, Fix::manual(fix)))
-}
-
-/// Whether this process lacks a permission, and not the kernel a feature.
-fn is_forbidden(context: &Context, why: &str) -> bool {
-    !context.is_root() && (why.contains("EPERM") || why.contains("EACCES"))
 }
 
 fn btf(context: &Context) -> Result<Vec<Verdict>> {
