@@ -26,6 +26,7 @@ pub fn trials() -> Vec<Test> {
         nothing_is_left_after_a_kill,
         without_the_option_nothing_is_opened,
         a_refused_socket_is_no_finding,
+        a_peer_keeps_its_queue_and_its_qdisc,
     ]
 }
 
@@ -243,4 +244,18 @@ fn a_refused_socket_is_no_finding() -> Result<()> {
         thread::scope(|scope| scope.spawn(without).join().expect("no panic"))?;
     }
     Ok(())
+}
+
+fn a_peer_keeps_its_queue_and_its_qdisc() -> Result<()> {
+    let broken = Broken::veth()?;
+    let own = broken.inside(|| {
+        let umem = Umem::builder().chunks(64).build()?;
+        Ok(Socket::builder(&umem, "v1", 0).mode(Mode::Skb).open()?)
+    })?;
+    is_delivered(&broken, "v0", true)?;
+    drop(own);
+    broken.run("tc qdisc add dev v1 root blackhole")?;
+    is_unchecked(&broken, "v0", &["v1 sent did not arrive at v0"])?;
+    broken.run("tc qdisc del dev v1 root\nip link set v1 down")?;
+    is_unchecked(&broken, "v0", &["v1 cannot send"])
 }

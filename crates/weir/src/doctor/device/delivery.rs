@@ -1,10 +1,11 @@
 //! Frames of the doctor's own through an AF_XDP socket on a device, with `--xdp`.
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use hostnet::netns;
 use hostnet::rtnetlink::Rtnetlink;
 use xsk::{ErrorKind, Filter, Mode, Rule, Socket, Umem};
@@ -17,6 +18,7 @@ use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
+use crate::traffic::tpacket::{self, Rings, Shape, Version};
 
 /// The checks of this file, in the order of `--list`.
 pub const CHECKS: &[Check] = &[XDP_DELIVERY];
@@ -32,9 +34,10 @@ pub const XDP_DELIVERY: Check = Check {
            obtain (zero-copy, native XDP, generic XDP), with a program that takes frames of the EtherType 0x88b5 (for \
            experiments, IEEE 802) alone, and passes all others on. Some cards lose their link for seconds when a program is attached.\n\n\
            Frames to the device's own address are sent if they cannot leave this host: by the loopback itself; by the peer of a \
-           veth, also in another network namespace; by the peers of veths below a bridge, bond, team or macvlan. On a wire nothing \
+           veth, also in another network namespace; by the peers of veths below a bridge, bond, team or macvlan. They are sent by \
+           an AF_PACKET socket, so they take the sender's queueing discipline as all of its traffic does, and none of its queues is bound. On a wire nothing \
            is sent: there, and for a tap, whose packets come from its process, the check tells what can be \
-           opened, and that no frame was tried.\n\n\
+           opened, and that it is unknown whether frames arrive.\n\n\
            A device that has an XDP program, or a queue that another socket has, is left alone. All of it ends with the process, \
            also one that is killed.",
     counters: &[],
@@ -80,7 +83,7 @@ impl fmt::Display for Outcome {
             Self::Delivered => f.write_str("delivered"),
             Self::Refused(error) => write!(f, "refused: {error}"),
             Self::Lost(reason) => write!(f, "lost: {reason}"),
-            Self::Opened(reason) => write!(f, "opened, no frame tried: {reason}"),
+            Self::Opened(reason) => write!(f, "opened, unknown whether frames arrive: {reason}"),
         }
     }
 }
@@ -149,7 +152,10 @@ fn verdict(name: &str, socket: &str, outcomes: &[(&str, Outcome)]) -> Verdict {
                 outcome => format!("{words} {outcome}"),
             })
             .collect();
-        let reason = format!("no frame was tried: {reason}. {}", modes.join("; "));
+        let reason = format!(
+            "unknown whether frames reach a socket: {reason}. {}",
+            modes.join("; ")
+        );
         return Verdict::unchecked(name, reason);
     }
     match outcomes.last() {
@@ -178,7 +184,7 @@ fn obstacle(context: &Context, device: &Device) -> Result<Option<String>> {
     let now = xsk::Device::lookup(name)?;
     if let Some(program) = device.programs()?.first() {
         return Ok(Some(format!(
-            "{name} has an XDP program, which is left in its place ({}): run the check when its owner has ended, or remove it: {}",
+            "{name} has an XDP program, which is left in its place ({}): run the check when its owner has ended, or {}",
             program.description, program.removal
         )));
     }
@@ -205,18 +211,13 @@ struct Sender {
     link: Link,
     /// Of another network namespace.
     namespace: Option<OwnedFd>,
-    is_itself: bool,
 }
 
 fn senders(context: &Context, device: &Device) -> Result<Vec<Sender>> {
     let link = &device.link;
     if link.loopback {
         let (link, namespace) = (link.clone(), None);
-        return Ok(vec![Sender {
-            link,
-            namespace,
-            is_itself: true,
-        }]);
+        return Ok(vec![Sender { link, namespace }]);
     }
     if device.is_veth() {
         return Ok(peer(context, device)?.into_iter().collect());
@@ -243,7 +244,6 @@ fn peer(context: &Context, device: &Device) -> Result<Option<Sender>> {
     let sender = |namespace| Sender {
         link: link.clone(),
         namespace,
-        is_itself: false,
     };
     if device.link.lower_netns.is_none() {
         return Ok(Some(sender(None)));
@@ -293,7 +293,9 @@ fn attempt(
 ) -> xsk::Result<Outcome> {
     let name = device.name();
     let filter = Filter::any([Rule::ether_type(ETHER_TYPE)]);
-    let mut socket = Socket::builder(&umem(needs_fragments(device))?, name, 0)
+    let umem = Umem::builder().chunks(256).chunk_size(CHUNK);
+    let umem = umem.fragments(needs_fragments(device)).build()?;
+    let mut socket = Socket::builder(&umem, name, 0)
         .mode(mode)
         .filter(filter)
         .busy_timeout(BUSY_TIMEOUT)
@@ -330,11 +332,6 @@ enum Arrived {
 /// Bytes of a chunk.
 const CHUNK: u32 = 4096;
 
-fn umem(fragments: bool) -> xsk::Result<Umem> {
-    let umem = Umem::builder().chunks(256).chunk_size(CHUNK);
-    umem.fragments(fragments).build()
-}
-
 /// Whether packets of the MTU fit into no chunk: the kernel keeps 256 bytes of it.
 fn needs_fragments(device: &Device) -> bool {
     const LINK_HEADER: u32 = 18;
@@ -344,31 +341,28 @@ fn needs_fragments(device: &Device) -> bool {
 fn exchange(device: &Device, socket: &mut Socket, senders: &[Sender]) -> Result<Arrived> {
     let looked_up = xsk::Device::lookup(device.name())?;
     let mut outgoing = Vec::new();
-    for sender in senders.iter().filter(|sender| !sender.is_itself) {
-        let open = || -> Result<Socket> { Ok(sending(&sender.link.name)?) };
+    for sender in senders {
+        let open = || sending(&sender.link);
         let opened = match &sender.namespace {
             Some(namespace) => netns::run_in(namespace.as_fd(), open),
             None => open(),
         };
         let step = || format!("{} cannot send", sender.link.name);
-        outgoing.push((frame(device, sender), opened.with_context(step)?));
+        outgoing.push((sender, frame(device, sender), opened.with_context(step)?));
     }
-    let own = frame(device, &senders[0]);
     let before = looked_up.rx_by_queue()?;
     let mut sent = 0;
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        if outgoing.is_empty() {
-            send(socket, &own)?;
-        }
-        for (frame, outgoing) in &mut outgoing {
-            send(outgoing, frame)?;
+        for (sender, frame, outgoing) in &mut outgoing {
+            let step = || format!("{} cannot send", sender.link.name);
+            send(outgoing, frame).with_context(step)?;
         }
         sent += 1;
         socket.wait(PAUSE)?;
         let mut batch = socket.recv(64);
         while let Some(packet) = batch.next_packet() {
-            let mut expected = outgoing.iter().map(|(frame, _)| frame).chain([&own]);
+            let mut expected = outgoing.iter().map(|(_, frame, _)| frame);
             if expected.any(|frame| packet[..] == frame[..]) {
                 return Ok(Arrived::AtSocket);
             }
@@ -382,21 +376,19 @@ fn exchange(device: &Device, socket: &mut Socket, senders: &[Sender]) -> Result<
     })
 }
 
-/// A socket that only sends: it has no program.
-fn sending(device: &str) -> xsk::Result<Socket> {
-    Socket::builder(&umem(false)?, device, 0)
-        .rx_ring(0)
-        .busy_timeout(BUSY_TIMEOUT)
-        .open()
+/// A packet socket that only sends.
+fn sending(link: &Link) -> Result<Rings> {
+    let socket = tpacket::Socket::new(Version::V2)
+        .map_err(|error| anyhow!("no packet socket: {}: {error}", tpacket::refusal(&error)))?;
+    let rings = socket.rings(None, Some(Shape::new(LEN, 1)))?;
+    rings.bind(link.index, 0)?;
+    Ok(rings)
 }
 
-fn send(socket: &mut Socket, frame: &[u8; LEN]) -> Result<()> {
-    let mut chunk = socket.alloc().context("no free chunk")?;
-    chunk.fill_with(frame)?;
-    socket
-        .send(chunk)
-        .map_err(|unsent| anyhow::anyhow!("cannot send a frame: {}", unsent.kind))?;
-    Ok(socket.flush()?)
+fn send(rings: &mut Rings, frame: &[u8; LEN]) -> io::Result<()> {
+    rings.reap()?;
+    rings.push(1, LEN, |bytes| bytes.copy_from_slice(frame));
+    rings.flush()
 }
 
 /// A frame that no other process sends.
