@@ -1,7 +1,9 @@
 //! The cure of a finding.
 
+use super::context::device::Device;
 use super::context::{Context, shell};
 use super::step::{Read, Step, words};
+use crate::report::shell::quote;
 
 /// The cure of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,24 +43,39 @@ impl Fix {
         }
     }
 
-    /// The steps of several fixes, one after another; the first that is manual, if one is.
+    /// The steps of several fixes, one after another; those that are manual, if one is.
     pub fn all(fixes: impl IntoIterator<Item = Self>) -> Self {
-        let mut all = Vec::new();
+        let (mut all, mut manual) = (Vec::new(), Vec::new());
         for fix in fixes {
             match fix {
                 Self::Steps(steps) => all.extend(steps),
-                manual @ Self::Manual(_) => return manual,
+                Self::Manual(text) => manual.push(text),
             }
         }
-        Self::Steps(all)
+        if manual.is_empty() {
+            Self::Steps(all)
+        } else {
+            Self::Manual(manual.join("; "))
+        }
     }
 
-    /// Switches a feature of a device with `ethtool -K`; `shown` is its name in `ethtool -k`.
-    pub fn ethtool(context: &Context, device: &str, feature: &str, on: bool, shown: &str) -> Self {
-        let set = |on: bool| {
-            let value = if on { "on" } else { "off" };
-            format!("ethtool -K {device} {feature} {value}")
-        };
+    /// Switches a feature of a device with `ethtool -K`; `shown` is its name in `ethtool -k`. Manual in another network
+    /// namespace, whose settings are a container's own.
+    pub fn ethtool(
+        context: &Context,
+        device: &Device,
+        feature: &str,
+        on: bool,
+        shown: &str,
+    ) -> Self {
+        let value = |on: bool| if on { "on" } else { "off" };
+        if device.elsewhere.is_some() {
+            let (name, now, before) = (quote(device.name()), value(on), value(!on));
+            let command = device.command(&format!("ethtool -K {name} {feature} {now}"));
+            return Self::manual(format!("`{command}`, undone with `{feature} {before}`"));
+        }
+        let device = device.name();
+        let set = |on: bool| format!("ethtool -K {device} {feature} {}", value(on));
         let read = Read::of_namespace(&format!("ethtool -k {device}"), format!("{shown}:"));
         Self::command(context, &set(on), &set(!on), read)
     }

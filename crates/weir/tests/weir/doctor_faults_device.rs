@@ -47,6 +47,7 @@ pub const FAULTS: &[Fault] = &[
     namespace("guest-offloads", |_| found(guest_offloads)),
     namespace("vlan-offload", |_| found(vlan_offload)),
     namespace("xdp-long-packets", |_| found(long_packets_of_veth)),
+    namespace("xdp-long-packets", |_| found(long_packets_elsewhere)),
     namespace("xdp-long-packets", |_| found(long_packets_below)),
     namespace("xdp-long-packets", |_| found(long_packets_of_tap)),
     namespace("xdp-delivery", |_| found(xdp_delivery)),
@@ -549,6 +550,43 @@ fn segments_received(broken: &Broken, socket: &mut Socket) -> Result<usize> {
         received += usize::from(packet.len() == 42 + usize::from(LEN));
     }
     Ok(received)
+}
+
+/// The peer in a container: of the veth, and of a macvlan above it.
+fn long_packets_elsewhere() -> Result<Finding> {
+    const ID: &str = "xdp-long-packets";
+    let (broken, other) = (Broken::veth()?, Broken::new("ip link set lo up")?);
+    let mut holder = other.spawn(Command::new("sleep").arg("60").stdin(Stdio::null()))?;
+    let tested = || -> Result<Finding> {
+        broken.run(&format!(
+            "ip link set v1 netns {}
+             ip link add up0 link v0 type macvlan mode bridge
+             ip link set up0 up
+             ethtool -K v0 gro off",
+            holder.id()
+        ))?;
+        other.run("ip link set v1 up")?;
+        let above = socket(&broken, "up0", Mode::Skb)?;
+        broken.finding(ID, "up0", &[])?;
+        drop(above);
+        let _socket = socket(&broken, "v0", Mode::Skb)?;
+        let finding = broken.finding(ID, "v0", &[])?;
+        let Fix::Manual(text) = &finding.fix else {
+            bail!("it changes another namespace: {finding:?}");
+        };
+        let commands: Vec<_> = text
+            .split('`')
+            .filter(|it| it.starts_with("nsenter"))
+            .collect();
+        ensure!(!commands.is_empty(), "{text}");
+        broken.run(&commands.join("\n"))?;
+        broken.is_fine(ID, "v0", &[])?;
+        Ok(finding)
+    };
+    let finding = tested();
+    holder.kill()?;
+    holder.wait()?;
+    finding
 }
 
 /// A bridge, whose port merges packets, and the sender on the port's other end.

@@ -1,12 +1,17 @@
 //! A network device, each of its properties read at most once.
 
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result};
 use hostnet::genetlink::netdev::{self, XdpFeatures};
-use hostnet::{ethtool, rtnetlink};
+use hostnet::rtnetlink::Rtnetlink;
+use hostnet::{ethtool, netns, rtnetlink};
 use xsk::AttachMode;
 
 use super::cached::Cached;
 use crate::bpf;
+use crate::report::shell::quote;
 
 /// A device as rtnetlink describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,11 +100,23 @@ pub struct DeviceState {
     pub xdp_features: Option<XdpFeatures>,
 }
 
-/// A device of the network namespace.
+/// The network namespace of a device, if it is not that of the calling thread.
+#[derive(Debug)]
+pub struct Elsewhere {
+    /// The namespace.
+    pub namespace: OwnedFd,
+    /// A file to open it by.
+    path: PathBuf,
+}
+
+/// A device of the network namespace, or the peer of one in another namespace.
 #[derive(Debug)]
 pub struct Device {
     /// As rtnetlink describes it.
     pub link: Link,
+    /// Its namespace, if it is another one.
+    pub elsewhere: Option<Elsewhere>,
+    peer: Cached<Option<Box<Device>>>,
     programs: Cached<Vec<Program>>,
     features: Cached<Vec<ethtool::Feature>>,
     channels: Cached<Option<ethtool::Channels>>,
@@ -113,6 +130,8 @@ impl Device {
     pub fn of_host(link: Link) -> Self {
         Self {
             link,
+            elsewhere: None,
+            peer: Cached::empty(),
             programs: Cached::empty(),
             features: Cached::empty(),
             channels: Cached::empty(),
@@ -135,6 +154,24 @@ impl Device {
     /// Whether it is one end of a veth pair.
     pub fn is_veth(&self) -> bool {
         self.kind() == Some("veth")
+    }
+
+    /// The peer of a veth, if that is in another network namespace, and this process finds and may enter it. Of the
+    /// peer, its link and its features can be read.
+    pub fn peer_elsewhere(&self) -> Option<&Self> {
+        let look = || anyhow::Ok(peer_elsewhere(&self.link).map(Box::new));
+        self.peer.get(look).ok()?.as_deref()
+    }
+
+    /// A command about the device, as it is typed from the calling thread's namespace.
+    pub fn command(&self, command: &str) -> String {
+        match &self.elsewhere {
+            Some(elsewhere) => {
+                let path = elsewhere.path.display().to_string();
+                format!("nsenter --net={} {command}", quote(&path))
+            }
+            None => command.to_owned(),
+        }
     }
 
     /// Its XDP programs.
@@ -190,6 +227,8 @@ impl From<DeviceState> for Device {
     fn from(state: DeviceState) -> Self {
         Self {
             link: state.link,
+            elsewhere: None,
+            peer: None.into(),
             programs: state.programs.into(),
             features: state.features.into(),
             channels: state.channels.into(),
@@ -198,6 +237,34 @@ impl From<DeviceState> for Device {
             xdp_features: state.xdp_features.into(),
         }
     }
+}
+
+fn peer_elsewhere(link: &Link) -> Option<Device> {
+    let (index, number) = (link.lower?, link.lower_netns?);
+    if link.kind.as_deref() != Some("veth") {
+        return None;
+    }
+    let peer = Rtnetlink::open().ok()?.link_in(number, index).ok()?;
+    let mut namespaces = netns::all().ok()?.list.into_iter();
+    namespaces.find_map(|candidate| {
+        let namespace = candidate.open().ok()?;
+        let look = || -> hostnet::Result<_> {
+            let there = Rtnetlink::open()?.link_by_index(index)?;
+            let features = ethtool::features(&there.name)?;
+            Ok((there, features))
+        };
+        let (there, features) = netns::run_in(namespace.as_fd(), look).ok()?;
+        let is_peer =
+            there.name == peer.name && there.mac == peer.mac && there.lower == Some(link.index);
+        is_peer.then(|| Device {
+            elsewhere: Some(Elsewhere {
+                namespace,
+                path: candidate.path,
+            }),
+            features: features.into(),
+            ..Device::of_host(there.into())
+        })
+    })
 }
 
 fn programs(device: &str) -> Result<Vec<Program>> {

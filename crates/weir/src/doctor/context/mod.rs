@@ -259,7 +259,7 @@ impl Context {
     /// The peer of a veth, also in another network namespace, where it needs `CAP_NET_ADMIN` over that;
     /// none for other devices.
     pub fn peer_link(&self, device: &Device) -> Result<Option<Link>> {
-        if let Some(peer) = self.veth_peer(device)? {
+        if let Some(peer) = self.peer_here(device)? {
             return Ok(Some(peer.link.clone()));
         }
         let (Some(netns), Some(index)) = (device.link.lower_netns, device.link.lower) else {
@@ -272,8 +272,12 @@ impl Context {
         Ok(Some(Rtnetlink::open()?.link_in(netns, index)?.into()))
     }
 
-    /// The peer of a veth; none if that is in another network namespace.
-    pub fn veth_peer(&self, device: &Device) -> Result<Option<&Device>> {
+    /// The peer of a veth; none if that is in another network namespace which is not found or may not be entered.
+    pub fn veth_peer<'a>(&'a self, device: &'a Device) -> Result<Option<&'a Device>> {
+        Ok(self.peer_here(device)?.or_else(|| device.peer_elsewhere()))
+    }
+
+    fn peer_here(&self, device: &Device) -> Result<Option<&Device>> {
         let link = &device.link;
         if !device.is_veth() || link.lower_netns.is_some() {
             return Ok(None);

@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use hostnet::netns;
-use hostnet::rtnetlink::Rtnetlink;
 use xsk::{ErrorKind, Filter, Mode, Rule, Socket, Umem};
 
 use super::each::{below, each};
@@ -184,7 +183,7 @@ fn obstacle(context: &Context, device: &Device) -> Result<Option<String>> {
     let now = xsk::Device::lookup(name)?;
     if let Some(program) = device.programs()?.first() {
         return Ok(Some(format!(
-            "{name} has an XDP program, which is left in its place ({}): run the check when its owner has ended, or {}",
+            "{name} has an XDP program, which is left in its place ({}): run the check when its owner has ended; {}",
             program.description, program.removal
         )));
     }
@@ -206,21 +205,13 @@ fn obstacle(context: &Context, device: &Device) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// A device whose frames arrive at the one to test, and nowhere else.
-struct Sender {
-    link: Link,
-    /// Of another network namespace.
-    namespace: Option<OwnedFd>,
-}
-
-fn senders(context: &Context, device: &Device) -> Result<Vec<Sender>> {
-    let link = &device.link;
-    if link.loopback {
-        let (link, namespace) = (link.clone(), None);
-        return Ok(vec![Sender { link, namespace }]);
+/// The devices whose frames arrive at the one to test, and nowhere else.
+fn senders<'a>(context: &'a Context, device: &'a Device) -> Result<Vec<&'a Device>> {
+    if device.link.loopback {
+        return Ok(vec![device]);
     }
     if device.is_veth() {
-        return Ok(peer(context, device)?.into_iter().collect());
+        return Ok(context.veth_peer(device)?.into_iter().collect());
     }
     if !matches!(
         device.kind(),
@@ -233,38 +224,6 @@ fn senders(context: &Context, device: &Device) -> Result<Vec<Sender>> {
         found.extend(senders(context, below)?);
     }
     Ok(found)
-}
-
-/// The peer of a veth; none if its namespace is not found.
-fn peer(context: &Context, device: &Device) -> Result<Option<Sender>> {
-    // Its namespace may have no number here, or may not be asked.
-    let Ok(Some(link)) = context.peer_link(device) else {
-        return Ok(None);
-    };
-    let sender = |namespace| Sender {
-        link: link.clone(),
-        namespace,
-    };
-    if device.link.lower_netns.is_none() {
-        return Ok(Some(sender(None)));
-    }
-    let is_peer = |namespace: &OwnedFd| {
-        let there = netns::run_in(namespace.as_fd(), || {
-            Rtnetlink::open()?.link_by_index(link.index)
-        });
-        there.is_ok_and(|there| {
-            there.name == link.name
-                && there.mac == link.mac
-                && there.lower == Some(device.link.index)
-        })
-    };
-    let mut opened = netns::all()?
-        .list
-        .into_iter()
-        .filter_map(|it| it.open().ok());
-    Ok(opened
-        .find(is_peer)
-        .map(|namespace| sender(Some(namespace))))
 }
 
 /// Why nothing is sent.
@@ -288,7 +247,7 @@ fn no_sender(device: &Device) -> String {
 fn attempt(
     device: &Device,
     mode: Mode,
-    senders: &[Sender],
+    senders: &[&Device],
     no_sender: &str,
 ) -> xsk::Result<Outcome> {
     let name = device.name();
@@ -338,13 +297,13 @@ fn needs_fragments(device: &Device) -> bool {
     device.link.mtu.saturating_add(LINK_HEADER) > CHUNK - 256
 }
 
-fn exchange(device: &Device, socket: &mut Socket, senders: &[Sender]) -> Result<Arrived> {
+fn exchange(device: &Device, socket: &mut Socket, senders: &[&Device]) -> Result<Arrived> {
     let looked_up = xsk::Device::lookup(device.name())?;
     let mut outgoing = Vec::new();
     for sender in senders {
         let open = || sending(&sender.link);
-        let opened = match &sender.namespace {
-            Some(namespace) => netns::run_in(namespace.as_fd(), open),
+        let opened = match &sender.elsewhere {
+            Some(elsewhere) => netns::run_in(elsewhere.namespace.as_fd(), open),
             None => open(),
         };
         let step = || format!("{} cannot send", sender.link.name);
@@ -392,7 +351,7 @@ fn send(rings: &mut Rings, frame: &[u8; LEN]) -> io::Result<()> {
 }
 
 /// A frame that no other process sends.
-fn frame(device: &Device, sender: &Sender) -> [u8; LEN] {
+fn frame(device: &Device, sender: &Device) -> [u8; LEN] {
     let mut frame = [0; LEN];
     frame[..6].copy_from_slice(&device.link.mac);
     frame[6..12].copy_from_slice(&sender.link.mac);

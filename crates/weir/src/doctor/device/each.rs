@@ -36,9 +36,10 @@ pub fn below<'a>(devices: &'a [Device], device: &Device) -> impl Iterator<Item =
         .filter(move |it| it.link.controller == Some(index) || lower == Some(it.link.index))
 }
 
-/// The reason for a veth whose peer is in another network namespace; `role` of the peer.
+/// The reason for a veth whose peer is in another network namespace that is not found or may not be entered; `role` of
+/// the peer.
 pub fn foreign_peer(role: &str) -> String {
     format!(
-        "its peer, {role}, is in another network namespace: run weir doctor there too (`ip netns`, `lsns -t net`)"
+        "its peer, {role}, is in another network namespace, which this process does not find or may not enter: run weir doctor as root from the host, in the namespace of the device (`nsenter --net=FILE`, with a file of `ip netns` or `lsns -t net`)"
     )
 }

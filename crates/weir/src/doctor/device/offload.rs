@@ -52,7 +52,8 @@ const XDP_LONG_PACKETS: Check = Check {
     why: "Senders on the same host and virtual machines leave packets of up to 64 KiB for others to segment, at any MTU; generic XDP, and a tap also in native mode, gets them whole, and a redirect drops those that do not fit into a chunk of the AF_XDP socket, or the MTU of the other device.",
     source: "xsk_rcv in net/xdp/xsk.c, xdp_ok_fwd_dev in include/linux/filter.h, tun_get_user in drivers/net/tun.c; Documentation/networking/segmentation-offloads.rst",
     more: "Reads the features of the senders (ethtool -k) of each device with a generic program that has a map to \
-           redirect to (BPF_MAP_TYPE_XSKMAP, BPF_MAP_TYPE_DEVMAP): of a veth the segmentation of its peer, of the loopback its \
+           redirect to (BPF_MAP_TYPE_XSKMAP, BPF_MAP_TYPE_DEVMAP): of a veth the segmentation of its peer, also in another \
+           network namespace that this process may enter; of the loopback its \
            own; of a bridge, bond, VLAN or macvlan the merging of packets (GRO) by the devices below, and their senders. For a tap \
            in any mode it reads whether its packets have a header for pending segments (IFLA_TUN_VNET_HDR). LRO \
            and hardware GRO are subjects of the check lro.\n\n\
@@ -276,7 +277,8 @@ fn judge(
     let mut wrong = Vec::new();
     for &(device, switch) in switches {
         let on = device.has_feature(switch.kernel)?;
-        let source = format!("ethtool -k {}, {}", device.name(), switch.shown);
+        let command = device.command(&format!("ethtool -k {}", device.name()));
+        let source = format!("{command}, {}", switch.shown);
         evidence.push(Evidence::on_off(source, on));
         if on && matters(device, switch)? {
             wrong.push((device, switch, is_changeable(device, switch)?));
@@ -301,7 +303,7 @@ fn judge(
         ))
     } else {
         Fix::all(changeable.into_iter().map(|(device, switch, _)| {
-            Fix::ethtool(context, device.name(), switch.set, false, switch.shown)
+            Fix::ethtool(context, device, switch.set, false, switch.shown)
         }))
     };
     Ok(Verdict::found(subject, evidence, message, fix))

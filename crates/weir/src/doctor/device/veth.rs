@@ -88,7 +88,7 @@ fn napi_of(
     };
     evidence.push(program.clone());
     let fix = match context.veth_peer(device)? {
-        Some(peer) => Fix::ethtool(context, peer.name(), "gro", true, "generic-receive-offload"),
+        Some(peer) => Fix::ethtool(context, peer, "gro", true, "generic-receive-offload"),
         None => Fix::manual(
             "in the peer's network namespace: `ethtool -K PEER gro on`; undo with `gro off`",
         ),
@@ -110,14 +110,15 @@ fn guest_offloads(context: &Context, device: &Device) -> Result<Option<Verdict>>
         return Ok(Some(Verdict::unchecked(name, reason)));
     };
     let on = peer.has_feature("tx-checksum-ip-generic")?;
-    let peer = peer.name();
-    let source = format!("ethtool -k {peer}, tx-checksum-ip-generic");
+    let command = peer.command(&format!("ethtool -k {}", peer.name()));
+    let source = format!("{command}, tx-checksum-ip-generic");
     let evidence = vec![Evidence::on_off(source, on)];
     if !on {
         return Ok(Some(Verdict::fine(name, evidence)));
     }
     let message = format!(
-        "{peer} sends packets without checksums, and the XDP program on {name} does not fill them in."
+        "{} sends packets without checksums, and the XDP program on {name} does not fill them in.",
+        peer.name()
     );
     let fix = Fix::ethtool(context, peer, "tx", false, "tx-checksumming");
     Ok(Some(Verdict::found(name, evidence, message, fix)))

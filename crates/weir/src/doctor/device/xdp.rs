@@ -11,6 +11,7 @@ use crate::doctor::evidence::Evidence;
 use crate::doctor::fix::Fix;
 use crate::doctor::severity::Severity;
 use crate::doctor::verdict::Verdict;
+use crate::report::shell::quote;
 use hostnet::rtnetlink::max_xdp_mtu;
 
 /// The checks of this file, in the order of `--list`.
@@ -199,7 +200,15 @@ fn mtu(context: &Context, device: &Device) -> Result<Option<Verdict>> {
     let message = format!(
         "Packets to {name} have up to {mtu} bytes; the maximum of a native XDP program is {most}."
     );
-    let fix = Fix::write(path, mtu.to_string(), most.to_string());
+    let fix = if sender.elsewhere.is_some() {
+        let set = format!("ip link set dev {} mtu {most}", quote(sender.name()));
+        Fix::manual(format!(
+            "`{}`, undone with `mtu {mtu}`",
+            sender.command(&set)
+        ))
+    } else {
+        Fix::write(path, mtu.to_string(), most.to_string())
+    };
     Ok(Some(Verdict::found(name, evidence, message, fix)))
 }
 
