@@ -182,13 +182,22 @@ impl Programs {
             let name = program.name().to_string_lossy().into_owned();
             if wanted(&name) {
                 names.push(name);
-                capabilities.extend(needed(program.section()));
+                for capability in needed(program.section()) {
+                    if !capabilities.contains(&capability) {
+                        capabilities.push(capability);
+                    }
+                }
             } else {
                 program.set_autoload(false);
             }
         }
-        capabilities.dedup();
         let object = object.load().map_err(|error| {
+            // Without it the verifier refuses some of the network's programs: those that subtract pointers, for instance.
+            if privilege::missing(&capabilities).is_none()
+                && !capabilities.contains(&Capability::Perfmon)
+            {
+                capabilities.push(Capability::Perfmon);
+            }
             let cure = refusal(&error, &capabilities).unwrap_or_else(|| match error.kind() {
                 ErrorKind::Unsupported => "this kernel has no BPF (CONFIG_BPF_SYSCALL)".to_owned(),
                 _ => format!(

@@ -5,6 +5,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use rustix::thread::CapabilitySet;
 use testkit::sandbox::{Refused, drop_capabilities};
+use weir::switch::datapath::{self, Datapath};
 
 use crate::{Test, tests, weir};
 
@@ -12,7 +13,8 @@ pub fn trials() -> Vec<Test> {
     tests![
         a_seccomp_filter_is_named,
         a_dropped_capability_is_named,
-        a_mode_of_a_file_is_named
+        a_mode_of_a_file_is_named,
+        the_verifier_needs_perfmon
     ]
 }
 
@@ -140,6 +142,23 @@ fn a_mode_of_a_file_is_named() -> Result<()> {
         ensure!(text.contains("is of user 1 and has mode 755"), "{shown}");
         ensure!(text.contains("root lacks CAP_DAC_OVERRIDE"), "{shown}");
         ensure!(!text.contains("run as root"), "{shown}");
+    }
+    Ok(())
+}
+
+/// The programs of the switch subtract pointers.
+fn the_verifier_needs_perfmon() -> Result<()> {
+    let load = || -> Result<String> {
+        drop_capabilities(CapabilitySet::PERFMON.union(CapabilitySet::SYS_ADMIN))?;
+        let shape = datapath::shape(2, 2, 2, None, false)?;
+        let loaded = Datapath::load(&weir::switch::OBJECT, shape);
+        Ok(format!("{:#}", loaded.err().context("it was loaded")?))
+    };
+    let text = thread::scope(|scope| scope.spawn(load).join().expect("no panic"))?;
+    let words = "CAP_PERFMON, and this process has no CAP_PERFMON";
+    ensure!(text.contains(words), "{text}");
+    for capability in ["CAP_BPF", "CAP_NET_ADMIN"] {
+        ensure!(text.matches(capability).count() == 1, "{text}");
     }
     Ok(())
 }
