@@ -247,6 +247,7 @@ fn describe(args: &LedgerArgs, snapshot: &Snapshot) -> String {
         .map(|namespace| namespace.name.as_str());
     let names: Vec<&str> = names.collect();
     let scope = match names[..] {
+        [] => "no network namespace: none could be read".to_owned(),
         _ if args.all_netns => format!("this host, {} network namespaces", names.len()),
         [name] => format!("the network namespace {name}"),
         _ => format!("the network namespaces {}", names.join(", ")),

@@ -17,7 +17,11 @@ pub fn render(report: &Report) -> String {
         (_, Some(seconds)) => format!("during {seconds:.1} seconds"),
         (_, None) => String::new(),
     };
-    let _ = writeln!(text, "Packets of {} {interval}\n", plain(&report.scope));
+    let _ = writeln!(
+        text,
+        "{}\n",
+        format!("Packets of {} {interval}", plain(&report.scope)).trim_end()
+    );
     flows(&mut text, sheet);
     let _ = writeln!(text, "{}", summary(sheet));
     for (title, class) in [
@@ -38,9 +42,14 @@ pub fn summary(sheet: &Sheet) -> String {
     let closed = sheet.edges.len() - bad.len();
     let known = bad.iter().filter(|edge| !edge.open.is_empty()).count();
     let lost = match lost {
+        // Also if no counter could be read.
+        0 if sheet.edges.is_empty() => "No loss was found.".to_owned(),
         0 => "Nothing was lost.".to_owned(),
         lost => format!("{lost} packets were lost, each listed once below."),
     };
+    if sheet.edges.is_empty() {
+        return format!("{lost} No balance was made: nothing moved, or nothing could be read.");
+    }
     let balance = match (bad.len(), known) {
         (0, _) => format!("All {closed} balances close within their bounds."),
         (bad, known) if bad == known => format!(
