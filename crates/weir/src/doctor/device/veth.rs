@@ -22,7 +22,8 @@ const VETH_NAPI: Check = Check {
     source: "veth_xdp_xmit in drivers/net/veth.c; veth_set_features, Linux 5.13",
     more: "Reads whether a veth accepts redirected packets (netdev genetlink, NDO_XMIT of \
            NETDEV_A_DEV_XDP_FEATURES). It is a finding only if a native program of another device has \
-           a map of devices to redirect to (BPF_MAP_TYPE_DEVMAP).\n\n\
+           a map of devices to redirect to (BPF_MAP_TYPE_DEVMAP): of a program that calls bpf_redirect(ifindex) the \
+           kernel does not show the target.\n\n\
            The fix turns GRO of the peer on. For a peer in another network namespace: `nsenter \
            --net=FILE ethtool -K PEER gro on`, where FILE is its entry in /run/netns or \
            /proc/PID/ns/net.",
