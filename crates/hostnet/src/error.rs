@@ -268,7 +268,7 @@ impl<T, E: Cause> Context<T> for Result<T, E> {
     }
 }
 
-/// An error number as people search for it.
+/// An error number as people search for it, with the cure of one that has the same everywhere.
 ///
 /// ```
 /// assert_eq!(hostnet::errno_text(16), "EBUSY 16: Device or resource busy");
@@ -276,8 +276,12 @@ impl<T, E: Cause> Context<T> for Result<T, E> {
 pub fn errno_text(code: i32) -> String {
     let text = io::Error::from_raw_os_error(code).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
+    let cure = match code {
+        libc::EMFILE => ": raise the limit with `ulimit -n` or LimitNOFILE=",
+        _ => "",
+    };
     match errno_name(code) {
-        Some(name) => format!("{name} {code}: {text}"),
+        Some(name) => format!("{name} {code}: {text}{cure}"),
         None => format!("errno {code}: {text}"),
     }
 }
@@ -326,6 +330,15 @@ pub fn errno_name(code: i32) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_descriptors_has_its_cure() {
+        assert!(errno_text(libc::EMFILE).contains("`ulimit -n`"));
+        assert!(
+            !errno_text(libc::ENFILE).contains("`ulimit -n`"),
+            "the system's"
+        );
+    }
 
     #[test]
     fn a_refusal_names_step_cause_cure_and_errno() {

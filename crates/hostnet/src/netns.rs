@@ -20,7 +20,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Context as _, Error, Result};
-use crate::privilege::Capability;
+use crate::privilege::{Capability, FileStep, file_note};
 use crate::process;
 
 pub use all::{Namespace, Namespaces, all};
@@ -80,9 +80,11 @@ pub fn disable_ipv6(namespace: BorrowedFd<'_>) -> Result<bool> {
             let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
             match fs::write(&path, "1") {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-                written => written.with_context(|| {
-                    format!("cannot write {path}: is /proc/sys mounted read-only?")
-                })?,
+                Err(error) => {
+                    let note = file_note(&error, Path::new(&path), FileStep::Write);
+                    return Err(error).with_context(|| format!("cannot write {path}{note}"));
+                }
+                Ok(()) => {}
             }
         }
         Ok(true)

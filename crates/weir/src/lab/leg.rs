@@ -1,12 +1,14 @@
 //! Parts of a host's bridge: the bridge, and veths whose other ends are in namespaces of their own.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
 use std::{fs, io};
 
 use anyhow::{Context as _, Result};
 
 use super::Side;
 use hostnet::netns;
+use hostnet::privilege::{FileStep, file_note};
 use hostnet::rtnetlink::{BridgeOptions, Rtnetlink, VethEnd};
 
 /// The switches of `br_netfilter`, which are of a network namespace (Linux 5.3).
@@ -78,8 +80,11 @@ pub fn disable_bridge_netfilter() -> Result<bool> {
         let path = format!("{BRIDGE_NETFILTER}{family}");
         match fs::write(&path, "0") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            written => written
-                .with_context(|| format!("cannot write {path}: is /proc/sys mounted read-only?"))?,
+            Err(error) => {
+                let note = file_note(&error, Path::new(&path), FileStep::Write);
+                return Err(error).with_context(|| format!("cannot write {path}{note}"));
+            }
+            Ok(()) => {}
         }
     }
     Ok(true)
