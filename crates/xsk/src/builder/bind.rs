@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Kernel, KernelSocket};
 use hostnet::privilege::{Capability, Feature};
+use hostnet::sock_diag::xdp_diag;
 use rustix::io::Errno;
 use rustix::net::xdp::SocketAddrXdpFlags;
 use std::sync::Arc;
@@ -62,7 +63,8 @@ pub(super) fn bind_error(
         Errno::BUSY => (
             ErrorKind::QueueBusy,
             format!(
-                "queue {queue} of {name} is held by another AF_XDP socket: end its process, which `ss --xdp -ep` shows, or use another queue"
+                "queue {queue} of {name} is held by another AF_XDP socket: {}, or use another queue",
+                holder_cure()
             ),
         ),
         Errno::NETDOWN => (
@@ -94,6 +96,17 @@ pub(super) fn bind_error(
         _ => (ErrorKind::Os, step),
     };
     Error::os(kind, errno, message)
+}
+
+/// How to find the process of a socket: a kernel without `CONFIG_XDP_SOCKETS_DIAG` lists none, and `ss` then shows an
+/// empty table.
+fn holder_cure() -> &'static str {
+    match xdp_diag::xdp_sockets() {
+        Ok(None) => {
+            "end its process, which `lsof | grep 'protocol: XDP'` shows to root (this kernel has no CONFIG_XDP_SOCKETS_DIAG for `ss --xdp`)"
+        }
+        _ => "end its process, which `ss --xdp -ep` shows",
+    }
 }
 
 /// Reads back whether a bound socket is in zero-copy mode.

@@ -116,14 +116,16 @@ impl Device {
             return None;
         }
         let Self { name, mtu, .. } = self;
-        let lower = match &self.lower[..] {
-            [] if self.is_stacked => "LOWER".to_owned(),
-            lower => lower.join(", "),
-        };
-        let below = if lower.is_empty() {
-            String::new()
-        } else {
-            format!(", and `ethtool -K DEVICE gro off` for the devices below {name} ({lower})")
+        let below = match &self.lower[..] {
+            [] if self.is_stacked => format!(
+                ", and `ethtool -K DEVICE gro off` for the device below {name}, which `ip link show dev {name}` names after the @"
+            ),
+            [] => String::new(),
+            lower => {
+                let off = lower.iter().map(|it| format!("`ethtool -K {it} gro off`"));
+                let off: Vec<_> = off.collect();
+                format!(", and {} below {name}", off.join(", "))
+            }
         };
         let message = format!(
             "{name} can deliver packets longer than its MTU of {mtu}, which others segment late (TSO, GSO) or have merged (GRO), and those of more than {room} bytes are dropped: build the UMEM with {settings}; or `ethtool -K DEVICE tso off gso off tx-udp-segmentation off` for the sender's device{below}"
