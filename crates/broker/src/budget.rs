@@ -31,6 +31,7 @@ pub enum Object {
     Map,
     Program,
     Link,
+    Btf,
 }
 
 /// What a tenant has.
@@ -42,7 +43,7 @@ struct State {
     limits: Limits,
     descriptors: u32,
     threads: u32,
-    objects: [Objects; 3],
+    objects: [Objects; 4],
 }
 
 /// Objects of a kind.
@@ -140,11 +141,12 @@ fn most_descriptors(limits: &Limits) -> u64 {
 
 impl State {
     fn of(&mut self, kind: Object) -> &mut Objects {
-        let [maps, programs, links] = &mut self.objects;
+        let [maps, programs, links, btfs] = &mut self.objects;
         match kind {
             Object::Map => maps,
             Object::Program => programs,
             Object::Link => links,
+            Object::Btf => btfs,
         }
     }
 }
@@ -155,6 +157,7 @@ impl Limits {
             Object::Map => self.maps,
             Object::Program => self.programs,
             Object::Link => self.links,
+            Object::Btf => self.btfs,
         }
     }
 }

@@ -84,6 +84,8 @@ pub struct Limits {
     pub programs: u32,
     /// BPF links, and programs that are attached by netlink.
     pub links: u32,
+    /// Loads of BTF, as long as a process has them.
+    pub btfs: u32,
 }
 
 impl Default for Limits {
@@ -95,6 +97,7 @@ impl Default for Limits {
             maps: 1024,
             programs: 512,
             links: 256,
+            btfs: 256,
         }
     }
 }

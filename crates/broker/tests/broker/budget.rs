@@ -466,8 +466,16 @@ const MAPS: u32 = 4;
 
 /// Maps that a process keeps beyond the end of its session count, for all sessions of the tenant.
 fn objects_count_for_their_tenant_after_the_session() -> Result<()> {
+    for scene in ["keep_maps", "keep_btfs"] {
+        objects_count(scene).map_err(|error| format!("{scene}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn objects_count(scene: &'static str) -> Result<()> {
     let budget = Arc::new(Budget::new(&Limits {
         maps: MAPS,
+        btfs: MAPS,
         ..Limits::default()
     }));
     let worker = Arc::new(Worker::start()?);
@@ -482,7 +490,7 @@ fn objects_count_for_their_tenant_after_the_session() -> Result<()> {
             Arc::clone(&budget),
         )?;
         let start = Start {
-            scene: "keep_maps",
+            scene,
             names: vec![af_xdp::NAME],
             wrapper: &[],
         };
@@ -534,12 +542,26 @@ impl Queues for NoQueues {
 
 /// Scene: makes maps until one is refused, prints their descriptors, and keeps them.
 pub fn keep_maps(_: &[&str]) -> Result<()> {
-    let mut maps = Vec::new();
     // An XSKMAP of one queue.
     let mut attr = [0_u32; 18];
     attr[..4].copy_from_slice(&[17, 4, 4, 1]);
+    keep_objects(0, &attr)
+}
+
+/// As long as they may be.
+pub fn keep_btfs(_: &[&str]) -> Result<()> {
+    let mut btf = vec![0_u8; 64 << 10];
+    btf[..3].copy_from_slice(&[0x9f, 0xeb, 1]);
+    let mut attr = [0_u64; 9];
+    (attr[0], attr[2]) = (address(btf.as_slice()), btf.len() as u64);
+    keep_objects(18, &attr)
+}
+
+/// Makes objects by a command of bpf(2) until it is refused, and prints their descriptors.
+fn keep_objects<T>(command: u64, attr: &[T]) -> Result<()> {
+    let mut maps = Vec::new();
     while maps.len() < 2 * MAPS as usize {
-        let fd = call(libc::SYS_bpf, [0, address(&attr), 72, 0, 0]);
+        let fd = call(libc::SYS_bpf, [command, address(attr), 72, 0, 0]);
         if fd < 0 {
             ensure!(fd == -i64::from(libc::ENOSPC), "{fd}");
             break;

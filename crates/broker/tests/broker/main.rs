@@ -125,6 +125,7 @@ const SCENES: &[Scene] = &[
     ("mount_time", mount::mount_time),
     ("flip_paths", mknod::flip_paths),
     ("keep_maps", budget::keep_maps),
+    ("keep_btfs", budget::keep_btfs),
     ("make_nodes", mknod::make_nodes),
     ("make_nodes_in_a_storm", mknod::make_nodes_in_a_storm),
     ("make_node_in_a_namespace", mknod::make_node_in_a_namespace),

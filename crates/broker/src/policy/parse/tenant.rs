@@ -139,6 +139,7 @@ fn limits(value: &Value<'_>, out: &mut Diagnostics) -> Limits {
         maps: read("maps", "the number of maps", default.maps),
         programs: read("programs", "the number of programs", default.programs),
         links: read("links", "the number of links", default.links),
+        btfs: read("btfs", "the number of loads of BTF", default.btfs),
     };
     section.finish(out);
     limits

@@ -9,7 +9,7 @@
 //! | `bind` | its device, queue and mode are held to the grants, the queue is lent, then it is bound here |
 //! | `SO_BUSY_POLL`, `SO_PREFER_BUSY_POLL`, `SO_BUSY_POLL_BUDGET` | clamped to the grants |
 //! | `BPF_MAP_CREATE` | XSKMAPs, and arrays of one element for a program's variables |
-//! | `BPF_BTF_LOAD` | a sealed file is given; the kernel's parser sees nothing |
+//! | `BPF_BTF_LOAD` | an array with the bytes is given; the kernel's parser sees nothing |
 //! | `BPF_PROG_LOAD` | known programs and those of the policy, by hash; loaded by the worker, kept here |
 //! | `BPF_OBJ_GET_INFO_BY_FD`, `BPF_…_GET_FD_BY_ID` | of the session's objects only |
 //! | `BPF_LINK_CREATE`, `RTM_SETLINK` with `IFLA_XDP` | a BPF link, on granted devices only |

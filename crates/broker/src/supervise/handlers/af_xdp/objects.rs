@@ -22,13 +22,8 @@ const FIRST_BTF: u32 = 1 << 30;
 pub(super) enum Kind {
     Program,
     Map,
-    /// A sealed copy of the BTF that a caller has loaded.
-    Btf,
     Other,
 }
-
-/// The name of the files that have a caller's BTF.
-pub(super) const BTF_FILE: &str = "weir-broker-btf";
 
 /// The kind of a descriptor of this process.
 pub(super) fn kind(fd: BorrowedFd<'_>) -> Kind {
@@ -40,7 +35,6 @@ pub(super) fn kind(fd: BorrowedFd<'_>) -> Kind {
     match &*name {
         b"anon_inode:bpf-prog" => Kind::Program,
         b"anon_inode:bpf-map" => Kind::Map,
-        b"/memfd:weir-broker-btf (deleted)" => Kind::Btf,
         _ => Kind::Other,
     }
 }
@@ -107,7 +101,7 @@ impl Objects {
     pub(super) fn reserve(&self, kind: Object) -> Result<Place, Errno> {
         self.budget.reserve(kind, |id| {
             let found = match kind {
-                Object::Map => sys::map_by_id(id),
+                Object::Map | Object::Btf => sys::map_by_id(id),
                 Object::Program => sys::program_by_id(id),
                 Object::Link => sys::link_by_id(id),
             };

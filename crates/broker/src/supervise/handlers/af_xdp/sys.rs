@@ -4,7 +4,7 @@
 use crate::bpf;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 /// A result whose error is the kernel's errno.
 pub(super) type SysResult<T> = Result<T, Errno>;
@@ -19,6 +19,8 @@ pub(super) const BTF_LOAD: i32 = 18;
 pub(super) const BTF_GET_FD_BY_ID: i32 = 19;
 pub(super) const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
+const MAP_LOOKUP_ELEM: i32 = 1;
+const MAP_UPDATE_ELEM: i32 = 2;
 const LINK_GET_FD_BY_ID: i32 = 30;
 const LINK_DETACH: i32 = 34;
 
@@ -235,6 +237,77 @@ fn object_info<const N: usize>(object: BorrowedFd<'_>) -> SysResult<[u8; N]> {
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     u32::from_ne_bytes(word.unwrap_or_default())
+}
+
+/// A map's id, type and sizes.
+pub(super) fn map_info(map: BorrowedFd<'_>) -> SysResult<MapAttributes> {
+    let info = object_info::<40>(map)?;
+    Ok(MapAttributes {
+        map_type: word(&info, 0),
+        key_size: word(&info, 8),
+        value_size: word(&info, 12),
+        max_entries: word(&info, 16),
+        flags: word(&info, 20),
+        name: info.last_chunk().copied().unwrap_or_default(),
+    })
+}
+
+/// `BPF_MAP_TYPE_ARRAY`.
+pub(super) const ARRAY: u32 = 2;
+
+/// An array of one element, which has these bytes.
+pub(super) fn array_of(bytes: &[u8], name: [u8; NAME_LEN]) -> SysResult<OwnedFd> {
+    let array = map_create(&MapAttributes {
+        map_type: ARRAY,
+        key_size: 4,
+        value_size: bytes.len() as u32,
+        max_entries: 1,
+        flags: 0,
+        name,
+    })?;
+    // SAFETY: `bytes` are as long as an element, and the kernel only reads them.
+    unsafe { first_element(MAP_UPDATE_ELEM, array.as_fd(), bytes.as_ptr().cast_mut()) }?;
+    Ok(array)
+}
+
+/// The bytes of an array's first element, whose size must not be beyond `most`.
+pub(super) fn first_of(array: BorrowedFd<'_>, most: u32) -> SysResult<Vec<u8>> {
+    let map = map_info(array)?;
+    // Others give a value for each CPU, or none of this size.
+    if map.map_type != ARRAY || map.key_size != 4 || map.value_size > most {
+        return Err(Errno::INVAL);
+    }
+    let mut bytes = vec![0; map.value_size as usize];
+    // SAFETY: `bytes` are as long as an element, which never changes.
+    unsafe { first_element(MAP_LOOKUP_ELEM, array, bytes.as_mut_ptr()) }?;
+    Ok(bytes)
+}
+
+/// Reads or writes the first element of an array.
+///
+/// # Safety
+///
+/// `value` must have as many bytes as an element, valid for the command's reads or writes.
+unsafe fn first_element(command: i32, array: BorrowedFd<'_>, value: *mut u8) -> SysResult<()> {
+    #[repr(C)]
+    struct Attr {
+        map_fd: u32,
+        padding: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let key = 0_u32;
+    let mut attr = Attr {
+        map_fd: array.as_raw_fd() as u32,
+        padding: 0,
+        key: (&raw const key).expose_provenance() as u64,
+        value: value.expose_provenance() as u64,
+        flags: 0,
+    };
+    // SAFETY: the prefix for the commands of elements. The kernel reads the key, which is as long as it
+    // asks; `value` is the caller's promise.
+    unsafe { bpf::run(command, &mut attr) }.map(drop)
 }
 
 /// The id of a program or map.

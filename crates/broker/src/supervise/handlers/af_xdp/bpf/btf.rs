@@ -1,23 +1,25 @@
-//! BTF: kept for the caller, as a sealed file. The kernel's parser never sees it.
+//! BTF: kept for the caller, as the value of an array. The kernel's parser never sees it. An array has an id by
+//! which the tenant's are counted, and no page of it can be kept without its descriptor.
 
-use super::super::objects::{BTF_FILE, Kind, kind};
+use super::super::objects::{Kind, kind};
 use super::super::session::Session;
+use super::super::sys;
 use super::attr::Attr;
+use crate::budget::Object;
 use crate::seccomp::Answer;
 use crate::supervise::Call;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
-use rustix::io::{Errno, pread};
-use std::fs::File;
-use std::io::Write as _;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// Most bytes; those of libxdp's programs have 1413.
 const MOST: u32 = 64 << 10;
+/// Name of the arrays.
+const NAME: [u8; sys::NAME_LEN] = *b"weir_btf\0\0\0\0\0\0\0\0";
 /// `BTF_MAGIC` and the version.
 const MAGIC: [u8; 3] = [0x9f, 0xeb, 1];
 const MAGIC_BIG_ENDIAN: [u8; 3] = [0xeb, 0x9f, 1];
 
-pub(super) fn load(call: &Call<'_>, attr: &Attr) -> Result<Answer, Errno> {
+pub(super) fn load(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<Answer, Errno> {
     attr.check_zero(28..40)?;
     let len = attr.word(16);
     if len > MOST {
@@ -33,33 +35,24 @@ pub(super) fn load(call: &Call<'_>, attr: &Attr) -> Result<Answer, Errno> {
         return Err(Errno::INVAL);
     }
     call.check_alive()?;
+    let place = session.objects().reserve(Object::Btf)?;
+    let fd = sys::array_of(&bytes, NAME)?;
+    place.fill(sys::object_id(fd.as_fd())?);
     Ok(Answer::Descriptor {
-        fd: seal(&bytes)?,
+        fd,
         close_on_exec: true,
     })
 }
 
-fn seal(bytes: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file = File::from(memfd_create(BTF_FILE, flags)?);
-    let written = file.write_all(bytes);
-    written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals)?;
-    Ok(file.into())
+/// Whether a descriptor is a caller's BTF.
+pub(super) fn is_one(fd: BorrowedFd<'_>) -> bool {
+    kind(fd) == Kind::Map && sys::map_info(fd).is_ok_and(|map| map.name == NAME)
 }
 
-/// The bytes of BTF that a caller has loaded. They are its own, so that a file which it made itself does no
-/// harm.
-pub(super) fn read(file: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
-    let len = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
-    if kind(file) != Kind::Btf || len > MOST.into() {
-        return Err(Errno::INVAL);
-    }
-    let mut bytes = vec![0; len as usize];
-    let read = pread(file, bytes.as_mut_slice(), 0)?;
-    bytes.truncate(read);
-    Ok(bytes)
+/// The bytes of BTF that a caller has loaded. They are its own, so that an array which it made or changed itself
+/// does no harm.
+pub(super) fn read(btf: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    sys::first_of(btf, MOST)
 }
 
 pub(super) fn by_id(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<Answer, Errno> {

@@ -1,7 +1,7 @@
 //! Information about a stand-in or a caller's BTF. About other objects the kernel answers as it answers
 //! anyone who has their descriptor.
 
-use super::super::objects::{Kind, Program, kind};
+use super::super::objects::Program;
 use super::super::session::Session;
 use super::super::sys;
 use super::attr::Attr;
@@ -27,7 +27,7 @@ pub(super) fn handle(session: &Session, call: &Call<'_>, attr: &Attr) -> Result<
     let target = call.target()?;
     let fd = target.descriptor(attr.int(0))?;
     let program = session.objects().program(fd.as_fd());
-    if program.is_none() && kind(fd.as_fd()) != Kind::Btf {
+    if program.is_none() && !btf::is_one(fd.as_fd()) {
         return Ok(Answer::Continue);
     }
     attr.check_end(16)?;
@@ -94,8 +94,8 @@ impl Reply<'_> {
 
     /// `struct bpf_btf_info`: the address and length of a buffer, an id, the address and length of a
     /// name, and whether it is the kernel's own.
-    fn btf(&self, file: &OwnedFd) -> Result<usize, Errno> {
-        let bytes = btf::read(file.as_fd())?;
+    fn btf(&self, array: &OwnedFd) -> Result<usize, Errno> {
+        let bytes = btf::read(array.as_fd())?;
         let room = (self.half(8) as usize).min(bytes.len());
         let buffer = self.word(0);
         if buffer != 0 {

@@ -3,7 +3,7 @@
 
 use super::super::objects::Objects;
 use super::super::session::Session;
-use super::super::sys::{self, MapAttributes};
+use super::super::sys::{self, ARRAY, MapAttributes};
 use super::attr::Attr;
 use crate::budget::Object;
 use crate::seccomp::Answer;
@@ -11,7 +11,6 @@ use crate::supervise::Call;
 use rustix::io::Errno;
 use std::os::fd::AsFd as _;
 
-const ARRAY: u32 = 2;
 const XSKMAP: u32 = 17;
 /// `BPF_F_RDONLY_PROG` and `BPF_F_MMAPABLE`.
 const READ_ONLY: u32 = 1 << 7;

@@ -23,7 +23,7 @@ pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno
         sys::PROG_LOAD => program::load(session, call, &Attr::copy(call)?),
         sys::PROG_GET_FD_BY_ID => program::by_id(session, call, &Attr::copy(call)?),
         sys::OBJ_GET_INFO_BY_FD => info::handle(session, call, &Attr::copy(call)?),
-        sys::BTF_LOAD => btf::load(call, &Attr::copy(call)?),
+        sys::BTF_LOAD => btf::load(session, call, &Attr::copy(call)?),
         sys::BTF_GET_FD_BY_ID => btf::by_id(session, call, &Attr::copy(call)?),
         sys::LINK_CREATE => link::create(session, call, &Attr::copy(call)?),
         _ => Ok(Answer::Continue),

@@ -1,10 +1,11 @@
 //! Programs. The broker keeps them; a caller has stand-ins.
 
 use super::super::known::{self, INSTRUCTION};
-use super::super::objects::{self, Program};
+use super::super::objects::Program;
 use super::super::session::Session;
 use super::super::sys::{self, ProgramType};
 use super::attr::Attr;
+use super::btf;
 use crate::budget::Object;
 use crate::confine::worker::{self, Kind, name_map};
 use crate::seccomp::{Answer, Target};
@@ -117,7 +118,7 @@ impl Asked {
             license: target.read_string(attr.long(16), MOST_LICENSE)?,
             flags,
             name: attr.bytes(48),
-            btf: btf(target, attr.int(72))?,
+            btf: btf_of(target, attr.int(72))?,
         })
     }
 }
@@ -145,12 +146,12 @@ const VALUE: usize = 4;
 /// Most references to maps in a program: each is a descriptor of this process for a while.
 const MOST_REFERENCES: usize = 64;
 
-fn btf(target: &Target, fd: i32) -> Result<Option<OwnedFd>, Errno> {
+fn btf_of(target: &Target, fd: i32) -> Result<Option<OwnedFd>, Errno> {
     if fd == 0 {
         return Ok(None);
     }
     let fd = target.descriptor(fd)?;
-    if objects::kind(fd.as_fd()) == objects::Kind::Btf {
+    if btf::is_one(fd.as_fd()) {
         Ok(Some(fd))
     } else {
         Err(Errno::INVAL)
