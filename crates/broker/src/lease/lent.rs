@@ -6,12 +6,15 @@
 //! Pages can be kept without either, in pipes for instance (vmsplice(2)) or pinned for devices. Sealing the
 //! file against writes fails while any page is (`memfd_wait_for_pins`, `mm/memfd.c`): so a seal is the proof
 //! that nothing is left. A tenant that has set this seal itself, or the one against seals, has made the proof
-//! impossible, and its memory counts for good.
+//! impossible, and its memory counts for good. So does a page that has left the file (a hole punched, or a page
+//! moved elsewhere) while it may be in use: the kernel reports the change of a file, also if it is filled again.
 
 use super::record::LeaseId;
-use rustix::fs::{Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, open};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, open};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,21 +27,29 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_millis(20);
 
 /// The memory of all leases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lent {
     all: Arc<All>,
     /// Wakes the thread that looks: the kernel waits some time for pages in use.
     looker: OnceLock<Sender<()>>,
 }
 
-#[derive(Debug, Default)]
-struct All(Mutex<BTreeMap<LeaseId, Memory>>);
+#[derive(Debug)]
+struct All {
+    memories: Mutex<BTreeMap<LeaseId, Memory>>,
+    /// Reports the first change of each file by other means than a mapping.
+    changes: OwnedFd,
+}
 
 /// The memory of a lease.
 #[derive(Debug)]
 struct Memory {
     tenant: String,
     bytes: u64,
+    /// Its watch for changes.
+    watch: i32,
+    /// Blocks of the file when it was lent.
+    blocks: i64,
     /// The broker's own descriptor: with it, the memory is there until it is looked at.
     file: Arc<OwnedFd>,
     /// Whether the tenant has no descriptor and mapping of it any more.
@@ -77,17 +88,47 @@ pub(super) fn close_to_others(memory: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 impl Lent {
-    /// Counts the memory of a lease.
-    pub(super) fn begin(&self, id: LeaseId, tenant: &str, bytes: u64, file: OwnedFd) {
+    /// None yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of inotify(7).
+    pub(super) fn new() -> Result<Self, Errno> {
+        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let memories = Mutex::default();
+        Ok(Self {
+            all: Arc::new(All { memories, changes }),
+            looker: OnceLock::new(),
+        })
+    }
+
+    /// Counts the memory of a lease, which the tenant does not have yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of inotify(7) and fstat(2).
+    pub(super) fn begin(
+        &self,
+        id: LeaseId,
+        tenant: &str,
+        bytes: u64,
+        file: OwnedFd,
+    ) -> Result<(), Errno> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // One event of a file: no tenant fills the queue.
+        let change = WatchFlags::MODIFY | WatchFlags::ONESHOT;
         let memory = Memory {
             tenant: tenant.to_owned(),
             bytes,
+            watch: inotify::add_watch(&self.all.changes, path, change)?,
+            blocks: fstat(&file)?.st_blocks,
             file: Arc::new(file),
             is_closed: false,
             has_ended: false,
             looks: Some(0),
         };
         self.all.lock().insert(id, memory);
+        Ok(())
     }
 
     /// Notes that a tenant's descriptors and mappings are closed.
@@ -131,24 +172,33 @@ impl Lent {
 impl All {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Memory>> {
         // Each change is one step.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at what is due, of each tenant at most until some is in use: that takes the kernel a while.
     fn look(&self, wanted: impl Fn(&Memory) -> bool) {
+        self.read_changes();
         let all = self.lock();
         let due = all.iter().filter(|(_, it)| it.is_due() && wanted(it));
         let mut due: Vec<_> = due
-            .map(|(&id, it)| (it.looks, id, it.tenant.clone(), Arc::clone(&it.file)))
+            .map(|(&id, it)| {
+                (
+                    it.looks,
+                    id,
+                    it.tenant.clone(),
+                    Arc::clone(&it.file),
+                    it.blocks,
+                )
+            })
             .collect();
         drop(all);
         due.sort_by_key(|&(looks, id, ..)| (looks, id));
         let mut busy = BTreeSet::new();
-        for (_, id, tenant, file) in due {
+        for (_, id, tenant, file, blocks) in due {
             if busy.contains(&tenant) {
                 continue;
             }
-            let look = look(file.as_fd());
+            let look = look(file.as_fd(), blocks);
             let mut all = self.lock();
             let Some(memory) = all.get_mut(&id) else {
                 continue;
@@ -160,6 +210,22 @@ impl All {
                     memory.looks = memory.looks.map(|looks| looks.saturating_add(1));
                     busy.insert(tenant);
                 }
+            }
+        }
+    }
+
+    /// What was changed counts for good.
+    fn read_changes(&self) {
+        let mut all = self.lock();
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.changes, &mut buffer);
+        // The descriptor does not block: the end is an error.
+        while let Ok(event) = reader.next() {
+            if !event.events().contains(inotify::ReadFlags::MODIFY) {
+                continue;
+            }
+            for memory in all.values_mut().filter(|it| it.watch == event.wd()) {
+                memory.looks = None;
             }
         }
     }
@@ -176,7 +242,10 @@ impl Memory {
 }
 
 /// Whether a page of a file, of which no one else has a descriptor, is in use.
-fn look(file: BorrowedFd<'_>) -> Look {
+fn look(file: BorrowedFd<'_>, blocks: i64) -> Look {
+    if fstat(file).map_or(true, |stat| stat.st_blocks < blocks) {
+        return Look::Unprovable;
+    }
     match fcntl_get_seals(file) {
         Ok(seals) if !seals.intersects(SealFlags::WRITE | SealFlags::SEAL) => {}
         _ => return Look::Unprovable,
@@ -235,11 +304,19 @@ mod tests {
         (ours, theirs)
     }
 
+    fn begun(ours: OwnedFd) -> Lent {
+        let lent = Lent::new().expect("inotify");
+        lent.begin(LeaseId(1), "t", BYTES, ours).expect("a watch");
+        assert_eq!(lent.kept("t"), (0, 0), "the lease counts");
+        lent
+    }
+
     /// The memory of an ended lease, whose tenant has closed what it had.
     fn lent(ours: OwnedFd) -> Lent {
-        let lent = Lent::default();
-        lent.begin(LeaseId(1), "t", BYTES, ours);
-        assert_eq!(lent.kept("t"), (0, 0), "the lease counts");
+        end(begun(ours))
+    }
+
+    fn end(lent: Lent) -> Lent {
         // Not by `closed`, whose thread would look at the same time.
         let mut all = lent.all.lock();
         let memory = all.get_mut(&LeaseId(1)).expect("it was added");
@@ -298,6 +375,25 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_have_left_the_file_count() {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for refill in [false, true] {
+            let (ours, theirs) = memory();
+            let lent = begun(ours);
+            fallocate(&theirs, punch, 0, 4096).expect("it may");
+            if refill {
+                fallocate(&theirs, FallocateFlags::empty(), 0, 4096).expect("room");
+            }
+            drop(theirs);
+            let lent = end(lent);
+            lent.look("t");
+            assert_eq!(lent.kept("t"), (1, BYTES), "refilled: {refill}");
+            assert!(!lent.all.is_due(), "it is not looked at for ever");
+        }
+    }
+
+    #[test]
     fn the_thread_looks_again_until_it_is_free() {
         let (ours, theirs) = memory();
         let (read, write) = pipe().expect("a pipe");
@@ -305,8 +401,7 @@ mod tests {
         let moved = rustix::pipe::splice(&theirs, Some(&mut 0), &write, None, 4096, flags);
         assert_eq!(moved, Ok(4096));
         drop(theirs);
-        let lent = Lent::default();
-        lent.begin(LeaseId(1), "t", BYTES, ours);
+        let lent = begun(ours);
         lent.ended(LeaseId(1));
         lent.closed(LeaseId(1));
         drop((read, write));

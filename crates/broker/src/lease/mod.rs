@@ -85,7 +85,7 @@ impl Leases {
             devices,
             closes,
             stock: Stock::default(),
-            lent: Lent::default(),
+            lent: Lent::new().context("cannot watch memory")?,
             wholes: Wholes::default(),
         };
         table.restore(records)?;
@@ -383,10 +383,11 @@ impl Leases {
         };
         let theirs = lent::open_for_tenant(memory.as_fd()).context("opening memory")?;
         self.closes.watch_memory(lease.id, theirs.as_fd())?;
-        lent::close_to_others(memory.as_fd()).context("the mode of memory")?;
         let ours = std::mem::replace(memory, theirs);
-        self.lent.begin(lease.id, &lease.tenant, lease.memory, ours);
-        Ok(())
+        let begun = self.lent.begin(lease.id, &lease.tenant, lease.memory, ours);
+        begun.context("watching memory")?;
+        // After the watches, which need the permission.
+        lent::close_to_others(memory.as_fd()).context("the mode of memory")
     }
 
     /// Notes the socket of a lease, which ends with the socket's last close.
