@@ -1009,6 +1009,11 @@ fn hostile_bytes_are_refused() -> Result<()> {
 /// Scene: sizes, pointers and counts that are too large, unmapped or random.
 pub fn hostile(_: &[&str]) -> Result<()> {
     become_a_user()?;
+    let ring = call(
+        libc::SYS_io_uring_setup,
+        [8, address(&[0_u64; 15]), 0, 0, 0],
+    );
+    assert_eq!(ring, -i64::from(libc::EPERM), "its calls are not notified");
     let wan = index("wan0")?;
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {

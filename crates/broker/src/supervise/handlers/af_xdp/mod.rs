@@ -146,6 +146,8 @@ pub const RULES: &[Rule] = &[
     Rule::when(libc::SYS_bpf, "bpf", &command(sys::BTF_LOAD)),
     Rule::when(libc::SYS_bpf, "bpf", &command(sys::BTF_GET_FD_BY_ID)),
     Rule::when(libc::SYS_bpf, "bpf", &command(sys::LINK_CREATE)),
+    // Its calls are not notified: it could bind a socket at the moment at which the broker does.
+    Rule::fails(libc::SYS_io_uring_setup, "io_uring_setup", Errno::PERM),
 ];
 
 /// The handler. Dropped, it detaches all programs that its callers have attached.
