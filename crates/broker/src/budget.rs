@@ -5,7 +5,8 @@ use crate::policy::Limits;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A tenant has at most this part of the descriptors that the broker may have.
 const PART_OF_DESCRIPTORS: u64 = 4;
@@ -44,6 +45,14 @@ struct State {
     descriptors: u32,
     threads: u32,
     objects: [Objects; 4],
+    has_taken: bool,
+    closed_with_it: Vec<Weak<dyn Close>>,
+}
+
+/// What a session of the tenant has, and what ends once the tenant has taken a socket.
+pub trait Close: fmt::Debug + Send + Sync {
+    /// Ends it, and all that is made of it later.
+    fn close(&self);
 }
 
 /// Objects of a kind.
@@ -125,6 +134,37 @@ impl Budget {
             budget: Arc::clone(self),
             kind,
         })
+    }
+
+    /// Closes this once the tenant has taken a socket, or now.
+    pub fn close_with_it(&self, session: &Arc<impl Close + 'static>) {
+        let mut state = self.state();
+        state.closed_with_it.retain(|it| it.strong_count() > 0);
+        let session: Weak<dyn Close> = Arc::downgrade(session) as _;
+        state.closed_with_it.push(Weak::clone(&session));
+        let has_taken = state.has_taken;
+        drop(state);
+        if has_taken && let Some(session) = session.upgrade() {
+            session.close();
+        }
+    }
+
+    /// Closes all sessions, those to come too: a socket of the tenant's is bound otherwise than granted, and any of
+    /// its processes can get it.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.has_taken = true;
+        let sessions = std::mem::take(&mut state.closed_with_it);
+        // They ask the budget while they are locked.
+        drop(state);
+        for session in sessions.iter().filter_map(Weak::upgrade) {
+            session.close();
+        }
+    }
+
+    /// Whether they are closed, for as long as this broker runs.
+    pub fn is_closed(&self) -> bool {
+        self.state().has_taken
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

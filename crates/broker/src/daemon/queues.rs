@@ -71,7 +71,7 @@ impl Queues for TenantsQueues {
             json!({
                 "tenant": self.tenant.name, "device": taken.device, "queue": taken.queue,
                 "ended": ended, "not_ended": spared,
-                "effect": "a holder of the socket bound it otherwise than granted: the programs of its process tree are detached",
+                "effect": "a holder of the socket bound it otherwise than granted: all XDP programs of the tenant's process trees are detached, and it gets none until the broker is restarted",
             }),
         );
     }

@@ -113,6 +113,12 @@ impl Supervision {
             bail!("the broker is stopping: try again once it has started");
         }
         let budget = self.budget(tenant);
+        if tenant.calls.af_xdp && budget.is_closed() {
+            bail!(
+                "a process of {} has bound a socket otherwise than granted (socket-taken in the broker's log): it is not supervised until root has ended the holders and restarted the broker",
+                tenant.name
+            );
+        }
         let share = budget.descriptors(descriptors::SESSION);
         let share = share.map_err(|_| no_descriptors(tenant))?;
         let outlets = Outlets {

@@ -276,6 +276,15 @@ fn check_thread(what: &str, lease: &str) -> Result<()> {
     );
     drop(other);
     assert!(wait_until(|| broker.leases() == 0));
+    // The socket may be anywhere: no new session of the tenant attaches a program that serves it.
+    let mut again = neighbour(&lab, "held", &["thread", what])?;
+    let line = again.line()?;
+    assert!(
+        line.contains("does not take the listener"),
+        "{line}: {}",
+        broker.log()
+    );
+    again.wait()?;
     // Nobody has the queues.
     let held = lab.at_broker(|| -> Result<()> {
         for queue in 0..2 {

@@ -59,6 +59,7 @@ pub(super) fn handle(session: &Session, call: &Call<'_>) -> Result<Answer, Errno
     let watch = Watch {
         probe: Probe::new(&place)?,
         objects: session.weak_objects(),
+        budget: session.budget(),
         queues: session.queues(),
         socket: rustix::io::fcntl_dupfd_cloexec(&socket, 0)?,
         device: device.clone(),

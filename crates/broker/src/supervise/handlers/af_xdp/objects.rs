@@ -1,12 +1,12 @@
 //! The BPF objects of a session: programs and their stand-ins, maps, links.
 
 use super::sys;
-use crate::budget::{Budget, Object, Place, Share, descriptors};
+use crate::budget::{Budget, Close, Object, Place, Share, descriptors};
 use rustix::fs::readlinkat_raw;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most objects of a kind in a session; those that nobody has any more do not count. The tenant's budget is of
 /// all its sessions.
@@ -250,6 +250,13 @@ impl Objects {
     pub(super) fn add_link(&mut self, link: BorrowedFd<'_>) -> Result<(), Errno> {
         self.links.push(sys::link_info(link)?);
         Ok(())
+    }
+}
+
+impl Close for Mutex<Objects> {
+    fn close(&self) {
+        let mut objects = self.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.close();
     }
 }
 

@@ -96,6 +96,8 @@ impl Session {
         worker: Arc<Worker>,
         budget: Arc<Budget>,
     ) -> Result<Self, Errno> {
+        let objects = Arc::new(Mutex::new(Objects::new(Arc::clone(&budget))));
+        budget.close_with_it(&objects);
         Ok(Self {
             tenant: tenant.to_owned(),
             grants,
@@ -104,7 +106,7 @@ impl Session {
             worker,
             home: Arc::new(Place::home()?),
             places: Mutex::default(),
-            objects: Arc::new(Mutex::new(Objects::new(Arc::clone(&budget)))),
+            objects,
             budget,
         })
     }
@@ -193,6 +195,11 @@ impl Session {
     /// All grants.
     pub(super) fn all_grants(&self) -> &[DeviceGrant] {
         &self.grants
+    }
+
+    /// The tenant's budget.
+    pub(super) fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget)
     }
 
     /// Whether the operator allows a program.

@@ -8,6 +8,7 @@
 use super::bound::{Bound, Probe};
 use super::objects::Objects;
 use super::session::{Queues, Taken};
+use crate::budget::Budget;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -113,6 +114,7 @@ pub(super) struct Watch {
     /// Asked before, so that no descriptor may be missing for it.
     pub(super) probe: Probe,
     pub(super) objects: Weak<Mutex<Objects>>,
+    pub(super) budget: Arc<Budget>,
     pub(super) queues: Arc<dyn Queues>,
     pub(super) socket: OwnedFd,
     pub(super) device: String,
@@ -157,9 +159,7 @@ impl Watch {
     }
 
     pub(super) fn seize(&self) {
-        if let Some(objects) = self.objects.upgrade() {
-            lock(&objects).close();
-        }
+        self.budget.close();
         self.queues.seize(&Taken {
             device: &self.device,
             queue: self.queue,
