@@ -30,6 +30,7 @@ pub mod confine;
 pub mod daemon;
 pub mod identity;
 pub mod lease;
+mod lines;
 pub mod message;
 pub mod plugin;
 pub mod policy;

@@ -1,11 +1,12 @@
 //! The log of decisions: one line of JSON for each call.
 
 use super::metrics::Outcome;
+use crate::lines::Lines;
 use serde_json::json;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A call, and how it ended.
@@ -73,11 +74,13 @@ pub trait Log: Send + Sync {
     fn decision(&self, decision: Decision);
 }
 
-/// A bounded queue in front of a writer. Decisions that find it full are dropped and counted.
+/// A bounded queue in front of a writer. Decisions that find it full, or of a tenant that has many, are dropped
+/// and counted.
 #[derive(Debug)]
 pub struct Queue {
     sender: SyncSender<Decision>,
     dropped: AtomicU64,
+    lines: Mutex<Lines>,
 }
 
 /// Decisions that wait for the writer.
@@ -98,6 +101,7 @@ impl Queue {
         let queue = Arc::new(Self {
             sender,
             dropped: AtomicU64::new(0),
+            lines: Mutex::new(Lines::new()),
         });
         let weak = Arc::downgrade(&queue);
         let dropped = move || weak.upgrade().map_or(0, |queue| queue.dropped());
@@ -108,7 +112,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Decisions that found the queue full.
+    /// Decisions that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
@@ -116,7 +120,14 @@ impl Queue {
 
 impl Log for Queue {
     fn decision(&self, decision: Decision) {
-        if self.sender.try_send(decision).is_err() {
+        let second = decision.time.duration_since(UNIX_EPOCH);
+        let second = second.unwrap_or_default().as_secs();
+        let has_room = {
+            // Each change is one step.
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            lines.admit(second, &decision.tenant)
+        };
+        if !has_room || self.sender.try_send(decision).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
     }
@@ -196,22 +207,33 @@ mod tests {
     }
 
     #[test]
-    fn decisions_beyond_the_queue_are_counted_and_told() {
+    fn decisions_beyond_a_tenants_lines_are_counted_and_told() {
         let written = Shared::default();
         let queue = Queue::start(written.clone()).expect("a thread");
         let many = 3 * QUEUE;
         for _ in 0..many {
             queue.decision(decision(None));
         }
-        let lost = queue.dropped() as usize;
-        assert!(lost >= QUEUE, "{lost}");
+        let other = Decision {
+            tenant: "other".into(),
+            ..decision(None)
+        };
+        queue.decision(other);
+        let lost = queue.dropped();
+        assert_eq!(lost, many as u64 - 20);
         let end = Instant::now() + Duration::from_secs(20);
-        let told = json!({ "dropped": lost }).to_string();
-        let text =
-            || String::from_utf8(written.0.lock().expect("no panic").clone()).expect("UTF-8");
-        while !(text().contains(&told) && text().lines().count() == many - lost + 1) {
-            assert!(Instant::now() < end, "{} lines", text().lines().count());
+        let lines = || -> Vec<serde_json::Value> {
+            let bytes = written.0.lock().expect("no panic").clone();
+            let text = String::from_utf8(bytes).expect("UTF-8");
+            let parse = |line| serde_json::from_str(line).expect("JSON");
+            text.lines().map(parse).collect()
+        };
+        let told = || -> u64 { lines().iter().filter_map(|it| it["dropped"].as_u64()).sum() };
+        let decisions = |tenant: &str| lines().iter().filter(|it| it["tenant"] == tenant).count();
+        while told() < lost || decisions("other") == 0 {
+            assert!(Instant::now() < end, "{} are told", told());
             std::thread::sleep(Duration::from_millis(10));
         }
+        assert_eq!((told(), decisions("web")), (lost, 20));
     }
 }
