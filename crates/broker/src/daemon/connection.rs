@@ -358,6 +358,7 @@ pub(super) fn serve_runtime(server: &Arc<Server>, connection: &OwnedFd) {
 
 fn supervise_container(server: &Arc<Server>, connection: &OwnedFd) -> Result<()> {
     let runtime = Identity::of_peer(connection.as_fd())?;
+    oci::check_runtime(&runtime)?;
     // A runtime that connects and sends nothing is a normal one.
     let Some(container) = oci::receive(connection)? else {
         return Ok(());

@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_FDS: usize = 8;
 const CONTROL: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 
+/// `CAP_SYS_ADMIN` in a set of capabilities.
+const SYS_ADMIN: u64 = 1 << 21;
+
 /// The status of a container in which a process is started later.
 const RUNNING: &str = "running";
 
@@ -151,6 +154,33 @@ impl ContainerState {
         }
         Ok(process)
     }
+}
+
+/// Refuses root without the host's privilege, as that of a container to which the socket was given: it would be
+/// believed as the host's is.
+///
+/// # Errors
+///
+/// When the peer is root and has no `CAP_SYS_ADMIN` in this process's user namespace, or that cannot be read.
+pub fn check_runtime(runtime: &Identity) -> Result<()> {
+    if runtime.uid != 0 {
+        return Ok(());
+    }
+    let pid = Pid::from_raw(runtime.pid.cast_signed()).context("the runtime has no id")?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", runtime.pid));
+    let status = status.context("cannot read the runtime's capabilities")?;
+    let capabilities = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    let is_privileged = capabilities.is_some_and(|bits| bits & SYS_ADMIN != 0);
+    let owner = owner_of(pid).context("cannot look at the runtime's user namespace")?;
+    ensure!(runtime.is_alive(), "the runtime has ended");
+    ensure!(
+        is_privileged && owner.is_none(),
+        "the peer is root without CAP_SYS_ADMIN on the host, as in a container: this socket is for runtimes of the host, mount it into no container"
+    );
+    Ok(())
 }
 
 /// Who made the user namespace of a process, where it is not this process's.

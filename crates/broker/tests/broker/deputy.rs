@@ -2,13 +2,14 @@
 //! own, with real programs of an ordinary user below `weir run`.
 
 use crate::ensure;
-use crate::lab::{Broker, Lab, NOBODY, tenant_command};
+use crate::lab::{Broker, Lab, NOBODY, tenant_command, wait_until};
 use crate::supervised::Result;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use testkit::{Skip, Test, tests};
 
 pub fn tests() -> Vec<Test> {
@@ -18,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         a_session_has_its_number_of_mounts,
         a_tmpfs_mounted_again_opens_no_device,
         state_and_revoke_are_asked_at_roots_socket,
+        root_without_privilege_is_no_runtime,
         a_program_that_an_image_takes_over_is_alone,
         landlock_holds_for_calls_made_by_the_broker,
     ]
@@ -230,6 +232,39 @@ fn state_and_revoke_are_asked_at_roots_socket() -> Result<()> {
     }
     ensure!(broker.status()?["version"].is_string());
     broker.stop()
+}
+
+fn root_without_privilege_is_no_runtime() -> Result<()> {
+    let lab = Lab::new(1)?;
+    let broker = Broker::start(&lab, MKNOD)?;
+    let connect = |wrapper: &[&str]| -> Result<()> {
+        let (program, arguments) = wrapper.split_first().ok_or("a wrapper")?;
+        let mut command = Command::new(program);
+        command.args(arguments).arg(std::env::current_exe()?);
+        command.env("WEIR_BROKER_OCI", lab.path("oci.sock"));
+        let status = command.env(crate::roles::ROLE, "plays_runtime").status();
+        let status = status.map_err(|error| Skip::new(format!("needs {program}: {error}")))?;
+        ensure!(status.success(), "{wrapper:?}: {status}");
+        Ok(())
+    };
+    let refused = || broker.log().matches("CAP_SYS_ADMIN on the host").count();
+    connect(&["setpriv", "--bounding-set", "-sys_admin", "--"])?;
+    ensure!(wait_until(|| refused() == 1), "{}", broker.log());
+    connect(&["unshare", "--user", "--map-root-user", "--"])?;
+    ensure!(wait_until(|| refused() == 2), "{}", broker.log());
+    connect(&["env", "--"])?;
+    // It has been looked at, since its connection has ended.
+    ensure!(refused() == 2, "{}", broker.log());
+    broker.stop()
+}
+
+/// Role: a container's runtime that sends nothing, as far as the broker lets it.
+pub fn plays_runtime() -> Result<()> {
+    use std::io::Read as _;
+    let path = std::env::var("WEIR_BROKER_OCI")?;
+    let mut connection = std::os::unix::net::UnixStream::connect(path)?;
+    let _ = connection.read(&mut [0]);
+    Ok(())
 }
 
 /// Role `asks status|revoke`: the broker's answer.

@@ -29,6 +29,7 @@ pub fn play(role: &str) -> ExitCode {
         "leaf" => crate::containers::leaf(&arguments),
         "probe" => crate::grants::probe(&arguments),
         "asks" => crate::deputy::asks(&arguments),
+        "plays_runtime" => crate::deputy::plays_runtime(),
         "landlocked" => crate::deputy::landlocked(&arguments),
         "sandbox" => crate::deputy::sandbox(&arguments),
         "contained" => crate::grants::contained(&arguments),
