@@ -619,7 +619,10 @@ fn held_for(time: Duration) -> Driver {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "the error looks at the privilege of the process in /proc")]
+#[cfg_attr(
+    miri,
+    ignore = "the error looks at the privilege of the process in /proc"
+)]
 fn a_queue_without_a_socket_is_waited_for_longer() {
     let rings = |builder: SocketBuilder| builder.rx_ring(8).tx_ring(16).fill_ring(8);
     let open = |seconds, owner| {
