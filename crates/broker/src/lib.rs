@@ -21,7 +21,7 @@
 //     identity                     the process at the other end
 //     seccomp                      the kernel's user notification
 //     bpf                          bpf(2)
-//     turns                        turns at something scarce, fair between parties
+//     turns, lines                 turns at something scarce, fair between parties; a limit of lines in a log
 
 mod bpf;
 pub mod budget;
