@@ -361,7 +361,7 @@ fn busy_queue() -> Outcome {
     let (first, second, lab) = (umem()?, umem()?, Lab::new()?);
     let holder = lab.rx.open(&first, Mode::Skb, |b| b)?;
     let program = holder.program().ok_or("the program")?.clone();
-    let words = ["queue 0", "`ss --xdp -ep`"];
+    let words = ["queue 0", "end its process, which `"];
     let (start, mut limit) = (Instant::now(), Limit::new(STALL));
     refused(&lab.rx, &second, ErrorKind::QueueBusy, &words, |b| {
         b.mode(Mode::Skb).program(&program).busy_timeout(PATIENCE)

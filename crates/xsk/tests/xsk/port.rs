@@ -572,7 +572,7 @@ fn busy_queue() -> Outcome {
     let holder = lab
         .rx
         .open_queue(&umem, Mode::Driver, 2, |b| b.rx_ring(0))?;
-    let words = ["queue 2: ", "`ss --xdp -ep`"];
+    let words = ["queue 2: ", "end its process, which `"];
     refused(&lab.rx, ErrorKind::QueueBusy, &words, |port| port);
     drop(holder);
     // With the first two closed, all can be opened.
