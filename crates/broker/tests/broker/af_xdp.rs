@@ -497,7 +497,13 @@ pub fn register(socket: &OwnedFd, memory: &[u8]) -> Result<(), Errno> {
         flags: rustix::net::xdp::XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    sockopt::set_xdp_umem_reg(socket, umem)?;
+    // The user's locked memory is free a while after a socket's last close, and other tests have the same user.
+    let mut registered = Ok(());
+    crate::lab::wait_until(|| {
+        registered = sockopt::set_xdp_umem_reg(socket, umem);
+        registered != Err(Errno::NOBUFS)
+    });
+    registered?;
     sockopt::set_xdp_umem_fill_ring_size(socket, 4)?;
     sockopt::set_xdp_umem_completion_ring_size(socket, 4)?;
     sockopt::set_xdp_rx_ring_size(socket, 4)

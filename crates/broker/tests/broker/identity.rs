@@ -1,12 +1,13 @@
 //! Identity and admission of real processes: other users, other executables, other namespaces.
 
+use crate::lab::wait_until;
 use crate::supervised::Result;
 use broker::identity::{Container, Identity};
 use broker::policy::{Policy, Refusal, Tenant, Who};
 use broker::seccomp::{Answer, Listener, Target, install};
 use rustix::process::Pid;
 use std::fs::{self, Permissions};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -402,7 +403,17 @@ impl Sleeper {
     }
 
     fn start(program: &Path) -> Result<Self> {
-        Ok(Self(Command::new(program).arg("60").spawn()?))
+        // A process that another thread forks has the file open for writing until it executes its own program.
+        let start = || Command::new(program).arg("60").spawn();
+        let mut started = start();
+        wait_until(|| {
+            let is_busy = |error: &std::io::Error| error.kind() == ErrorKind::ExecutableFileBusy;
+            if started.as_ref().is_err_and(is_busy) {
+                started = start();
+            }
+            !started.as_ref().is_err_and(is_busy)
+        });
+        Ok(Self(started?))
     }
 
     fn identity(&self) -> Result<Identity> {

@@ -266,7 +266,8 @@ mod tests {
         }
         let bond = device(Some("bond"), &["eth0", "eth1"]);
         let text = long(&bond, AttachMode::Skb).expect("merged").to_string();
-        assert!(text.contains("(eth0, eth1)"), "{text}");
+        let each = "`ethtool -K eth0 gro off`, `ethtool -K eth1 gro off`";
+        assert!(text.contains(each), "{text}");
         for (header, is_long) in [(Some(true), true), (None, true), (Some(false), false)] {
             let tap = Device {
                 tap_vnet_header: header,
